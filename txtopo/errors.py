@@ -1,0 +1,191 @@
+"""Every error of txtopo, in one tree. The first line says what is wrong, what follows says what to do.
+
+::
+
+    Exception
+    ├── FailedException                  raised by users: fail this attempt, replay the batch         (never ends a run)
+    │   └── StaleAttemptError            a late task of an older attempt met a store's fence          (R29)
+    └── TxtopoError                      exit code 1 unless said otherwise
+        ├── UserCodeError                an exception in a spout or bolt, with its traceback
+        │   ├── EmitError                wrong first value, arity or stream
+        │   ├── HeldStateError           a held bolt has a member that cannot be pickled
+        │   ├── MetadataError            metadata that does not survive JSON
+        │   └── StoreConflictError       two writers of one key in one transaction                   (R32)
+        ├── WorkerCrashError             workers kept dying on one transaction
+        ├── BatchTooLargeError           a row, a held bolt or a record beyond a named bound
+        ├── UsageError                   2: the caller asked for something that cannot be
+        │   ├── InvalidTopologyError     2: the topology is wrong; lists every mistake
+        │   ├── ConfigError              2: an unknown or impossible setting
+        │   ├── SetupError               2: Java, Spark, a directory or a library is not as needed
+        │   └── InputError               2: a source's input is missing, unreadable or not what was planned
+        ├── PoisonBatchError             3: one batch failed ``max_attempts`` times
+        ├── FencedError                  4: another coordinator holds, or took, this topology
+        ├── ZooKeeperUnavailableError    5
+        └── StateMismatchError           6: ZooKeeper and a store, or the code, do not belong together
+            └── UnreadableStateError     6: a record exists but cannot be understood
+
+Errors are built from fields and rendered by ``__str__``, so they survive pickling.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FailedException(Exception):
+    """Raise it anywhere in a spout or bolt to fail this attempt: the batch is replayed, the topology lives on (R7)."""
+
+
+class StaleAttemptError(FailedException):
+    """A store's fence stands above this attempt (R29): a newer attempt has begun to write.
+
+    Harmless for a late task, whose answer nobody awaits. For the live attempt it means that ZooKeeper is older than the
+    store, which the coordinator turns into :class:`StateMismatchError`.
+    """
+
+    def __init__(self, store: str, component: str, fence: str, attempt: str) -> None:
+        super().__init__(store, component, fence, attempt)
+        self.store, self.component, self.fence, self.attempt = store, component, fence, attempt
+
+    def __str__(self) -> str:
+        return f"store {self.store}: component {self.component!r} is fenced at attempt {self.fence}; attempt {self.attempt} may not write"
+
+
+class TxtopoError(Exception):
+    """Base of every error that ends a run or refuses to start one."""
+
+    exit_code = 1
+
+
+class UserCodeError(TxtopoError):
+    """An exception in user code. ``traceback`` is the user's own, as text: the exception itself may not be picklable."""
+
+    def __init__(self, component: str, task: int, attempt: str, phase: str, hook: str, error: str, traceback: str) -> None:
+        super().__init__(component, task, attempt, phase, hook, error, traceback)
+        self.component, self.task, self.attempt, self.phase = component, task, attempt, phase
+        self.hook, self.error, self.traceback = hook, error, traceback
+
+    def __str__(self) -> str:
+        where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
+        return f"{self.error}\n  in {where}\n{self.traceback.rstrip()}"
+
+
+class EmitError(UserCodeError):
+    """An emit that cannot be delivered: its first value is not the attempt, its arity or its stream is wrong."""
+
+
+class HeldStateError(UserCodeError):
+    """A held bolt (a committer, or what is downstream of one) has a member that cannot be pickled between the phases (R12)."""
+
+
+class MetadataError(UserCodeError):
+    """A spout made metadata that JSON does not give back as it was."""
+
+
+class StoreConflictError(UserCodeError):
+    """Two writers updated one key of a store in one transaction (R32)."""
+
+
+class WorkerCrashError(TxtopoError):
+    """Spark lost its workers ``crashes`` times on one transaction, without progress."""
+
+    def __init__(self, txid: int, crashes: int, message: str) -> None:
+        super().__init__(txid, crashes, message)
+        self.txid, self.crashes, self.message = txid, crashes, message
+
+    def __str__(self) -> str:
+        return (
+            f"transaction {self.txid}: workers died {self.crashes} times without progress\n"
+            f"  Raise max_crashes to try longer. Spark's last words:\n{self.message.rstrip()}"
+        )
+
+
+class BatchTooLargeError(TxtopoError):
+    """Something grew beyond a named bound."""
+
+    def __init__(self, what: str, size: int, bound: int, setting: str, cure: str = "") -> None:
+        super().__init__(what, size, bound, setting, cure)
+        self.what, self.size, self.bound, self.setting, self.cure = what, size, bound, setting, cure
+
+    def __str__(self) -> str:
+        return f"{self.what} has {self.size} bytes; the bound is {self.setting} = {self.bound}\n  {self.cure or 'Make the batches smaller, or raise ' + self.setting + '.'}"
+
+
+class UsageError(TxtopoError):
+    """What was asked for cannot be done as asked."""
+
+    exit_code = 2
+
+
+class InvalidTopologyError(UsageError):
+    """The topology is wrong. ``problems`` lists every mistake found, each naming its component and the cure."""
+
+    def __init__(self, topology: str, problems: tuple[str, ...]) -> None:
+        super().__init__(topology, problems)
+        self.topology, self.problems = topology, problems
+
+    def __str__(self) -> str:
+        return f"topology {self.topology!r} is not valid:" + "".join(f"\n  - {problem}" for problem in self.problems)
+
+
+class ConfigError(UsageError):
+    """A setting is unknown or its value impossible."""
+
+
+class SetupError(UsageError):
+    """The machine or the Spark session is not as txtopo needs it."""
+
+
+class InputError(UsageError):
+    """A source's input is missing, unreadable, or no longer what was planned."""
+
+
+class PoisonBatchError(TxtopoError):
+    """One batch failed ``attempts`` times (``max_attempts``)."""
+
+    exit_code = 3
+
+    def __init__(self, txid: int, attempts: int, last_error: str) -> None:
+        super().__init__(txid, attempts, last_error)
+        self.txid, self.attempts, self.last_error = txid, attempts, last_error
+
+    def __str__(self) -> str:
+        return (
+            f"transaction {self.txid} failed {self.attempts} times, which is max_attempts\n"
+            f"  Nothing of it is committed. Mend the cause and run again: it is replayed first. Last error:\n{self.last_error.rstrip()}"
+        )
+
+
+class FencedError(TxtopoError):
+    """Another coordinator holds, or has taken over, this topology (R26); also a data directory in use."""
+
+    exit_code = 4
+
+
+class ZooKeeperUnavailableError(TxtopoError):
+    """ZooKeeper cannot be reached, or has been away longer than we wait."""
+
+    exit_code = 5
+
+
+class StateMismatchError(TxtopoError):
+    """ZooKeeper and a store do not belong together (R27, R29). Nothing was overwritten."""
+
+    exit_code = 6
+
+
+class UnreadableStateError(StateMismatchError):
+    """A record in ZooKeeper exists but cannot be understood. It is never taken as "start from the beginning"."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path, self.why = path, why
+
+    def __str__(self) -> str:
+        return f"the state record {self.path} cannot be read: {self.why}\n  Nothing was changed. Look at it with `txtopo state show`, or start over with `txtopo state reset`."
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The process exit code for ``error``: its own for ours, 1 for any other."""
+    code: Any = getattr(error, "exit_code", 1)
+    return code if isinstance(code, int) else 1

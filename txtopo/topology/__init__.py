@@ -1,0 +1,1 @@
+"""What users write: spouts, bolts, streams, groupings and the builder. Imports nothing but the standard library and cloudpickle."""

@@ -1,0 +1,109 @@
+"""The bolts users write.
+
+A batch bolt sees one attempt of one batch: a fresh instance per attempt and task, ``prepare`` once, ``execute`` per tuple,
+``finish_batch`` once (R10). It keeps what it needs in its attributes and never in module globals: the process outlives it.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.stream import DEFAULT_STREAM, OutputFieldsDeclarer, Tuple
+from txtopo.topology.transaction import TransactionAttempt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class BatchOutputCollector(abc.ABC):
+    """Where spouts and batch bolts emit."""
+
+    @abc.abstractmethod
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple; ``values[0]`` is the current attempt. Values are frozen here: changing a list later changes nothing (R14)."""
+
+    @abc.abstractmethod
+    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to task ``task_index`` of every component that subscribed to ``stream`` by direct grouping."""
+
+
+class BasicOutputCollector(BatchOutputCollector):
+    """Where basic bolts emit; the same calls."""
+
+
+class _Component:
+    """What spouts and bolts have in common."""
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the streams this component emits on; need not be defined by a bolt that emits nothing.
+
+        Runs on: driver. Called: once, by ``build_topology``, on a copy.
+        """
+
+    def get_component_configuration(self) -> dict[str, Any] | None:
+        """Settings of this component alone; they win over the topology's in the ``conf`` its tasks receive.
+
+        Runs on: driver. Called: once, by ``build_topology``, on a copy.
+        """
+        return None
+
+
+class IBatchBolt(_Component, abc.ABC):
+    """A bolt that sees a whole batch (Storm: ``IBatchBolt``). Subclass :class:`BaseBatchBolt`."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        """Begin a batch.
+
+        Runs on: executor. Called: once per attempt and task, also when no tuple will come. Order: before every other call.
+        On replay: again, on a new instance, with a larger attempt id. The classic mistake: opening a connection here and keeping
+        it in an attribute of a committer, which is pickled between the phases: use ``context.resource``.
+        """
+
+    @abc.abstractmethod
+    def execute(self, tup: Tuple) -> None:
+        """Take one tuple of the batch.
+
+        Runs on: executor. Called: once per tuple meant for this task. Order: by source component, source task, emission (R17).
+        On replay: again. The classic mistake: writing to the outside here, in the processing phase, which may run many times.
+        """
+
+    def finish_batch(self) -> None:
+        """End the batch: every tuple of it has been executed (R11).
+
+        Runs on: executor. Called: once per attempt and task, also with zero tuples. Order: for committers, and everything downstream
+        of one, in the commit phase, one transaction after the other by txid. On replay: again, even if it succeeded before: what it
+        writes must say which transaction it belongs to, as the stores of ``txtopo.stores`` do.
+        """
+
+
+class BaseBatchBolt(IBatchBolt):
+    """Subclass this and define ``execute``; usually also ``prepare``, ``finish_batch`` and ``declare_output_fields``."""
+
+
+class BaseTransactionalBolt(BaseBatchBolt):
+    """A batch bolt whose batches are transactions. The usual base of a committer: ``class C(BaseTransactionalBolt, ICommitter)``."""
+
+
+class ICommitter:
+    """Marks a batch bolt whose ``finish_batch`` runs in the commit phase, in txid order (R12)."""
+
+
+class IBasicBolt(_Component, abc.ABC):
+    """One tuple in, any number out, no notion of a batch (Storm: ``IBasicBolt``). Subclass :class:`BaseBasicBolt`."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext) -> None:
+        """Begin. Runs on: executor. Called: once per attempt and task (R15). Order: first. On replay: again, on a new instance."""
+
+    @abc.abstractmethod
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        """Take one tuple; emit with ``tup[0]`` first. Runs on: executor. Called: per tuple. Order: as for a batch bolt. On replay: again."""
+
+    def cleanup(self) -> None:
+        """End. Runs on: executor. Called: once, after the last tuple. Order: last. On replay: again, on a new instance."""
+
+
+class BaseBasicBolt(IBasicBolt):
+    """Subclass this and define ``execute``."""

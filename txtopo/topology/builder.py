@@ -1,0 +1,317 @@
+"""The builder: from spouts and bolts to a valid graph.
+
+Nothing here raises before ``build_topology``, which reports every mistake at once: a user mends a topology in one go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from txtopo import errors
+from txtopo.topology import bolt as bolts
+from txtopo.topology import pickling, spout
+from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
+from txtopo.topology.grouping import Grouping, GroupingKind
+from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer, StreamSpec
+
+_FORBIDDEN_IN_IDS = "/\\\0\n\r\t:"
+
+
+@dataclass
+class _Draft:
+    id: str
+    instance: Any
+    parallelism: Any
+    committer: bool
+    subscriptions: list[Subscription] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class SpoutDeclarer:
+    """Configures the spout: its coordinator and its emitters."""
+
+    def __init__(self, draft: _Draft) -> None:
+        self._draft = draft
+
+    def add_configuration(self, key: str, value: Any) -> SpoutDeclarer:
+        """Set ``key`` for the spout alone."""
+        self._draft.config[key] = value
+        return self
+
+
+class BoltDeclarer:
+    """Says what a bolt listens to. Every method returns the declarer, so that calls chain."""
+
+    def __init__(self, draft: _Draft) -> None:
+        self._draft = draft
+
+    def _add(self, kind: GroupingKind, component: str, stream: str, fields: Fields | None = None) -> BoltDeclarer:
+        self._draft.subscriptions.append(Subscription(component, stream, Grouping(kind, fields)))
+        return self
+
+    def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples are spread evenly over the tasks: equal counts, give or take one per sending task."""
+        return self._add("shuffle", component, stream)
+
+    def fields_grouping(self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples with equal values of ``fields`` go to the same task."""
+        try:
+            named = fields if isinstance(fields, Fields) else Fields(fields)
+        except (ValueError, TypeError) as error:
+            self._draft.problems.append(f"bolt {self._draft.id!r}: fields grouping on {component!r}: {error}")
+            named = Fields()
+        return self._add("fields", component, stream, named)
+
+    def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Every tuple goes to task 0."""
+        return self._add("global", component, stream)
+
+    def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Every tuple goes to every task."""
+        return self._add("all", component, stream)
+
+    def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples go where it is cheapest: mostly into the next task of the same process."""
+        return self._add("none", component, stream)
+
+    def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples stay in the sender's process where it has a task of this bolt."""
+        return self._add("local_or_shuffle", component, stream)
+
+    def add_configuration(self, key: str, value: Any) -> BoltDeclarer:
+        """Set ``key`` in the ``conf`` this bolt's tasks receive."""
+        self._draft.config[key] = value
+        return self
+
+
+class TransactionalTopologyBuilder:
+    """Builds a topology with one spout and any number of bolts (Storm: ``TransactionalTopologyBuilder``).
+
+    ``topology_id`` is what the state in ZooKeeper is kept under, for ever: not the name it runs under.
+    """
+
+    def __init__(self, topology_id: str, spout_id: str, spout: Any, parallelism: int = 1) -> None:
+        self._id = topology_id
+        self._spout = _Draft(spout_id, spout, parallelism, committer=False)
+        self._bolts: list[_Draft] = []
+
+    def get_spout_declarer(self) -> SpoutDeclarer:
+        """Where the spout is configured."""
+        return SpoutDeclarer(self._spout)
+
+    def set_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
+        """Add ``bolt``; it is a committer if it is an ``ICommitter``. The instance is a template: every attempt gets a fresh copy."""
+        return self._set(id, bolt, parallelism, isinstance(bolt, bolts.ICommitter))
+
+    def set_committer_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
+        """Add ``bolt`` as a committer, marked or not."""
+        return self._set(id, bolt, parallelism, True)
+
+    def _set(self, id: str, bolt: Any, parallelism: int, committer: bool) -> BoltDeclarer:
+        draft = _Draft(id, bolt, parallelism, committer)
+        self._bolts.append(draft)
+        return BoltDeclarer(draft)
+
+    def build_topology(self) -> TopologyGraph:
+        """The topology, immutable and valid; :class:`InvalidTopologyError` listing every mistake otherwise."""
+        return _Build(self._id, self._spout, self._bolts).topology()
+
+
+class _Build:
+    """One call of ``build_topology``: collects problems, then either raises them all or returns the graph."""
+
+    def __init__(self, topology_id: str, spout: _Draft, bolts: list[_Draft]) -> None:
+        self.topology_id, self.spout, self.bolts = topology_id, spout, bolts
+        self.drafts = [spout, *bolts]
+        self.problems: list[str] = []
+        self.outputs: dict[str, Mapping[str, StreamSpec]] = {}
+
+    def topology(self) -> TopologyGraph:
+        self.check_ids()
+        self.raise_problems()
+        kinds = {draft.id: self.kind_of(draft) for draft in self.drafts}
+        for draft in self.drafts:
+            self.problems.extend(draft.problems)
+            self.check_parallelism(draft)
+        templates = {draft.id: self.pickle(draft) for draft in self.drafts if kinds[draft.id] is not None}
+        self.raise_problems()
+        for draft in self.drafts:
+            self.declare(draft, templates[draft.id][0])
+        self.raise_problems()
+        for draft in self.bolts:
+            self.check_subscriptions(draft)
+        order = self.topological_order()
+        self.raise_problems()
+        by_value: list[type] = []
+        components: dict[str, Component] = {}
+        local_only: list[tuple[str, str]] = []
+        for draft in order:
+            data, classes = templates[draft.id]
+            by_value.extend(cls for cls in classes if cls not in by_value)
+            kind, spout_kind = kinds[draft.id] or ("batch", None)
+            local_only.extend((draft.id, reason) for reason in _local_only(draft.instance))
+            components[draft.id] = Component(
+                draft.id, kind, draft.parallelism, data, MappingProxyType(dict(self.outputs[draft.id])), tuple(draft.subscriptions),
+                draft.committer, spout_kind, draft.config, type(draft.instance).__qualname__,
+            )  # fmt: skip
+        return TopologyGraph(self.topology_id, MappingProxyType(components), tuple(by_value), tuple(local_only))
+
+    def raise_problems(self) -> None:
+        if self.problems:
+            raise errors.InvalidTopologyError(str(self.topology_id), tuple(self.problems))
+
+    def check_ids(self) -> None:
+        for what, id in [("topology id", self.topology_id), *(("component id", draft.id) for draft in self.drafts)]:
+            if not isinstance(id, str) or not id.strip():
+                self.problems.append(f"{what} {id!r}: an id is a non-empty string")
+            elif id.startswith("__"):
+                self.problems.append(f"{what} {id!r}: ids that begin with __ are reserved; choose another")
+            elif any(character in id for character in _FORBIDDEN_IN_IDS) or id in (".", ".."):
+                self.problems.append(f"{what} {id!r}: an id may not be . or .. or contain / \\ : or control characters")
+        seen: set[str] = set()
+        for draft in self.drafts:
+            if isinstance(draft.id, str) and draft.id in seen:
+                self.problems.append(f"component {draft.id!r} is set twice; give each spout and bolt an id of its own")
+            if isinstance(draft.id, str):
+                seen.add(draft.id)
+
+    def kind_of(self, draft: _Draft) -> tuple[ComponentKind, SpoutKind | None] | None:
+        instance = draft.instance
+        if draft is self.spout:
+            if isinstance(instance, spout.IPartitionedTransactionalSpout):
+                return "spout", "partitioned"
+            if isinstance(instance, spout.ITransactionalSpout):
+                return "spout", "transactional"
+            self.problems.append(f"spout {draft.id!r}: {_describe(instance)} is not a transactional spout; subclass BaseTransactionalSpout or BasePartitionedTransactionalSpout")
+        elif isinstance(instance, bolts.IBasicBolt):
+            if draft.committer:
+                self.problems.append(f"bolt {draft.id!r}: a basic bolt cannot be a committer, it has no batch to commit; subclass BaseTransactionalBolt")
+            return "basic", None
+        elif isinstance(instance, bolts.IBatchBolt):
+            return "batch", None
+        else:
+            self.problems.append(f"bolt {draft.id!r}: {_describe(instance)} is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt")
+        return None
+
+    def check_parallelism(self, draft: _Draft) -> None:
+        if not isinstance(draft.parallelism, int) or isinstance(draft.parallelism, bool) or draft.parallelism < 1:
+            self.problems.append(f"component {draft.id!r}: parallelism is {draft.parallelism!r}; it is a whole number of at least 1")
+
+    def pickle(self, draft: _Draft) -> tuple[bytes, tuple[type, ...]]:
+        try:
+            data, classes = pickling.dumps_with_classes(draft.instance)
+            pickling.loads(data)
+            return data, classes
+        except Exception as error:
+            name = _unpicklable_attribute(draft.instance)
+            what = f"its attribute {name!r} cannot be pickled" if name else "it cannot be pickled"
+            self.problems.append(
+                f"component {draft.id!r}: {what} ({type(error).__name__}: {error}); every attempt gets a copy, so keep only plain data in the constructor"
+                " and open connections with context.resource(name, factory)"
+            )
+            return b"", ()
+
+    def declare(self, draft: _Draft, template: bytes) -> None:
+        try:
+            copy = pickling.loads(template)
+            declarer = OutputFieldsDeclarer()
+            copy.declare_output_fields(declarer)
+            self.outputs[draft.id] = declarer.streams
+            draft.config = {**(copy.get_component_configuration() or {}), **draft.config}
+        except Exception as error:
+            self.problems.append(f"component {draft.id!r}: declaring its streams failed: {type(error).__name__}: {error}")
+
+    def check_subscriptions(self, draft: _Draft) -> None:
+        if not draft.subscriptions:
+            self.problems.append(f"bolt {draft.id!r} listens to nobody; add a grouping, for example .shuffle_grouping({self.spout.id!r})")
+        seen: set[tuple[str, str]] = set()
+        for subscription in draft.subscriptions:
+            if (subscription.source, subscription.stream) in seen:
+                self.problems.append(f"bolt {draft.id!r} listens twice to stream {subscription.stream!r} of {subscription.source!r}; keep one grouping")
+            seen.add((subscription.source, subscription.stream))
+            self.check_subscription(draft, subscription)
+
+    def check_subscription(self, draft: _Draft, subscription: Subscription) -> None:
+        where = f"bolt {draft.id!r}: {subscription.grouping.kind} grouping"
+        if subscription.source not in self.outputs:
+            self.problems.append(f"{where} on unknown component {subscription.source!r}{_nearest(subscription.source, self.outputs)}")
+            return
+        streams = self.outputs[subscription.source]
+        if subscription.stream not in streams:
+            declared = ", ".join(map(repr, streams)) or "no stream; it needs declare_output_fields"
+            self.problems.append(f"{where} on stream {subscription.stream!r}, but {subscription.source!r} declares {declared}")
+            return
+        spec = streams[subscription.stream]
+        if spec.direct:
+            self.problems.append(f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is a direct stream; use a direct grouping")
+        if subscription.grouping.fields is not None:
+            if not len(subscription.grouping.fields):
+                self.problems.append(f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping")
+            for name in subscription.grouping.fields:
+                if name not in spec.fields:
+                    self.problems.append(
+                        f"{where} on field {name!r}, but stream {subscription.stream!r} of {subscription.source!r} has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
+                    )
+
+    def topological_order(self) -> list[_Draft]:
+        """Kahn's algorithm, always taking the first declared of the components that are free, so that the order is stable."""
+        known = {draft.id for draft in self.drafts}
+        waiting = {draft.id: {s.source for s in draft.subscriptions if s.source in known} for draft in self.drafts}
+        order: list[_Draft] = []
+        left = list(self.drafts)
+        while left:
+            free = next((draft for draft in left if not waiting[draft.id]), None)
+            if free is None:
+                self.problems.append(f"a cycle among {', '.join(repr(draft.id) for draft in left if _on_cycle(draft.id, waiting))}; a batch must end, so tuples may not go round")
+                break
+            order.append(free)
+            left.remove(free)
+            for sources in waiting.values():
+                sources.discard(free.id)
+        return order
+
+
+def _on_cycle(id: str, waiting: Mapping[str, set[str]]) -> bool:
+    reached: set[str] = set()
+    frontier = set(waiting[id])
+    while frontier:
+        reached |= frontier
+        frontier = {source for node in frontier for source in waiting.get(node, ())} - reached
+    return id in reached
+
+
+def _nearest(name: str, names: Any) -> str:
+    close = get_close_matches(name, list(names), n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, names))}"
+
+
+def _describe(instance: Any) -> str:
+    return f"the class {instance.__name__}" if isinstance(instance, type) else f"a {type(instance).__name__}"
+
+
+def _unpicklable_attribute(instance: Any) -> str | None:
+    for name, value in getattr(instance, "__dict__", {}).items():
+        try:
+            pickling.loads(pickling.dumps(value))
+        except Exception:
+            return str(name)
+    return None
+
+
+def _local_only(instance: Any) -> Iterator[str]:
+    """Reasons why ``instance`` or one of its attributes (a store, say) needs every executor on the driver's machine."""
+    for part in [instance, *getattr(instance, "__dict__", {}).values()]:
+        reason: Any = None
+        with contextlib.suppress(Exception):
+            reason = getattr(part, "local_only_reason", None)
+        if isinstance(reason, str):
+            yield reason
+
+
+__all__ = ["BoltDeclarer", "SpoutDeclarer", "TransactionalTopologyBuilder"]

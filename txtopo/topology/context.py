@@ -1,0 +1,88 @@
+"""What a task or a spout coordinator may know of its surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+Phase = Literal["processing", "commit"]
+
+
+class TopologyContext:
+    """Given to ``prepare`` and ``get_emitter``: which task of which component this is, and what is kept in this process.
+
+    A held bolt keeps its context across the phases; ``phase`` then tells the phase it is in now.
+    """
+
+    def __init__(
+        self,
+        topology_id: str,
+        generation: str,
+        component_id: str,
+        task_index: int,
+        task_counts: Mapping[str, int],
+        phase: Phase,
+        resources: Callable[[str, Callable[[], Any]], Any],
+        local_master: bool = True,
+        known_stores: frozenset[str] = frozenset(),
+    ) -> None:
+        self.topology_id = topology_id
+        """The id the topology's state is kept under."""
+        self.generation = generation
+        """Random id of this incarnation of the state (R27)."""
+        self.component_id = component_id
+        """Id of the component this task belongs to."""
+        self.task_index = task_index
+        """0 … ``num_tasks - 1``."""
+        self.phase: Phase = phase
+        """``"processing"`` or ``"commit"``."""
+        self.local_master = local_master
+        """True if every executor runs on the driver's machine."""
+        self.known_stores = known_stores
+        """``component/store`` names that already hold results of this generation (R27); stores look here."""
+        self.touched_stores: set[str] = set()
+        """``component/store`` names this task wrote to; stores add themselves, the coordinator remembers them."""
+        self.store_steps: dict[Any, int] = {}
+        """How many updates of each key this task has made in this attempt; kept by stores so that several compose (R32)."""
+        self._task_counts = task_counts
+        self._resources = resources
+
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks this component has."""
+        return self._task_counts[self.component_id]
+
+    def component_tasks(self, component: str) -> range:
+        """The task indices of ``component``, ascending; empty if there is no such component."""
+        return range(self._task_counts.get(component, 0))
+
+    def resource(self, name: str, factory: Callable[[], T]) -> T:
+        """The object ``name`` of this worker process, made by ``factory()`` when it is first asked for (R12).
+
+        The place for connections and clients: one per process and topology, kept across transactions. When a task that
+        asked for it fails, it is closed (``close()``, if it has one) and made again for the next.
+        """
+        made: T = self._resources(name, factory)
+        return made
+
+
+class CoordinatorContext:
+    """Given to ``get_coordinator``, on the driver."""
+
+    def __init__(self, topology_id: str, generation: str, component_id: str, last_metadata: Callable[[], Any]) -> None:
+        self.topology_id = topology_id
+        """The id the topology's state is kept under."""
+        self.generation = generation
+        """Random id of this incarnation of the state (R27)."""
+        self.component_id = component_id
+        """Id of the spout."""
+        self._last_metadata = last_metadata
+
+    @property
+    def last_metadata(self) -> Any:
+        """Where the next new transaction begins: the metadata of the newest one, for a partitioned spout a dict by partition.
+
+        ``is_ready`` may compare it with what the source has; it is right also just after a restart.
+        """
+        return self._last_metadata()

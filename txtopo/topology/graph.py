@@ -1,0 +1,94 @@
+"""The topology as a value: components, their streams, and who listens to whom how. Immutable and valid by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from txtopo.topology.grouping import Grouping
+from txtopo.topology.stream import StreamSpec
+
+ComponentKind = Literal["spout", "batch", "basic"]
+SpoutKind = Literal["transactional", "partitioned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One receiver's interest in one stream of one component."""
+
+    source: str
+    stream: str
+    grouping: Grouping
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One spout or bolt. ``template`` is the pickled instance every attempt gets a fresh copy of."""
+
+    id: str
+    kind: ComponentKind
+    parallelism: int
+    template: bytes
+    outputs: Mapping[str, StreamSpec]
+    inputs: tuple[Subscription, ...] = ()
+    committer: bool = False
+    spout_kind: SpoutKind | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    type_name: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        args = (self.id, self.kind, self.parallelism, self.template, dict(self.outputs), self.inputs, self.committer)
+        return Component, (*args, self.spout_kind, dict(self.config), self.type_name)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyGraph:
+    """A valid topology. ``components`` is in topological order, the spout first, ties in the order of declaration.
+
+    ``by_value`` are the classes that were defined in ``__main__`` and travel with the templates.
+    ``local_only`` names components that work only where every executor is on the driver's machine, with the reason.
+    """
+
+    id: str
+    components: Mapping[str, Component]
+    by_value: tuple[type, ...] = ()
+    local_only: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def spout(self) -> Component:
+        """The one spout."""
+        return next(iter(self.components.values()))
+
+    @property
+    def task_counts(self) -> dict[str, int]:
+        """Number of tasks by component id."""
+        return {component.id: component.parallelism for component in self.components.values()}
+
+    def receivers(self, component: str, stream: str) -> list[tuple[Component, Grouping]]:
+        """Who listens to ``stream`` of ``component``, and how, in topological order."""
+        return [
+            (receiver, subscription.grouping)
+            for receiver in self.components.values()
+            for subscription in receiver.inputs
+            if (subscription.source, subscription.stream) == (component, stream)
+        ]
+
+    def with_task_counts(self, task_counts: Mapping[str, int]) -> TopologyGraph:
+        """The same topology with other numbers of tasks (R23: a sealed transaction is replayed under its own)."""
+        changed = {
+            component.id: Component(
+                component.id, component.kind, task_counts.get(component.id, component.parallelism), component.template, component.outputs,
+                component.inputs, component.committer, component.spout_kind, component.config, component.type_name,
+            )
+            for component in self.components.values()
+        }  # fmt: skip
+        return TopologyGraph(self.id, MappingProxyType(changed), self.by_value, self.local_only)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TopologyGraph._restore, (self.id, dict(self.components), self.by_value, self.local_only)
+
+    @staticmethod
+    def _restore(id: str, components: dict[str, Component], by_value: tuple[type, ...], local_only: tuple[tuple[str, str], ...]) -> TopologyGraph:
+        return TopologyGraph(id, MappingProxyType(components), by_value, local_only)

@@ -1,0 +1,132 @@
+"""Groupings: how a receiver asks that tuples be spread over its tasks (R16), and the encoding of keys behind ``fields``.
+
+A grouping is only data here; ``txtopo.dataplane.route`` acts on it. The key encoding is part of the public contract, because it
+decides for the life of a topology which task sees which key: it is versioned, and its test vectors are pinned.
+
+Key encoding, version 1: every value becomes a tag byte and a body; a key of several fields is the concatenation of its values, each
+preceded by its length (4 bytes, big-endian). The task is the first 8 bytes of BLAKE2b (digest size 8) of that, big-endian, modulo tasks.
+
+====================  =====  ==========================================================================
+value                 tag    body
+====================  =====  ==========================================================================
+None                  ``0``
+number                ``n``  bool, int, float and Decimal by numeric value: ``numerator/denominator`` in
+                             lowest terms, decimal digits; ``nan``, ``inf``, ``-inf``
+str                   ``s``  UTF-8 (lone surrogates passed through)
+bytes, bytearray      ``b``  as they are
+UUID                  ``u``  16 bytes
+date                  ``d``  ISO 8601
+datetime, naive       ``t``  ISO 8601 with microseconds
+datetime, aware       ``T``  the same, in UTC
+enum                  ``e``  name, UTF-8
+tuple, list           ``l``  the encoded items, each preceded by its length
+====================  =====  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from hashlib import blake2b
+from typing import Any, Literal, Protocol
+
+from txtopo.topology.stream import Fields
+
+KEY_ENCODING_VERSION = 1
+
+GroupingKind = Literal["shuffle", "fields", "global", "all", "none", "local_or_shuffle"]
+
+
+class CustomGrouping(Protocol):
+    """Chooses the receiving tasks of a tuple itself."""
+
+    def choose_tasks(self, task_index: int, values: Sequence[Any]) -> list[int]:
+        """The receiving task indices, for a tuple emitted by task ``task_index``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """How one receiver wants the tuples of one stream."""
+
+    kind: GroupingKind
+    fields: Fields | None = None
+
+    def __str__(self) -> str:
+        return f"fields({', '.join(self.fields)})" if self.fields is not None else self.kind
+
+
+class UnsupportedKeyError(TypeError):
+    """A value that fields grouping cannot route repeatably."""
+
+    def __init__(self, value_type: str) -> None:
+        super().__init__(value_type)
+        self.value_type = value_type
+
+    def __str__(self) -> str:
+        return (
+            f"fields grouping cannot route on a value of type {self.value_type}\n"
+            "  Group on None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, an enum, or tuples and lists of these:"
+            " emit such a value as a field of its own."
+        )
+
+
+def _number(value: float | Decimal) -> bytes:
+    if value != value:
+        return b"nnan"
+    if value in (float("inf"), float("-inf")):
+        return b"ninf" if value > 0 else b"n-inf"
+    exact = Fraction(value)
+    return b"n%d/%d" % (exact.numerator, exact.denominator)
+
+
+def _sequence(values: Sequence[Any]) -> bytes:
+    parts = []
+    for value in values:
+        body = encode_value(value)
+        parts.append(len(body).to_bytes(4, "big") + body)
+    return b"".join(parts)
+
+
+def encode_value(value: Any) -> bytes:
+    """The version 1 encoding of one value; :class:`UnsupportedKeyError` for a type it does not know."""
+    if type(value) is str:
+        return b"s" + value.encode("utf-8", "surrogatepass")
+    if value is None:
+        return b"0"
+    if isinstance(value, enum.Enum):
+        return b"e" + value.name.encode()
+    if isinstance(value, int):
+        return b"n%d/1" % value
+    if isinstance(value, float | Decimal):
+        return _number(value)
+    if isinstance(value, str):
+        return b"s" + value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes | bytearray):
+        return b"b" + bytes(value)
+    if isinstance(value, uuid.UUID):
+        return b"u" + value.bytes
+    if isinstance(value, datetime.datetime):
+        if value.utcoffset() is None:
+            return b"t" + value.replace(fold=0, tzinfo=None).isoformat(timespec="microseconds").encode()
+        return b"T" + value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec="microseconds").encode()
+    if isinstance(value, datetime.date):
+        return b"d" + value.isoformat().encode()
+    if isinstance(value, tuple | list):
+        return b"l" + _sequence(value)
+    raise UnsupportedKeyError(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def encode_key(values: Sequence[Any]) -> bytes:
+    """The version 1 encoding of a key of one or several values."""
+    return _sequence(values)
+
+
+def task_for_key(values: Sequence[Any], num_tasks: int) -> int:
+    """The task (0 … ``num_tasks - 1``) that fields grouping gives the key ``values``."""
+    return int.from_bytes(blake2b(encode_key(values), digest_size=8).digest(), "big") % num_tasks

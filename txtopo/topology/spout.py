@@ -1,0 +1,152 @@
+"""The spouts users write.
+
+A spout has two halves. Its *coordinator* runs on the driver and says what each transaction consists of; its *emitter* runs on
+executors and emits it. What passes between them, and to the future, is *metadata*: JSON that is enough to emit the same batch again.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+from txtopo.topology.bolt import BatchOutputCollector, _Component
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.transaction import TransactionAttempt
+
+
+class SpoutCoordinator:
+    """The driver's half, common part."""
+
+    def is_ready(self) -> bool:
+        """May a new transaction begin?
+
+        Runs on: driver, off the commit path. Called: for a new txid only, never for a replay (R5). Order: before the metadata of that
+        txid is made. On replay: not asked. A ``False`` is asked again a little later. The classic mistake: always answering ``True``
+        without data, which makes empty transactions as fast as they go.
+        """
+        return True
+
+    def close(self) -> None:
+        """Let go of what was opened. Runs on: driver. Called: once, when the run ends."""
+
+
+class TransactionalSpoutCoordinator(SpoutCoordinator, abc.ABC):
+    """Coordinator of an :class:`ITransactionalSpout`."""
+
+    @abc.abstractmethod
+    def initialize_transaction(self, txid: int, prev_metadata: Any) -> Any:
+        """Decide what transaction ``txid`` consists of; return metadata (JSON) from which every replay emits the same tuples.
+
+        Runs on: driver, off the commit path. Called: once per txid, in order (R4); again only if it raised, or if the driver died before
+        any effect of the txid could exist. ``prev_metadata`` is that of ``txid - 1``, ``None`` for txid 1.
+        On replay: not called, the stored metadata is used. ``FailedException`` stores nothing and is tried again later.
+        """
+
+
+class TransactionalSpoutEmitter(abc.ABC):
+    """Emitter of an :class:`ITransactionalSpout`. Lives for one task and attempt: made, one emit, closed (R22)."""
+
+    @abc.abstractmethod
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+        """Emit this task's part of the batch; the tasks' parts together are the batch.
+
+        Runs on: executor. Called: once per attempt, on every task. Order: any order between tasks and transactions.
+        On replay: again, and must emit the same tuples (R18). First value of each tuple: ``attempt``.
+        """
+
+    def cleanup_before(self, txid: int) -> None:
+        """Forget what was kept for transactions below ``txid``. Runs on: executor. Called: late, repeatedly, in any process (R22)."""
+
+    def close(self) -> None:
+        """Runs on: executor. Called: once, after the emit."""
+
+
+class PartitionedSpoutCoordinator(SpoutCoordinator, abc.ABC):
+    """Coordinator of an :class:`IPartitionedTransactionalSpout`.
+
+    It may also *plan*: define ``plan_batch(txid, last) -> {partition: metadata or None}``, or for one partition at a time
+    ``plan_partition_batch(txid, partition, last_metadata) -> metadata or None``. The batch is then fixed on the driver before any
+    executor runs, and transactions need not wait for each other's emission. ``None`` means no progress: nothing is emitted and the
+    position is kept (R21).
+    """
+
+    @abc.abstractmethod
+    def num_partitions(self) -> int:
+        """How many partitions (0 … n-1) the source has now; asked once per txid and fixed for it (R19)."""
+
+
+class PartitionedSpoutEmitter(abc.ABC):
+    """Emitter of an :class:`IPartitionedTransactionalSpout`. Partition p belongs to task p mod tasks (R19)."""
+
+    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+        """Emit a new batch of ``partition``, from where ``last_metadata`` ended; return its metadata, or ``None`` if there is nothing.
+
+        Runs on: executor. Called: for a spout that does not plan, until it succeeded once for the txid. Order: transactions in order.
+        On replay: ``emit_partition_batch`` instead. ``None`` together with emitted tuples is an error (R21).
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} defines neither emit_partition_batch_new nor does its coordinator plan (plan_batch or plan_partition_batch)"
+        )
+
+    @abc.abstractmethod
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        """Emit exactly the tuples that ``metadata`` stands for.
+
+        Runs on: executor. Called: on replay, and always for a spout that plans. Order: any. Not called where metadata is ``None``.
+        """
+
+    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        """Emit what was planned; the same as :meth:`emit_partition_batch` unless overridden."""
+        self.emit_partition_batch(attempt, collector, partition, metadata)
+
+    def close(self) -> None:
+        """Runs on: executor. Called: once, after the emit."""
+
+
+class _Spout(_Component):
+    metadata_type: ClassVar[Any] = None
+    """A pydantic model class, if metadata is to be instances of it instead of plain JSON."""
+
+
+class ITransactionalSpout(_Spout, abc.ABC):
+    """A spout whose batches are decided as a whole (Storm: ``ITransactionalSpout``)."""
+
+    @abc.abstractmethod
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+        """Runs on: driver. Called: once per run."""
+
+    @abc.abstractmethod
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+        """Runs on: executor. Called: once per attempt and task."""
+
+
+class IPartitionedTransactionalSpout(_Spout, abc.ABC):
+    """A spout over partitions, each with its own metadata (Storm: ``IPartitionedTransactionalSpout``)."""
+
+    @abc.abstractmethod
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+        """Runs on: driver. Called: once per run."""
+
+    @abc.abstractmethod
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
+        """Runs on: executor. Called: once per attempt and task."""
+
+
+class BaseTransactionalSpout(ITransactionalSpout):
+    """Base of a spout whose batches are decided as a whole."""
+
+    Coordinator = TransactionalSpoutCoordinator
+    Emitter = TransactionalSpoutEmitter
+
+
+class BasePartitionedTransactionalSpout(IPartitionedTransactionalSpout):
+    """Base of a spout over partitions."""
+
+    Coordinator = PartitionedSpoutCoordinator
+    Emitter = PartitionedSpoutEmitter
+
+
+def plans(coordinator: Any) -> bool:
+    """Whether a partitioned spout's coordinator fixes its batches on the driver."""
+    return hasattr(coordinator, "plan_batch") or hasattr(coordinator, "plan_partition_batch")

@@ -1,0 +1,202 @@
+"""Streams: the names of a tuple's values, what a component declares, and the tuple itself.
+
+The tuple is on the hottest path of the package, so it holds two references and nothing else: its values, and one
+``TupleSource`` shared by every tuple that came from the same task on the same stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from txtopo.topology.transaction import TransactionAttempt
+
+DEFAULT_STREAM = "default"
+
+
+class Fields:
+    """Ordered, unique names of a stream's values (Storm: ``org.apache.storm.tuple.Fields``).
+
+    >>> Fields("tx", "word").index("word")
+    1
+    >>> Fields("tx", "word", "count").select(Fields("count", "word"), ("1:0", "cat", 3))
+    (3, 'cat')
+    """
+
+    __slots__ = ("_index", "_names")
+
+    def __init__(self, *names: str | Iterable[str]) -> None:
+        flat: list[str] = []
+        for name in names:
+            flat.extend([name] if isinstance(name, str) else name)
+        for name in flat:
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"a field name is a non-empty string, not {name!r}")
+        self._names = tuple(flat)
+        self._index = {name: i for i, name in enumerate(flat)}
+        if len(self._index) != len(flat):
+            twice = sorted({name for name in flat if flat.count(name) > 1})
+            raise ValueError(f"duplicate field {', '.join(map(repr, twice))} in {flat}: every field of a stream needs a name of its own")
+
+    def index(self, name: str) -> int:
+        """The position of ``name``; ``ValueError`` naming the fields there are, if it is none of them."""
+        try:
+            return self._index[name]
+        except KeyError:
+            raise ValueError(f"no field {name!r}; the fields are {', '.join(map(repr, self._names)) or 'none'}") from None
+
+    def select(self, names: Fields | Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
+        """The values of the fields ``names``, in their order, taken from ``values`` laid out as these fields are."""
+        return tuple(values[self.index(name)] for name in names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, position: int) -> str:
+        return self._names[position]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __eq__(self, other: object) -> bool:
+        return self._names == other._names if isinstance(other, Fields) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._names)
+
+    def __repr__(self) -> str:
+        return f"Fields({', '.join(map(repr, self._names))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fields, self._names
+
+
+class StreamSpec:
+    """One declared output stream: its fields (field 0 carries the attempt), and whether the sender names the receiving task."""
+
+    __slots__ = ("direct", "fields")
+
+    def __init__(self, fields: Fields, direct: bool = False) -> None:
+        self.fields, self.direct = fields, direct
+
+    def __eq__(self, other: object) -> bool:
+        return (self.fields, self.direct) == (other.fields, other.direct) if isinstance(other, StreamSpec) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.fields, self.direct))
+
+    def __repr__(self) -> str:
+        return f"StreamSpec({self.fields!r}{', direct=True' if self.direct else ''})"
+
+
+class OutputFieldsDeclarer:
+    """Collects what one component declares (Storm: ``OutputFieldsDeclarer``)."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, StreamSpec] = {}
+
+    def declare(self, fields: Fields | Sequence[str], direct: bool = False) -> None:
+        """Declare the default stream."""
+        self.declare_stream(DEFAULT_STREAM, fields, direct)
+
+    def declare_stream(self, stream: str, fields: Fields | Sequence[str], direct: bool = False) -> None:
+        """Declare ``stream``; field 0 carries the attempt. ``ValueError`` if it is declared twice or has no fields."""
+        if not isinstance(stream, str) or not stream:
+            raise ValueError(f"a stream id is a non-empty string, not {stream!r}")
+        if stream in self._streams:
+            raise ValueError(f"stream {stream!r} is declared twice")
+        spec = StreamSpec(fields if isinstance(fields, Fields) else Fields(fields), direct)
+        if not len(spec.fields):
+            raise ValueError(f"stream {stream!r} has no fields; the first one carries the transaction attempt: Fields('tx', ...)")
+        self._streams[stream] = spec
+
+    @property
+    def streams(self) -> dict[str, StreamSpec]:
+        """What has been declared so far, by stream id."""
+        return dict(self._streams)
+
+
+class TupleSource:
+    """Where a tuple came from: component, task index, stream and its fields."""
+
+    __slots__ = ("component", "fields", "stream", "task")
+
+    def __init__(self, component: str, task: int, stream: str, fields: Fields) -> None:
+        self.component, self.task, self.stream, self.fields = component, task, stream, fields
+
+
+class Tuple:
+    """One tuple, as a bolt's ``execute`` receives it. Value 0 is the :class:`TransactionAttempt`.
+
+    ``tup[1]`` and ``tup["word"]`` are the short forms; Storm's getters are there as aliases.
+    """
+
+    __slots__ = ("_source", "values")
+
+    def __init__(self, values: tuple[Any, ...], source: TupleSource) -> None:
+        self.values = values
+        self._source = source
+
+    def __getitem__(self, key: int | str) -> Any:
+        if isinstance(key, str):
+            return self.values[self._source.fields.index(key)]
+        return self.values[key]
+
+    def get_value(self, i: int) -> Any:
+        """Value ``i``; ``IndexError`` beyond the last."""
+        return self.values[i]
+
+    def get_value_by_field(self, name: str) -> Any:
+        """The value of field ``name``; ``ValueError`` naming the fields, if there is none."""
+        return self.values[self._source.fields.index(name)]
+
+    get_string = get_integer = get_long = get_short = get_byte = get_value
+    get_boolean = get_double = get_float = get_binary = get_value
+    get_string_by_field = get_integer_by_field = get_long_by_field = get_short_by_field = get_byte_by_field = get_value_by_field
+    get_boolean_by_field = get_double_by_field = get_float_by_field = get_binary_by_field = get_value_by_field
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """The attempt this tuple belongs to."""
+        attempt: TransactionAttempt = self.values[0]
+        return attempt
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of the stream it came on."""
+        return self._source.fields
+
+    def select(self, fields: Fields) -> tuple[Any, ...]:
+        """The values of ``fields``, in their order."""
+        return self._source.fields.select(fields, self.values)
+
+    @property
+    def source_component(self) -> str:
+        """Id of the component that emitted it."""
+        return self._source.component
+
+    @property
+    def source_stream_id(self) -> str:
+        """Id of the stream it was emitted on."""
+        return self._source.stream
+
+    @property
+    def source_task(self) -> int:
+        """Index (0 …) of the task that emitted it."""
+        return self._source.task
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{name}={value!r}" for name, value in zip(self.fields, self.values, strict=False))
+        return f"Tuple({self.source_component}/{self.source_task}/{self.source_stream_id}: {pairs})"
