@@ -1,0 +1,1 @@
+"""Topologies to start from; each file runs by itself. See starter/README.md."""

@@ -58,7 +58,10 @@ class TxtopoError(Exception):
 
 
 class UserCodeError(TxtopoError):
-    """An exception in user code. ``traceback`` is the user's own, as text: the exception itself may not be picklable."""
+    """An exception in user code. ``traceback`` is the user's own, as text: the exception itself may not be picklable.
+
+    ``task`` is -1 for a spout coordinator, which runs on the driver.
+    """
 
     def __init__(self, component: str, task: int, attempt: str, phase: str, hook: str, error: str, traceback: str) -> None:
         super().__init__(component, task, attempt, phase, hook, error, traceback)
@@ -66,7 +69,8 @@ class UserCodeError(TxtopoError):
         self.hook, self.error, self.traceback = hook, error, traceback
 
     def __str__(self) -> str:
-        where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
+        task = f"task {self.task}, attempt {self.attempt}, {self.phase} phase" if self.task >= 0 else f"on the driver, txid {self.attempt}"
+        where = f"component {self.component!r}, {task}, {self.hook}"
         return f"{self.error}\n  in {where}\n{self.traceback.rstrip()}"
 
 

@@ -130,7 +130,8 @@ class _Build:
         self.topology_id, self.spout, self.bolts = topology_id, spout, bolts
         self.drafts = [spout, *bolts]
         self.problems: list[str] = []
-        self.outputs: dict[str, Mapping[str, StreamSpec]] = {}
+        self.outputs: dict[str, Mapping[str, StreamSpec] | None] = {}
+        """What each component declares; ``None`` where its own mistake keeps us from knowing."""
 
     def topology(self) -> TopologyGraph:
         self.check_ids()
@@ -140,10 +141,8 @@ class _Build:
             self.problems.extend(draft.problems)
             self.check_parallelism(draft)
         templates = {draft.id: self.pickle(draft) for draft in self.drafts if kinds[draft.id] is not None}
-        self.raise_problems()
         for draft in self.drafts:
-            self.declare(draft, templates[draft.id][0])
-        self.raise_problems()
+            self.declare(draft, templates.get(draft.id, (b"", ()))[0])
         for draft in self.bolts:
             self.check_subscriptions(draft)
         order = self.topological_order()
@@ -157,7 +156,7 @@ class _Build:
             kind, spout_kind = kinds[draft.id] or ("batch", None)
             local_only.extend((draft.id, reason) for reason in _local_only(draft.instance))
             components[draft.id] = Component(
-                draft.id, kind, draft.parallelism, data, MappingProxyType(dict(self.outputs[draft.id])), tuple(draft.subscriptions),
+                draft.id, kind, draft.parallelism, data, MappingProxyType(dict(self.outputs[draft.id] or {})), tuple(draft.subscriptions),
                 draft.committer, spout_kind, draft.config, type(draft.instance).__qualname__,
             )  # fmt: skip
         return TopologyGraph(self.topology_id, MappingProxyType(components), tuple(by_value), tuple(local_only))
@@ -218,6 +217,9 @@ class _Build:
             return b"", ()
 
     def declare(self, draft: _Draft, template: bytes) -> None:
+        self.outputs[draft.id] = None
+        if not template:
+            return
         try:
             copy = pickling.loads(template)
             declarer = OutputFieldsDeclarer()
@@ -243,6 +245,8 @@ class _Build:
             self.problems.append(f"{where} on unknown component {subscription.source!r}{_nearest(subscription.source, self.outputs)}")
             return
         streams = self.outputs[subscription.source]
+        if streams is None:
+            return
         if subscription.stream not in streams:
             declared = ", ".join(map(repr, streams)) or "no stream; it needs declare_output_fields"
             self.problems.append(f"{where} on stream {subscription.stream!r}, but {subscription.source!r} declares {declared}")

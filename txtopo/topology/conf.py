@@ -11,8 +11,6 @@ from typing import Any
 STORM_KEYS: dict[str, str] = {
     "topology.max.spout.pending": "max_spout_pending",
     "topology.message.timeout.secs": "message_timeout_s",
-    "topology.name": "topology_name",
-    "topology.transactional.id": "topology_id",
     "transactional.zookeeper.root": "zookeeper_root",
 }
 """Storm's dotted keys that mean the same as one of ours."""

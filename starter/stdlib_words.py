@@ -1,0 +1,216 @@
+"""Count every word in the Python standard library's own sources, then check the result against plain Python.
+
+::
+
+    lines ×2 ──none──► split ×2 ──fields(word)──► count ×2 (committer) ──none──► bucketize ×1 ──fields(bucket)──► buckets ×2 (committer)
+
+Every .py file below the running interpreter's standard library (installed packages left out) is read line by line. A *word* is an
+identifier or a word of a comment or text, as it is written: a run of letters, digits and underscores that begins with no
+digit. About thirty transactions of a megabyte; ``split`` sums up its part of the batch first, so that little travels. The buckets say how many
+words occur 1, 2–3, 4–7, 8–15 … times.
+
+Run it with ``txtopo run starter/stdlib_words.py --until-exhausted --data-dir .txtopo/demo``; kill it wherever you like and run it again.
+``python -m starter.stdlib_words report`` then prints the results and counts anew without txtopo: every count must be equal. The store
+is the file that TXTOPO_STARTER_STORE names, otherwise .txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import txtopo
+from txtopo import (
+    BaseBasicBolt,
+    BaseBatchBolt,
+    BaseTransactionalBolt,
+    BasicOutputCollector,
+    BatchOutputCollector,
+    Config,
+    Fields,
+    ICommitter,
+    OutputFieldsDeclarer,
+    TopologyConf,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    Tuple,
+)
+from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.stores import SqliteStore
+
+PARTITIONS = 4
+BYTES_PER_BATCH = 320 * 1024
+"""Per partition: the four together read 1.25 MiB per transaction."""
+NOT_OURS = frozenset({"site-packages", "dist-packages"})
+STORE_PATH = ".txtopo/demo/words.db"
+WORD = re.compile(r"[^\W\d]\w*")
+
+
+def stdlib_files() -> list[str]:
+    """The standard library's sources, sorted."""
+    found: list[str] = []
+    for directory, below, files in os.walk(sysconfig.get_path("stdlib")):
+        below[:] = [name for name in below if name not in NOT_OURS]
+        found.extend(os.path.join(directory, name) for name in files if name.endswith(".py"))
+    return sorted(found)
+
+
+class SplitWords(BaseBatchBolt):
+    """Counts the words in its part of the batch; emits each once, with its number."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.collector, self.attempt = collector, attempt
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tup: Tuple) -> None:
+        self.counts.update(WORD.findall(tup[1]))
+
+    def finish_batch(self) -> None:
+        for word, count in self.counts.items():
+            self.collector.emit([self.attempt, word, count])
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "word", "count"))
+
+
+class UpdateCounts(BaseTransactionalBolt, ICommitter):
+    """Adds the batch to the counts in the store, all words in one go; emits each word's count now and before."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.context, self.collector, self.attempt = context, collector, attempt
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tup: Tuple) -> None:
+        self.counts[tup[1]] += tup[2]
+
+    def finish_batch(self) -> None:
+        with self.store.transaction(self.context, self.attempt) as transaction:
+            updates = transaction.update_many(self.counts, added)
+        for word, update in updates.items():
+            self.collector.emit([self.attempt, word, update.curr, update.prev])
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "word", "count", "prev"))
+
+
+class Bucketize(BaseBasicBolt):
+    """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one it has left."""
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        attempt, _, count, prev = tup.values
+        bucket = bucket_of(count)
+        if prev is None:
+            collector.emit([attempt, bucket, 1])
+        elif bucket_of(prev) != bucket:
+            collector.emit([attempt, bucket, 1])
+            collector.emit([attempt, bucket_of(prev), -1])
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "bucket", "delta"))
+
+
+class UpdateBuckets(BaseTransactionalBolt, ICommitter):
+    """Keeps the number of words in each bucket; emits nothing."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.context, self.attempt = context, attempt
+        self.deltas: Counter[int] = Counter()
+
+    def execute(self, tup: Tuple) -> None:
+        self.deltas[tup[1]] += tup[2]
+
+    def finish_batch(self) -> None:
+        with self.store.transaction(self.context, self.attempt) as transaction:
+            transaction.update_many(self.deltas, added)
+
+
+def added(total: int | None, more: int) -> int:
+    """The new value of a key in the store: ``total`` is ``None`` the first time."""
+    return (total or 0) + more
+
+
+def bucket_of(count: int) -> int:
+    """Bucket b holds the words that occur 2**b … 2**(b + 1) - 1 times."""
+    return count.bit_length() - 1
+
+
+def open_stores(path: str | Path | None = None) -> tuple[SqliteStore, SqliteStore]:
+    """The stores of word → count and bucket → number of words, two tables of one file."""
+    file = Path(path or os.environ.get("TXTOPO_STARTER_STORE") or STORE_PATH).absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteStore(file, "stdlib_counts"), SqliteStore(file, "stdlib_buckets")
+
+
+def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
+    """The topology, over ``spout`` (default: the standard library), counting into the stores at ``store_path``."""
+    counts, buckets = open_stores(store_path)
+    spout = spout or FileTransactionalSpout(stdlib_files(), bytes_per_batch=BYTES_PER_BATCH, partitions=PARTITIONS, errors="replace")
+    builder = TransactionalTopologyBuilder("stdlib-words", "lines", spout, 2)
+    builder.set_bolt("split", SplitWords(), 2).none_grouping("lines")
+    builder.set_bolt("count", UpdateCounts(counts), 2).fields_grouping("split", Fields("word"))
+    builder.set_bolt("bucketize", Bucketize()).none_grouping("count")
+    builder.set_bolt("buckets", UpdateBuckets(buckets), 2).fields_grouping("bucketize", Fields("bucket"))
+    return builder.build_topology()
+
+
+def independent_count() -> dict[str, int]:
+    """The same counts by one process in plain Python, to compare with."""
+    counts: Counter[str] = Counter()
+    for file in stdlib_files():
+        counts.update(WORD.findall(Path(file).read_text(encoding="utf-8", errors="replace")))
+    return dict(counts)
+
+
+def report(counts: Mapping[str, int], buckets: Mapping[int, int], expected: Mapping[str, int]) -> tuple[str, bool]:
+    """What the stores hold, as text, and whether every word and every bucket is as ``expected`` says."""
+    lines = [f"{len(counts)} words, {sum(counts.values())} occurrences", "", "the 20 most frequent"]
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    lines.extend(f"{rank:>4}  {word:<24} {count:>9}" for rank, (word, count) in enumerate(ranked[:20], 1))
+    lines.extend(["", "words by how often they occur"])
+    most = max(buckets.values(), default=0)
+    for bucket in sorted(bucket for bucket, words in buckets.items() if words):
+        span = f"{2**bucket} – {2 ** (bucket + 1) - 1}" if bucket else "1"
+        lines.append(f"{span:>19} {buckets[bucket]:>9}  {'█' * -(-buckets[bucket] * 50 // most)}")
+    different = sorted(word for word in counts.keys() | expected.keys() if counts.get(word) != expected.get(word))
+    misplaced = Counter(map(bucket_of, expected.values())) != Counter({bucket: words for bucket, words in buckets.items() if words})
+    lines.append("")
+    if different:
+        lines.append(f"NOT EQUAL: {len(different)} of {len(expected)} words differ from a plain count (stored, counted):")
+        lines.extend(f"      {word:<24} {counts.get(word)!s:>9} {expected.get(word)!s:>9}" for word in different[:20])
+    if misplaced:
+        lines.append("NOT EQUAL: the buckets differ from those of a plain count")
+    if not different and not misplaced:
+        lines.append(f"equal: a plain count gives the same number for each of the {len(expected)} words, and the same buckets")
+    return "\n".join(lines), not different and not misplaced
+
+
+def main_report() -> int:
+    """Print the report on the stores; 0 if all is equal, otherwise 1."""
+    counts, buckets = open_stores()
+    text, is_equal = report(dict[Any, int](counts.items()), dict[Any, int](buckets.items()), independent_count())
+    print(text)
+    return 0 if is_equal else 1
+
+
+conf = Config(max_spout_pending=3)
+
+if __name__ == "__main__" and sys.argv[1:] == ["report"]:
+    sys.exit(main_report())
+
+topology = make_topology()
+
+if __name__ == "__main__":
+    txtopo.main(topology, conf)

@@ -1,0 +1,613 @@
+"""The state of a topology, over every store: what is durable when, exactly once, and only by the one who holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend, wait_until
+from txtopo import errors
+from txtopo.state import administration, memory
+from txtopo.state.base import Create, Delete, Set, StateStore
+from txtopo.state.embedded import EmbeddedZooKeeper
+from txtopo.state.records import TxidRecord
+from txtopo.state.rotating import StrictOrderError
+from txtopo.state.topology import Holder, Seal, TopologyState
+from txtopo.topology.transaction import TransactionAttempt
+
+ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
+BOB = Holder("beta.example", 22, "2024-05-01T11:00:00+00:00")
+TASKS = {"spout": 2, "count": 3}
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    backend = MemoryBackend() if request.param == "memory" else ZooKeeperBackend(request.getfixturevalue("zookeeper"))
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def store(backend: Backend) -> Unreliable:
+    return Unreliable(backend.connect())
+
+
+def opened(store: StateStore, holder: Holder = ALICE, **options: Any) -> TopologyState:
+    return TopologyState.open(store, "words", holder, **{"wait_s": 30.0, **options})
+
+
+def attempt(txid: int, n: int = 0) -> TransactionAttempt:
+    return TransactionAttempt(txid, n)
+
+
+def planned(txid: int, last: TxidRecord | None) -> TxidRecord:
+    return TxidRecord(txid=txid, metadata={"from": 0 if last is None else last.metadata["from"] + 10})
+
+
+def commit(state: TopologyState, txid: int, positions: dict[int, Any] | None = None, **options: Any) -> None:
+    if state.sealed() is None:
+        state.seal(attempt(txid), TASKS, {"from": 10 * (txid - 1)})
+    state.record(attempt(txid), positions or {}, **options)
+
+
+def contents(store: StateStore, path: str = "/words") -> dict[str, bytes]:
+    node = store.get(path)
+    found = {} if node is None else {path: node.data}
+    for name in store.children(path):
+        found.update(contents(store, f"{path}/{name}"))
+    return found
+
+
+def put(store: StateStore, path: str, data: bytes) -> None:
+    store.multi([Set(path, data) if store.get(path) else Create(path, data)])
+
+
+# Opening
+
+
+@pytest.mark.rule(1, 2, 27)
+def test_a_new_topology_begins_at_txid_1_in_epoch_1_of_a_random_generation(store: Unreliable) -> None:
+    state = opened(store)
+    assert (state.current, state.epoch, state.known_stores, state.positions()) == (1, 1, frozenset(), {})
+    assert (state.sealed(), state.txids.txids()) == (None, [])
+    other = TopologyState.open(store, "others", ALICE)
+    assert len({state.generation, other.generation, ""}) == 3
+    assert administration.topologies(store) == ["others", "words"]
+
+
+@pytest.mark.rule(1, 23, 26, 27)
+def test_a_restart_goes_on_where_the_last_run_stopped_in_the_next_epoch(store: Unreliable) -> None:
+    first = opened(store)
+    commit(first, 1, {0: {"to": 10}, 17: {"to": 3}}, touched_stores=["count/counts"])
+    commit(first, 2, {0: {"to": 20}})
+    first.close()
+    second = opened(store, BOB)
+    assert (second.generation, second.epoch, second.current) == (first.generation, 2, 3)
+    assert second.positions() == {0: {"to": 20}, 17: {"to": 3}}
+    assert second.known_stores == {"count/counts"}
+    assert second.txids.get_state(3, planned) == TxidRecord(txid=3, metadata={"from": 20})
+
+
+@pytest.mark.rule(26)
+def test_a_second_coordinator_is_refused_with_who_holds_the_topology(backend: Backend, store: Unreliable) -> None:
+    opened(store)
+    before = contents(store)
+    with pytest.raises(errors.FencedError, match=r"'words-run', pid 11 on host alpha\.example, started 2024-05-01T10:00:00\+00:00") as refused:
+        opened(backend.connect(), BOB)
+    assert refused.value.exit_code == 4
+    assert contents(store) == before
+
+
+@pytest.mark.rule(26)
+def test_of_several_that_open_at_once_exactly_one_gets_the_topology(backend: Backend) -> None:
+    stores = [backend.connect() for _ in range(4)]
+    barrier = threading.Barrier(len(stores))
+    outcomes: list[object] = []
+
+    def run(store: StateStore) -> None:
+        barrier.wait(30)
+        try:
+            outcomes.append(opened(store))
+        except errors.FencedError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=run, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["FencedError"] * 3 + ["TopologyState"]
+
+
+@pytest.mark.rule(26)
+def test_whoever_owns_the_leases_takes_one_that_is_found_and_its_holder_writes_nothing_more(backend: Backend, store: Unreliable) -> None:
+    zombie = opened(store)
+    zombie.seal(attempt(1), TASKS, None)
+    heir = opened(backend.connect(), BOB, owns_leases=True)
+    assert heir.epoch == 2
+    before = contents(store)
+    writes: list[Callable[[], None]] = [lambda: zombie.record(attempt(1), {0: 1}), lambda: zombie.seal(attempt(1, 1), TASKS, None)]
+    for write in writes:
+        with pytest.raises(errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"):
+            write()
+    zombie.close()
+    assert contents(store) == before
+
+
+@pytest.mark.rule(26)
+def test_a_lease_given_back_can_be_taken_at_once(backend: Backend, store: Unreliable) -> None:
+    state = opened(store)
+    state.close()
+    state.close()
+    assert opened(backend.connect(), BOB).epoch == 2
+
+
+@pytest.mark.rule(25, 26)
+@pytest.mark.parametrize("fault", ["before", "after"])
+@pytest.mark.parametrize("existed", [False, True])
+def test_an_open_whose_answer_is_lost_raises_the_epoch_once(store: Unreliable, fault: memory.Fault, existed: bool) -> None:
+    if existed:
+        opened(store).close()
+    store.lose_next(fault)
+    state = opened(store)
+    assert state.epoch == (2 if existed else 1)
+    commit(state, 1)
+    assert state.current == 2
+
+
+# Seal and record
+
+
+@pytest.mark.rule(23)
+def test_a_sealed_transaction_survives_with_its_attempt_tasks_and_metadata(store: Unreliable) -> None:
+    state = opened(store)
+    state.seal(attempt(1, 4), TASKS, {"0": [1, 2]})
+    expected = TxidRecord(txid=1, status="sealed", attempt_id=4, tasks=TASKS, metadata={"0": [1, 2]})
+    assert state.sealed() == expected
+    state.close()
+    assert opened(store, BOB).sealed() == expected
+
+
+@pytest.mark.rule(23)
+def test_an_open_transaction_is_not_sealed_and_a_replay_may_seal_again(store: Unreliable) -> None:
+    state = opened(store)
+    state.txids.get_state(1, planned)
+    assert state.sealed() is None
+    state.seal(attempt(1), TASKS, None)
+    state.seal(attempt(1, 1), TASKS, None)
+    with pytest.raises(ValueError, match="attempt 1:0 cannot be recorded: the sealed one is 1:1"):
+        state.record(attempt(1), {})
+    state.record(attempt(1, 1), {})
+    assert state.current == 2
+
+
+@pytest.mark.rule(23)
+def test_what_is_out_of_order_is_refused_before_the_write(store: Unreliable) -> None:
+    state = opened(store)
+    before = contents(store)
+    with pytest.raises(ValueError, match="cannot be recorded"):
+        state.record(attempt(1), {})
+    with pytest.raises(ValueError, match="next txid to commit is 1"):
+        state.seal(attempt(2), TASKS, None)
+    assert contents(store) == before
+    state.seal(attempt(1), TASKS, None)
+    with pytest.raises(ValueError, match="cannot follow"):
+        state.record(attempt(1), {}, next_seal=Seal(attempt(3), TASKS))
+    assert state.current == 1
+
+
+@pytest.mark.rule(25)
+def test_a_record_is_one_multi_with_everything_that_follows_from_it(store: Unreliable) -> None:
+    state = opened(store)
+    commit(state, 1)
+    state.seal(attempt(2), TASKS, {"from": 10})
+    state.txids.get_state(3, planned)
+    state.txids.get_state(4, planned)
+    store.log.clear()
+    state.record(attempt(2), {0: "a", 16: "b", 1: "c"}, ["count/counts"], Seal(attempt(3), TASKS, {"from": 20}))
+    (operations,) = store.log
+    assert [(type(operation).__name__, operation.path.removeprefix("/words/")) for operation in operations] == [
+        ("Check", f"generation/{state.generation}"),
+        ("Check", "epoch"),
+        ("Check", "lease"),
+        ("Set", "current"),
+        ("Create", "positions/0"),
+        ("Create", "positions/1"),
+        ("Set", "stores"),
+        ("Delete", "txids/0000000001"),
+        ("Create", "txids/0000000003"),
+        ("Create", "txids/0000000004"),
+    ]
+    assert (state.current, state.txids.txids(), state.txids.pending) == (3, [2, 3, 4], frozenset())
+    sealed = state.sealed()
+    assert sealed is not None
+    assert sealed.attempt_id == 0
+
+
+@pytest.mark.rule(25)
+def test_metadata_of_open_transactions_rides_along_with_the_seal(store: Unreliable) -> None:
+    state = opened(store)
+    for txid in (1, 2, 3):
+        state.txids.get_state(txid, planned)
+    state.seal(attempt(1), TASKS, {"from": 0})
+    state.close()
+    again = opened(store, BOB)
+    assert again.txids.txids() == [1, 2, 3]
+    assert again.txids.find(3) == TxidRecord(txid=3, metadata={"from": 20})
+
+
+@pytest.mark.rule(25)
+@pytest.mark.parametrize("partitions", [1, 1000])
+@pytest.mark.parametrize("components", [1, 200])
+def test_a_steady_transaction_costs_two_round_trips_or_one_however_large(store: Unreliable, partitions: int, components: int) -> None:
+    state = opened(store)
+    tasks = {f"component-{n}": 2 for n in range(components)}
+    moved = {partition: [partition, 0] for partition in range(partitions)}
+    for txid in range(1, 4):
+        before = store.round_trips
+        state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata={str(p): m for p, m in moved.items()}))
+        state.seal(attempt(txid), tasks, {str(p): m for p, m in moved.items()})
+        state.record(attempt(txid), moved, ["count/counts"])
+        assert store.round_trips - before == 2
+    state.seal(attempt(4), tasks, None)
+    for txid in range(4, 7):
+        before = store.round_trips
+        state.record(attempt(txid), moved, ["count/counts"], Seal(attempt(txid + 1), tasks, None))
+        assert store.round_trips - before == 1
+
+
+@pytest.mark.rule(25)
+def test_ten_transactions_leave_no_more_behind_than_two(store: Unreliable) -> None:
+    state = opened(store)
+    sizes = []
+    for txid in range(1, 11):
+        commit(state, txid, {0: txid})
+        sizes.append(len(contents(store)))
+    assert len(set(sizes[1:])) == 1
+
+
+# Lost answers
+
+
+@pytest.mark.rule(25)
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(store: Unreliable, fault: memory.Fault, times: int) -> None:
+    state = opened(store)
+    for txid in (1, 2, 3):
+        store.lose_next(fault, times)
+        state.seal(attempt(txid), TASKS, {"from": 10 * (txid - 1)})
+        store.lose_next(fault, times)
+        state.record(attempt(txid), {0: txid, txid: "x"}, [f"count/{txid}"])
+    store.fault = None
+    assert state.current == 4
+    shown = administration.show(store, "words")
+    assert (shown["current"], shown["positions"]["0"], shown["stores"]) == (4, 3, ["count/1", "count/2", "count/3"])
+    assert json.loads(contents(store)["/words/current"])["write"] == 6
+
+
+@pytest.mark.rule(25)
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_crash_in_the_middle_of_a_record_leaves_it_done_or_not_done(backend: Backend, store: Unreliable, fault: memory.Fault) -> None:
+    state = opened(store, wait_s=0.05)
+    state.seal(attempt(1), TASKS, {"from": 0})
+    store.fault = lambda _: fault
+    with pytest.raises(errors.ZooKeeperUnavailableError) if fault == "before" else contextlib.nullcontext():
+        state.record(attempt(1), {5: "five"}, ["count/counts"], Seal(attempt(2), TASKS, {"from": 10}))
+    again = opened(backend.connect(), BOB, owns_leases=True)
+    sealed = again.sealed()
+    assert sealed is not None
+    done = fault == "after"
+    assert (again.current, sealed.txid, again.positions()) == ((2, 2, {5: "five"}) if done else (1, 1, {}))
+    assert again.known_stores == ({"count/counts"} if done else frozenset())
+
+
+@pytest.mark.rule(25, 26)
+def test_a_write_that_was_applied_before_another_took_over_counts_and_the_next_is_refused(backend: Backend, store: Unreliable) -> None:
+    state = opened(store)
+    state.seal(attempt(1), TASKS, None)
+    store.lose_next("after")
+    state.record(attempt(1), {0: "a"})
+    heir = opened(backend.connect(), BOB, owns_leases=True)
+    assert (state.current, heir.current) == (2, 2)
+    with pytest.raises(errors.FencedError):
+        state.seal(attempt(2), TASKS, None)
+
+
+@pytest.mark.rule(26)
+def test_a_write_that_was_lost_is_not_repeated_after_another_took_over(backend: Backend, store: Unreliable) -> None:
+    state = opened(store)
+    state.seal(attempt(1), TASKS, None)
+    rival = backend.connect()
+
+    def take_over(_: object) -> memory.Fault:
+        store.fault = None
+        heir = opened(rival, BOB, owns_leases=True)
+        heir.record(attempt(1), {0: "theirs"})
+        return "before"
+
+    store.fault = take_over
+    with pytest.raises(errors.FencedError):
+        state.record(attempt(1), {0: "ours"})
+    assert administration.show(store, "words")["positions"] == {"0": "theirs"}
+
+
+# Sessions
+
+
+@pytest.mark.rule(26)
+def test_after_an_expired_session_the_lease_is_taken_again_and_work_goes_on(backend: Backend) -> None:
+    session = backend.connect()
+    state = opened(session)
+    commit(state, 1)
+    backend.expire(session)
+    commit(state, 2)
+    assert (state.current, state.epoch) == (3, 1)
+    with pytest.raises(errors.FencedError, match=r"alpha\.example"):
+        opened(backend.connect(), BOB)
+
+
+@pytest.mark.rule(26)
+def test_an_idle_coordinator_takes_its_lease_again_and_pays_nothing_while_its_session_lives(backend: Backend) -> None:
+    session = backend.connect()
+    state = opened(session)
+    trips = session.round_trips
+    state.renew()
+    assert session.round_trips == trips
+    backend.expire(session)
+    rival = backend.connect()
+    wait_until(lambda: rival.get("/words/lease") is None)
+    state.renew()
+    assert rival.get("/words/lease") is not None
+    with pytest.raises(errors.FencedError, match=r"alpha\.example"):
+        opened(rival, BOB)
+    trips = session.round_trips
+    state.renew()
+    assert session.round_trips == trips
+
+
+@pytest.mark.rule(26)
+def test_after_an_expired_session_a_coordinator_whose_topology_was_taken_writes_nothing(backend: Backend) -> None:
+    session = backend.connect()
+    state = opened(session)
+    state.seal(attempt(1), TASKS, None)
+    backend.expire(session)
+    rival = backend.connect()
+    wait_until(lambda: rival.get("/words/lease") is None)
+    heir = opened(rival, BOB)
+    before = contents(rival)
+    for write in (state.renew, lambda: state.record(attempt(1), {0: 1}), lambda: state.seal(attempt(1, 1), TASKS, None)):
+        with pytest.raises(errors.FencedError, match="epoch 2"):
+            write()
+    assert contents(rival) == before
+    heir.record(attempt(1), {0: 2})
+    assert heir.positions() == {0: 2}
+
+
+@pytest.mark.rule(26, 27)
+def test_a_coordinator_of_an_older_incarnation_writes_nothing_though_every_version_is_the_same(backend: Backend) -> None:
+    session, other = backend.connect(), backend.connect()
+    zombie = opened(session)
+    backend.expire(session)
+    wait_until(lambda: other.get("/words/lease") is None)
+    administration.reset(other, "words")
+    heir = opened(other, BOB)
+    assert (heir.epoch, heir.current) == (zombie.epoch, zombie.current)
+    assert heir.generation != zombie.generation
+    before = contents(other)
+    with pytest.raises(errors.FencedError, match="reset"):
+        zombie.seal(attempt(1), TASKS, None)
+    assert contents(other) == before
+
+
+# Waiting
+
+
+@pytest.mark.rule(25)
+def test_a_wait_is_bounded_and_the_error_says_that_nothing_is_lost(store: Unreliable) -> None:
+    state = opened(store, wait_s=0.05)
+    store.fault = lambda _: "before"
+    with pytest.raises(errors.ZooKeeperUnavailableError, match="Nothing is lost") as away:
+        state.seal(attempt(1), TASKS, None)
+    assert away.value.exit_code == 5
+    store.fault = None
+    with pytest.raises(errors.ZooKeeperUnavailableError):
+        state.seal(attempt(1), TASKS, None)
+    assert store.get("/words/txids/0000000001") is None
+
+
+@pytest.mark.rule(25)
+def test_abandoning_ends_a_wait_in_another_thread_and_closing_still_gives_the_lease_back(store: Unreliable) -> None:
+    state = opened(store, wait_s=3600)
+    waiting = threading.Event()
+
+    def lose(_: object) -> memory.Fault:
+        waiting.set()
+        return "before"
+
+    store.fault = lose
+    raised: list[BaseException] = []
+
+    def seal() -> None:
+        try:
+            state.seal(attempt(1), TASKS, None)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=seal)
+    thread.start()
+    assert waiting.wait(30)
+    state.abandon()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert [type(error).__name__ for error in raised] == ["AbandonedError"]
+    store.fault = None
+    state.close()
+    assert store.get("/words/lease") is None
+
+
+# Bounds
+
+
+@pytest.mark.rule(25)
+def test_a_record_beyond_the_bound_is_refused_before_the_write_and_says_what_to_do(store: Unreliable) -> None:
+    state = opened(store, metadata_bytes_max=4096)
+    before = contents(store)
+    large = {str(partition): "x" * 20 for partition in range(300)}
+    too_large = r"metadata of 300 partitions, has \d+ bytes; the bound is metadata_bytes_max = 4096\n.*fewer than 300 partitions"
+    with pytest.raises(errors.BatchTooLargeError, match=too_large):
+        state.seal(attempt(1), TASKS, large)
+    with pytest.raises(errors.BatchTooLargeError, match=too_large):
+        state.txids.get_state(1, lambda txid, last: TxidRecord(txid=txid, metadata=large))
+    assert (state.sealed(), state.txids.txids()) == (None, [])
+    state.seal(attempt(1), TASKS, None)
+    with pytest.raises(errors.BatchTooLargeError, match=too_large):
+        state.record(attempt(1), {int(partition): metadata for partition, metadata in large.items()})
+    assert (state.current, state.positions()) == (1, {})
+    assert contents(store)["/words/epoch"] == before["/words/epoch"]
+    state.record(attempt(1), {0: "small"})
+    assert state.current == 2
+
+
+@pytest.mark.rule(25)
+def test_what_only_rides_along_is_left_for_later_when_it_does_not_fit(store: Unreliable) -> None:
+    state = opened(store, metadata_bytes_max=4096)
+    for txid in (1, 2, 3):
+        state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata="x" * 1000))
+    state.seal(attempt(1), TASKS, "x" * 1000)
+    assert state.txids.pending == {3}
+    state.record(attempt(1), {})
+    state.seal(attempt(2), TASKS, "x" * 1000)
+    assert state.txids.pending == frozenset()
+    assert all(sum(len(getattr(operation, "data", b"")) for operation in multi) <= 4096 for multi in store.log)
+
+
+@pytest.mark.rule(23, 25)
+def test_a_seal_that_does_not_fit_beside_the_record_follows_in_a_second_multi(store: Unreliable) -> None:
+    state = opened(store, metadata_bytes_max=4096)
+    state.seal(attempt(1), TASKS, "x" * 2000)
+    store.log.clear()
+    state.record(attempt(1), {0: "x" * 2000}, (), Seal(attempt(2), TASKS, "x" * 2000))
+    assert len(store.log) == 2
+    sealed = state.sealed()
+    assert sealed is not None
+    assert (state.current, sealed.txid, state.positions()) == (2, 2, {0: "x" * 2000})
+
+
+# What is broken
+
+
+@pytest.mark.rule(25, 27)
+@pytest.mark.parametrize("garbage", [b"", b"{", b'{"version":9}', b"null", b"7"])
+@pytest.mark.parametrize("node", ["generation", "epoch", "current", "stores", "txids/0000000001", "positions/0"])
+def test_garbage_anywhere_stops_the_run_names_the_node_and_overwrites_nothing(store: Unreliable, node: str, garbage: bytes) -> None:
+    state = opened(store)
+    commit(state, 1, {0: "a"})
+    state.close()
+    put(store, f"/words/{node}", garbage)
+    before = contents(store)
+    with pytest.raises(errors.UnreadableStateError, match=f"/words/{node}") as unreadable:
+        opened(store)
+    assert unreadable.value.exit_code == 6
+    after = contents(store)
+    assert {path: data for path, data in after.items() if path != "/words/epoch"} == {p: d for p, d in before.items() if p != "/words/epoch"}
+    shown = administration.show(store, "words")
+    assert "unreadable" in json.dumps(shown)
+
+
+@pytest.mark.rule(25)
+@pytest.mark.parametrize("node", ["epoch", "current", "stores", "txids/0000000001"])
+def test_a_node_that_is_missing_is_never_taken_as_a_new_beginning(store: Unreliable, node: str) -> None:
+    state = opened(store)
+    commit(state, 1)
+    state.close()
+    store.multi([Delete(f"/words/{node}")])
+    with pytest.raises(errors.UnreadableStateError, match=node.partition("/")[0]):
+        opened(store)
+
+
+@pytest.mark.rule(25, 27)
+def test_a_missing_generation_among_other_nodes_is_unreadable(store: Unreliable) -> None:
+    state = opened(store)
+    state.close()
+    store.multi([Delete(f"/words/generation/{state.generation}"), Delete("/words/generation")])
+    with pytest.raises(errors.UnreadableStateError, match="/words/generation"):
+        opened(store)
+
+
+@pytest.mark.rule(25)
+def test_a_record_under_the_txid_of_another_is_unreadable(store: Unreliable) -> None:
+    opened(store).close()
+    put(store, "/words/txids/0000000003", TxidRecord(txid=4).encode())
+    with pytest.raises(errors.UnreadableStateError, match="record of txid 4"):
+        opened(store)
+
+
+@pytest.mark.rule(25)
+def test_a_record_removed_by_hand_while_running_stops_the_run(store: Unreliable) -> None:
+    state = opened(store)
+    state.seal(attempt(1), TASKS, None)
+    store.multi([Delete("/words/txids/0000000001")])
+    with pytest.raises(errors.UnreadableStateError, match="by hand"):
+        state.seal(attempt(1, 1), TASKS, None)
+
+
+@pytest.mark.rule(24)
+def test_metadata_is_made_in_strict_order(store: Unreliable) -> None:
+    state = opened(store)
+    with pytest.raises(StrictOrderError):
+        state.txids.get_state(2, planned)
+    with pytest.raises(ValueError, match="cannot be kept under"):
+        state.txids.get_state(1, lambda txid, last: TxidRecord(txid=2))
+
+
+# From outside
+
+
+@pytest.mark.rule(25)
+def test_what_is_shown_is_json_and_complete(store: Unreliable) -> None:
+    state = opened(store)
+    commit(state, 1, {3: {"to": 1}, 20: None}, touched_stores=["b", "a"])
+    shown = administration.show(store, "words")
+    assert json.loads(json.dumps(shown)) == shown
+    record = {"txid": 1, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 0}}
+    assert {key: shown[key] for key in shown if key != "lease"} == {
+        "topology_id": "words", "generation": state.generation, "epoch": 1, "current": 2,
+        "records": {"1": record}, "positions": {"3": {"to": 1}, "20": None}, "stores": ["a", "b"],
+    }  # fmt: skip
+    assert (shown["lease"]["host"], shown["lease"]["pid"]) == ("alpha.example", 11)
+    state.close()
+    assert administration.show(store, "words")["lease"] is None
+
+
+@pytest.mark.rule(26, 27)
+def test_a_reset_is_refused_while_held_and_then_begins_a_new_generation(store: Unreliable) -> None:
+    state = opened(store)
+    commit(state, 1, {0: "a"})
+    with pytest.raises(errors.FencedError, match=r"alpha\.example"):
+        administration.reset(store, "words")
+    assert administration.show(store, "words")["current"] == 2
+    state.close()
+    administration.reset(store, "words")
+    assert administration.topologies(store) == []
+    again = opened(store)
+    assert (again.current, again.positions(), again.generation != state.generation) == (1, {}, True)
+
+
+def test_a_topology_that_does_not_exist_is_named_beside_those_that_do(store: Unreliable) -> None:
+    opened(store)
+    for call in (administration.show, administration.reset):
+        with pytest.raises(errors.UsageError, match=r"'wrods'[\s\S]*'words'"):
+            call(store, "wrods")
+    assert administration.topologies(store) == ["words"]

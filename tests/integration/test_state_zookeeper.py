@@ -1,0 +1,199 @@
+"""A real ZooKeeper that goes away, comes back, and swallows answers."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.state_backends import wait_until
+from txtopo import errors
+from txtopo.state import administration
+from txtopo.state.base import Create, Node, Set, StateUnavailableError
+from txtopo.state.embedded import EmbeddedZooKeeper, free_port
+from txtopo.state.topology import Holder, Seal, TopologyState
+from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.topology.transaction import TransactionAttempt
+
+HOLDER = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+class Proxy:
+    """A wire to ``target`` that can be cut, and that can deliver a request and cut itself instead of delivering the answer."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        self._swallow = threading.Event()
+        self.swallowed = 0
+
+    def swallow_next_answer(self) -> None:
+        self._swallow.set()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._sockets += [client, server]
+                for source, sink, is_answer in ((client, server, False), (server, client, True)):
+                    thread = threading.Thread(target=self._pump, args=(source, sink, is_answer))
+                    self._threads.append(thread)
+                    thread.start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                # An answer to a ping is 16 bytes and a length; that to a multi is longer.
+                if is_answer and len(data) > 20 and self._swallow.is_set():
+                    self._swallow.clear()
+                    self.swallowed += 1
+                    break
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join(30)
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads[1:]:
+            thread.join(30)
+        for end in self._sockets:
+            end.close()
+
+
+@pytest.fixture
+def proxy(server: EmbeddedZooKeeper) -> Iterator[Proxy]:
+    host, port = server.hosts.split(":")
+    proxy = Proxy((host, int(port)))
+    yield proxy
+    proxy.close()
+
+
+def test_nobody_there_is_exit_5_and_says_where_and_what_to_do() -> None:
+    hosts = f"127.0.0.1:{free_port()}"
+    with pytest.raises(errors.ZooKeeperUnavailableError, match=rf"{hosts}[\s\S]*--zookeeper") as unreachable:
+        ZooKeeperStateStore(hosts, connect_timeout_s=0.3)
+    assert unreachable.value.exit_code == 5
+
+
+@pytest.mark.parametrize("hosts", ["host:port", ":2181", "localhost:2181/a//b", ""])
+def test_an_address_that_cannot_be_understood_is_a_usage_error(hosts: str) -> None:
+    with pytest.raises(errors.ConfigError, match="host:port"):
+        ZooKeeperStateStore(hosts, connect_timeout_s=0.3)
+
+
+def test_chroot_and_root_are_made_and_keep_topologies_apart(server: EmbeddedZooKeeper) -> None:
+    with contextlib.ExitStack() as stack:
+        deep, other, bare = (
+            stack.enter_context(contextlib.closing(ZooKeeperStateStore(server.hosts + chroot, root)))
+            for chroot, root in (("/prod/teams", "/txtopo"), ("/prod", "/other"), ("", "/"))
+        )
+        deep.multi([Create("/words", b"deep")])
+        assert other.children("/") == []
+        assert bare.get("/prod/teams/txtopo/words") == Node(b"deep", 0)
+        assert deep.address == f"{server.hosts}/prod/teams/txtopo"
+
+
+@pytest.mark.rule(25)
+def test_an_answer_swallowed_on_the_wire_leaves_the_write_applied_exactly_once(server: EmbeddedZooKeeper, proxy: Proxy) -> None:
+    with contextlib.closing(ZooKeeperStateStore(f"127.0.0.1:{proxy.port}", "/swallowed", session_timeout_s=6)) as store:
+        store.multi([Create("/a")])
+        proxy.swallow_next_answer()
+        with pytest.raises(StateUnavailableError, match="did not answer"):
+            store.multi([Set("/a", b"once")])
+        assert store.wait_until_connected(30)
+        assert store.get("/a") == Node(b"once", 1)
+        state = TopologyState.open(store, "words", HOLDER, wait_s=60)
+        for txid in (1, 2, 3):
+            proxy.swallow_next_answer()
+            state.seal(TransactionAttempt(txid, 0), {"spout": 1}, None)
+            proxy.swallow_next_answer()
+            state.record(TransactionAttempt(txid, 0), {0: txid})
+        assert (state.current, state.positions(), state.epoch) == (4, {0: 3}, 1)
+        assert administration.show(store, "words")["current"] == 4
+        assert proxy.swallowed == 7
+        state.close()
+
+
+@pytest.mark.rule(25, 26)
+def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(server: EmbeddedZooKeeper) -> None:
+    with contextlib.closing(ZooKeeperStateStore(server.hosts, "/restarts", session_timeout_s=10)) as store:
+        state = TopologyState.open(store, "words", HOLDER, wait_s=120)
+        state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
+        restart = threading.Thread(target=server.restart)
+        restart.start()
+        wait_until(lambda: not store.wait_until_connected(0))
+        state.record(TransactionAttempt(1, 0), {0: "a"}, (), Seal(TransactionAttempt(2, 0), {"spout": 1}))
+        restart.join(60)
+        sealed = state.sealed()
+        assert sealed is not None
+        assert (state.current, sealed.txid, state.epoch) == (2, 2, 1)
+        state.close()
+
+
+def test_while_disconnected_a_request_fails_at_once_and_abandoning_ends_the_wait(server: EmbeddedZooKeeper, proxy: Proxy) -> None:
+    with contextlib.closing(ZooKeeperStateStore(f"127.0.0.1:{proxy.port}", "/away", session_timeout_s=6)) as store:
+        state = TopologyState.open(store, "words", HOLDER, wait_s=3600)
+        proxy.close()
+        wait_until(lambda: store.session == 0)
+        begun = time.monotonic()
+        with pytest.raises(StateUnavailableError, match="not connected"):
+            store.get("/words")
+        assert time.monotonic() - begun < 1
+        raised: list[str] = []
+
+        def seal() -> None:
+            try:
+                state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
+            except errors.ZooKeeperUnavailableError as error:
+                raised.append(type(error).__name__)
+
+        thread = threading.Thread(target=seal)
+        thread.start()
+        state.abandon()
+        thread.join(10)
+        assert raised == ["AbandonedError"]
+        state.close()
+
+
+QUIET = """
+import sys
+from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo import errors
+store = ZooKeeperStateStore(sys.argv[1], "/quiet")
+store._client._connection._socket.shutdown(2)
+store.wait_until_connected(10)
+store.close()
+try:
+    ZooKeeperStateStore("127.0.0.1:" + sys.argv[2], connect_timeout_s=0.5)
+except errors.ZooKeeperUnavailableError:
+    print("refused")
+"""
+
+
+def test_the_client_writes_nothing_to_stderr_when_connections_break(server: EmbeddedZooKeeper) -> None:
+    run = subprocess.run([sys.executable, "-c", QUIET, server.hosts, str(free_port())], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "refused\n", "")

@@ -1,0 +1,70 @@
+"""For any rows, appended at any time: every row exactly once, in order within its partition, and the same again on replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+
+from tests.planned_spouts import Drive, Row
+from txtopo.testing import MemoryTransactionalSpout
+
+ROWS = st.lists(st.tuples(st.none() | st.integers() | st.text("aé\n", max_size=3), st.binary(max_size=3)), max_size=6)
+
+
+class MemorySpoutMachine(RuleBasedStateMachine):
+    """Appends, transactions, replays and restarts in any order, against lists."""
+
+    transactions: Bundle[tuple[dict[int, Any], dict[int, list[Row]]]] = Bundle("transactions")
+
+    @initialize(partitions=st.dictionaries(st.integers(0, 3), ROWS, max_size=3), take=st.integers(1, 4))
+    def begin(self, partitions: dict[int, list[Row]], take: int) -> None:
+        self.spout = MemoryTransactionalSpout(partitions, ["a", "b"], take)
+        self.take = take
+        self.given = {partition: list(rows) for partition, rows in partitions.items()}
+        self.emitted: dict[int, list[Row]] = {}
+        self.drive = Drive(self.spout)
+
+    @rule(partition=st.integers(0, 5), rows=ROWS)
+    def append(self, partition: int, rows: list[Row]) -> None:
+        self.spout.append(partition, rows)
+        self.given.setdefault(partition, []).extend(rows)
+
+    @precondition(lambda self: self.drive.coordinator.is_ready())
+    @rule(target=transactions)
+    def transact(self) -> Any:
+        plan = self.drive.plan()
+        batch = self.drive.emitted(plan)
+        assert any(batch.values()), "ready, but nothing to emit"
+        for partition, rows in batch.items():
+            assert len(rows) <= self.take
+            self.emitted.setdefault(partition, []).extend(rows)
+        return plan, batch
+
+    @rule(transaction=transactions)
+    def replay(self, transaction: tuple[dict[int, Any], dict[int, list[Row]]]) -> None:
+        plan, batch = transaction
+        assert self.drive.emitted(plan, attempt_id=1) == batch
+
+    @rule(target=transactions)
+    def restart(self) -> Any:
+        self.drive = Drive(self.spout, self.drive.positions)
+        return multiple()
+
+    @invariant()
+    def what_was_emitted_is_how_each_partition_begins(self) -> None:
+        for partition, rows in self.emitted.items():
+            assert rows == self.given.get(partition, [])[: len(rows)]
+
+    @invariant()
+    def it_is_ready_exactly_while_rows_are_left(self) -> None:
+        left = any(len(rows) > len(self.emitted.get(partition, [])) for partition, rows in self.given.items())
+        assert self.drive.coordinator.is_ready() is left
+
+    def teardown(self) -> None:
+        self.spout.close()
+
+
+TestMemorySpout = pytest.mark.rule(9, 18, 19, 20, 21)(MemorySpoutMachine.TestCase)

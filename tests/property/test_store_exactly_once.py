@@ -1,0 +1,191 @@
+"""Whatever fails, and whoever comes late: every txid takes effect exactly once, in order, in each store.
+
+A story is drawn: transactions, each with attempts that die half-way before the one that succeeds, and late tasks of dead attempts in between.
+It is told to a real store and to a plain dictionary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from tests.conformance import test_store_contract as contract
+from txtopo.errors import StaleAttemptError
+from txtopo.stores import Store, StoreTransaction
+from txtopo.topology.transaction import TransactionAttempt
+
+TASKS = (("count", 0), ("count", 1), ("sum", 0))
+KEYS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    kind: Literal["update", "update_many", "delete", "get"]
+    key: int
+    delta: int
+
+
+Block = list[Operation]
+"""What a task does in one store transaction."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    blocks: list[tuple[int, Block]]
+    """In order of execution: the task, and its store transaction."""
+    dies_at: int
+    """How many of the blocks commit before the attempt fails."""
+    dies_inside: bool
+    """Whether the next block then begins, and is rolled back."""
+    visits: list[int]
+    """After each block that commits: how many blocks of dead attempts are run by late tasks."""
+
+
+def operations(task: int, txid: int, shift: int) -> st.SearchStrategy[Operation]:
+    """Operations on the keys that belong to ``task`` in this transaction: one writer per key, another one in the next transaction."""
+    own = [key for key in range(KEYS) if (key + txid + shift) % len(TASKS) == task]
+    return st.builds(Operation, st.sampled_from(["update", "update", "update_many", "delete", "get"]), st.sampled_from(own), st.integers(1, 9))
+
+
+@st.composite
+def blocks(draw: st.DrawFn, txid: int, shift: int) -> list[tuple[int, Block]]:
+    """One batch's work: every task opens the store at least once; the order of tasks is arbitrary, that of a task's blocks is its own."""
+    order = draw(st.permutations([task for task in range(len(TASKS)) for _ in range(draw(st.integers(1, 2)))]))
+    return [(task, draw(st.lists(operations(task, txid, shift), max_size=4))) for task in order]
+
+
+@st.composite
+def stories(draw: st.DrawFn, opaque: bool) -> list[list[Attempt]]:
+    story = []
+    visits = st.lists(st.integers(0, 2), min_size=2 * len(TASKS), max_size=2 * len(TASKS))
+    for txid in range(1, draw(st.integers(1, 4)) + 1):
+        work = draw(blocks(txid, 0))
+        attempts = []
+        for shift in range(draw(st.integers(1, 4))):
+            if opaque:  # the batch may differ, and with it who writes what
+                work = draw(blocks(txid, draw(st.sampled_from([0, shift]))))
+            dies_at = draw(st.integers(0, len(work)))
+            attempts.append(Attempt(work, dies_at, draw(st.booleans()), draw(visits)))
+        if opaque:
+            work = draw(blocks(txid, 0))
+        attempts.append(Attempt(work, len(work), False, draw(visits)))
+        story.append(attempts)
+    return story
+
+
+class Death(Exception):
+    """The task dies inside its store transaction."""
+
+
+class Run:
+    """One attempt's tasks, as they act on the store; knows what each update must return."""
+
+    def __init__(
+        self, store: Store, process: contract.Process, attempt: TransactionAttempt, before: dict[int, Any], work: list[tuple[int, Block]]
+    ) -> None:
+        self.store, self.attempt, self.work = store, attempt, work
+        self.contexts = {task: process.task(*TASKS[task]) for task in range(len(TASKS))}
+        self.view: dict[int, Any] = dict(before)
+
+    def block(self, index: int, dies: bool = False) -> None:
+        task, block = self.work[index]
+        view = dict(self.view)
+        with self.store.transaction(self.contexts[task], self.attempt) as t:
+            for operation in block:
+                self.act(t, operation, view)
+            if dies:
+                raise Death
+        self.view = view
+
+    def act(self, t: StoreTransaction, operation: Operation, view: dict[int, Any]) -> None:
+        key, before = operation.key, view.get(operation.key)
+        assert t.get(key) == before
+        if operation.kind == "get":
+            return
+        if operation.kind == "delete":
+            update = t.delete(key)
+            view.pop(key, None)
+        else:
+            view[key] = (before or 0) + operation.delta
+            delta = operation.delta
+            update = t.update(key, contract.plus(delta)) if operation.kind == "update" else t.update_many({key: delta}, contract.add)[key]
+        assert (update.prev, update.curr) == (before, view.get(key)), "a replay gets what the first application returned"
+
+
+@dataclasses.dataclass(frozen=True)
+class Late:
+    """A block of a dead attempt that a task, who does not know, has yet to run."""
+
+    run: Run
+    index: int
+
+    @property
+    def component(self) -> str:
+        return TASKS[self.run.work[self.index][0]][0]
+
+
+class Narrator:
+    """Acts a story on a store, and knows what each transaction applied exactly once, in order, gives."""
+
+    def __init__(self, store: Store, process: contract.Process) -> None:
+        self.store, self.process = store, process
+        self.truth: dict[int, Any] = {}
+        self.late: list[Late] = []
+        self.newest: dict[str, TransactionAttempt] = {}
+
+    def tell(self, story: list[list[Attempt]]) -> None:
+        for txid, attempts in enumerate(story, start=1):
+            for number, attempt in enumerate(attempts):
+                run = Run(self.store, self.process, TransactionAttempt(txid, number), self.truth, attempt.blocks)
+                for index in range(min(attempt.dies_at, len(attempt.blocks))):
+                    run.block(index)
+                    self.newest[Late(run, index).component] = run.attempt
+                    for _ in range(attempt.visits[index]):
+                        self.visit()
+                if attempt.dies_at < len(attempt.blocks) and attempt.dies_inside:
+                    with pytest.raises(Death):
+                        run.block(attempt.dies_at, dies=True)
+                self.late.extend(Late(run, index) for index in range(attempt.dies_at, len(attempt.blocks)))
+            self.truth = run.view
+
+    def visit(self) -> None:
+        """Let a late task run its block. It must be refused if a newer attempt has written for its component; if not, it does no harm."""
+        if not self.late:
+            return
+        late = self.late.pop(0)
+        if self.newest.get(late.component, late.run.attempt) > late.run.attempt:
+            with pytest.raises(StaleAttemptError):
+                late.run.block(late.index)
+            event("a late task was refused by the fence")
+            return
+        try:
+            late.run.block(late.index)
+        except StaleAttemptError:
+            assert self.store.opaque, "only a key that changed its writer between attempts is refused by its stamp"
+            event("a late task was refused by a stamp")
+        else:
+            self.newest[late.component] = late.run.attempt
+            event("a late task came in time")
+
+
+@pytest.mark.rule(28, 29, 30, 31, 32)
+@pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
+@pytest.mark.parametrize("backend", sorted(contract.FACTORIES))
+def test_every_transaction_takes_effect_exactly_once_whatever_fails(backend: str, opaque: bool) -> None:
+    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @given(stories(opaque))
+    def check(story: list[list[Attempt]]) -> None:
+        process = contract.Process()
+        with tempfile.TemporaryDirectory() as directory:
+            narrator = Narrator(contract.FACTORIES[backend](Path(directory), opaque=opaque), process)
+            narrator.tell(story)
+            assert dict(narrator.store.items()) == narrator.truth
+            process.close()
+
+    check()

@@ -1,0 +1,135 @@
+"""What the suites over every state store need: a server, client sessions, and ways to harm them."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from kazoo.client import KazooClient
+
+from txtopo.state import base, memory, zookeeper
+from txtopo.state.embedded import EmbeddedZooKeeper
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    """Return as soon as ``condition()``; fail if that takes longer than ``timeout_s``."""
+    tick = threading.Event()
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain"
+        tick.wait(0.005)
+
+
+class Backend(abc.ABC):
+    """An empty store of znodes and the sessions with it."""
+
+    def __init__(self) -> None:
+        self.sessions: list[base.StateStore] = []
+
+    def connect(self) -> base.StateStore:
+        """A new session, closed with the test."""
+        session = self._connect()
+        self.sessions.append(session)
+        return session
+
+    @abc.abstractmethod
+    def _connect(self) -> base.StateStore: ...
+
+    @abc.abstractmethod
+    def expire(self, store: base.StateStore) -> None:
+        """End the session of ``store`` as the server does after too long a silence; return when it has another one."""
+
+    def close(self) -> None:
+        for session in self.sessions:
+            session.close()
+
+
+class MemoryBackend(Backend):
+    def __init__(self) -> None:
+        super().__init__()
+        self.server = memory.MemoryServer()
+
+    def _connect(self) -> base.StateStore:
+        return memory.MemoryStateStore(self.server)
+
+    def expire(self, store: base.StateStore) -> None:
+        assert isinstance(store, memory.MemoryStateStore)
+        store.expire_session()
+
+
+class ZooKeeperBackend(Backend):
+    """A chroot of its own in a running server."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, server: EmbeddedZooKeeper) -> None:
+        super().__init__()
+        self.server = server
+        self.hosts = f"{server.hosts}/test{next(self._numbers)}"
+
+    def _connect(self) -> base.StateStore:
+        return zookeeper.ZooKeeperStateStore(self.hosts, session_timeout_s=6)
+
+    def expire(self, store: base.StateStore) -> None:
+        assert isinstance(store, zookeeper.ZooKeeperStateStore)
+        expired = store.session
+        # Whoever connects with a session's id and password is that session, and may end it.
+        twin = KazooClient(self.server.hosts, client_id=store._client.client_id)
+        twin.start()
+        twin.stop()
+        twin.close()
+        wait_until(lambda: store.session not in (0, expired))
+
+
+class Unreliable(base.StateStore):
+    """``inner``, whose multis a test may lose: ``fault`` is asked about each, as in :class:`txtopo.state.memory.MemoryStateStore`.
+
+    ``log`` keeps every multi that reached the store.
+    """
+
+    def __init__(self, inner: base.StateStore) -> None:
+        super().__init__()
+        self.inner = inner
+        self.fault: Callable[[Sequence[base.Operation]], memory.Fault | None] | None = None
+        self.log: list[list[base.Operation]] = []
+
+    def lose_next(self, fault: memory.Fault, times: int = 1) -> None:
+        """Lose the next ``times`` multis."""
+        left = itertools.count(times, -1)
+        self.fault = lambda _: fault if next(left) > 0 else None
+
+    @property
+    def round_trips(self) -> int:
+        return self.inner.round_trips
+
+    @property
+    def address(self) -> str:
+        return self.inner.address
+
+    @property
+    def session(self) -> int:
+        return self.inner.session
+
+    def get(self, path: str) -> base.Node | None:
+        return self.inner.get(path)
+
+    def children(self, path: str) -> list[str]:
+        return self.inner.children(path)
+
+    def multi(self, operations: Sequence[base.Operation]) -> None:
+        fault = self.fault(operations) if self.fault is not None else None
+        if fault == "before":
+            raise base.StateUnavailableError("the request was lost")
+        self.log.append(list(operations))
+        self.inner.multi(operations)
+        if fault == "after":
+            raise base.StateUnavailableError("the acknowledgement was lost")
+
+    def wait_until_connected(self, timeout_s: float) -> bool:
+        return self.inner.wait_until_connected(timeout_s)
+
+    def close(self) -> None:
+        self.inner.close()

@@ -1,0 +1,139 @@
+"""Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order.
+
+``import txtopo`` imports neither pyspark nor kazoo nor pydantic, so that executors with a bare interpreter can import the bolts of a topology.
+What needs them is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from txtopo.errors import (
+    BatchTooLargeError,
+    ConfigError,
+    EmitError,
+    FailedException,
+    FencedError,
+    HeldStateError,
+    InputError,
+    InvalidTopologyError,
+    MetadataError,
+    PoisonBatchError,
+    SetupError,
+    StaleAttemptError,
+    StateMismatchError,
+    StoreConflictError,
+    TxtopoError,
+    UnreadableStateError,
+    UsageError,
+    UserCodeError,
+    WorkerCrashError,
+    ZooKeeperUnavailableError,
+)
+from txtopo.topology.bolt import (
+    BaseBasicBolt,
+    BaseBatchBolt,
+    BaseTransactionalBolt,
+    BasicOutputCollector,
+    BatchOutputCollector,
+    IBasicBolt,
+    IBatchBolt,
+    ICommitter,
+)
+from txtopo.topology.builder import BoltDeclarer, SpoutDeclarer, TransactionalTopologyBuilder
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.spout import (
+    BasePartitionedTransactionalSpout,
+    BaseTransactionalSpout,
+    IPartitionedTransactionalSpout,
+    ITransactionalSpout,
+    PartitionedSpoutCoordinator,
+    PartitionedSpoutEmitter,
+    TransactionalSpoutCoordinator,
+    TransactionalSpoutEmitter,
+)
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer, StreamSpec, Tuple
+from txtopo.topology.transaction import INIT_TXID, TransactionAttempt
+
+if TYPE_CHECKING:
+    from txtopo.config import Config
+    from txtopo.runtime.cluster import LocalCluster, submit_topology
+    from txtopo.runtime.main import main
+    from txtopo.runtime.run import RunStatus, TopologyRun
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Config": "txtopo.config",
+    "LocalCluster": "txtopo.runtime.cluster",
+    "RunStatus": "txtopo.runtime.run",
+    "TopologyRun": "txtopo.runtime.run",
+    "main": "txtopo.runtime.main",
+    "submit_topology": "txtopo.runtime.cluster",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'txtopo' has no attribute {name!r}")
+
+
+__all__ = [
+    "INIT_TXID",
+    "BaseBasicBolt",
+    "BaseBatchBolt",
+    "BasePartitionedTransactionalSpout",
+    "BaseTransactionalBolt",
+    "BaseTransactionalSpout",
+    "BasicOutputCollector",
+    "BatchOutputCollector",
+    "BatchTooLargeError",
+    "BoltDeclarer",
+    "Config",
+    "ConfigError",
+    "CoordinatorContext",
+    "EmitError",
+    "FailedException",
+    "FencedError",
+    "Fields",
+    "HeldStateError",
+    "IBasicBolt",
+    "IBatchBolt",
+    "ICommitter",
+    "IPartitionedTransactionalSpout",
+    "ITransactionalSpout",
+    "InputError",
+    "InvalidTopologyError",
+    "LocalCluster",
+    "MetadataError",
+    "OutputFieldsDeclarer",
+    "PartitionedSpoutCoordinator",
+    "PartitionedSpoutEmitter",
+    "PoisonBatchError",
+    "RunStatus",
+    "SetupError",
+    "SpoutDeclarer",
+    "StaleAttemptError",
+    "StateMismatchError",
+    "StoreConflictError",
+    "StreamSpec",
+    "TopologyConf",
+    "TopologyContext",
+    "TopologyRun",
+    "TransactionAttempt",
+    "TransactionalSpoutCoordinator",
+    "TransactionalSpoutEmitter",
+    "TransactionalTopologyBuilder",
+    "Tuple",
+    "TxtopoError",
+    "UnreadableStateError",
+    "UsageError",
+    "UserCodeError",
+    "WorkerCrashError",
+    "ZooKeeperUnavailableError",
+    "main",
+    "submit_topology",
+]

@@ -1,0 +1,120 @@
+"""Which files there are, how they form partitions, and what a position in a partition means.
+
+Apart from the spout because it is arithmetic on names and sizes. A *group* is a partition's files, end to end; a *position* is a
+number of bytes from the beginning of the group, so that empty files and the seams between files need no case of their own.
+
+Invariants:
+- File i of the sorted list belongs to group i mod partitions: files added behind the last never move an earlier one.
+- The identity of files 0 … j of a group depends on their paths alone, so any process can compute it from the list.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import hashlib
+import os
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from txtopo.connectors import file_lines
+
+
+def listed(patterns: Iterable[str]) -> list[str]:
+    """The files that absolute paths and glob patterns name: sorted, each once.
+
+    A pattern stands for the files it matches, not for directories. What is no pattern, or exists under that very name, is
+    listed as it is, whether it exists or not: a missing file is an error to be found later, not a file to be left out.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        if glob.has_magic(pattern) and not os.path.lexists(pattern):
+            found.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
+        else:
+            found.add(pattern)
+    return sorted(found)
+
+
+def packed(paths: Sequence[str]) -> bytes:
+    """The list as few bytes: it travels with the spout to every task of every attempt."""
+    return zlib.compress("\0".join(paths).encode("utf-8", "surrogateescape"))
+
+
+def _unpacked(data: bytes) -> list[str]:
+    text = zlib.decompress(data).decode("utf-8", "surrogateescape")
+    return text.split("\0") if text else []
+
+
+@functools.lru_cache(maxsize=16)
+def groups(data: bytes, partitions: int) -> tuple[FileGroup, ...]:
+    """The groups of the packed list, one per partition. A worker process unpacks a list once, not once per attempt."""
+    paths = _unpacked(data)
+    return tuple(FileGroup(tuple(paths[partition::partitions])) for partition in range(partitions))
+
+
+class FileGroup:
+    """The files of one partition, in order."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+
+    @functools.cached_property
+    def identities(self) -> tuple[str, ...]:
+        """For each file j, what identifies files 0 … j together: 12 hexadecimal digits of SHA-256 over their paths."""
+        digest = hashlib.sha256()
+        identities: list[str] = []
+        for path in self.paths:
+            digest.update(os.fsencode(path) + b"\0")
+            identities.append(digest.hexdigest()[:12])
+        return tuple(identities)
+
+
+class SizedGroup:
+    """A group whose sizes are taken, once; what is written to its files later does not exist for it."""
+
+    def __init__(self, group: FileGroup) -> None:
+        self.group = group
+        self.sizes = [file_lines.size_of(path) for path in group.paths]
+        self._begins = [0]
+        for size in self.sizes:
+            self._begins.append(self._begins[-1] + size)
+
+    @property
+    def total(self) -> int:
+        """The position behind the last byte."""
+        return self._begins[-1]
+
+    def position(self, file: int, offset: int) -> int:
+        """The position of byte ``offset`` of file number ``file``."""
+        return self._begins[file] + offset
+
+    def beginning_at(self, position: int) -> tuple[int, int]:
+        """File number and offset of the byte at ``position``, which is not the end of the group."""
+        file = bisect_right(self._begins, position) - 1
+        return file, position - self._begins[file]
+
+    def ending_at(self, position: int) -> tuple[int, int]:
+        """File number and end offset of the byte before ``position``, which is not the beginning of the group."""
+        file = bisect_left(self._begins, position) - 1
+        return file, position - self._begins[file]
+
+    def batch_end(self, start: int, bytes_max: int, files_max: int) -> int:
+        """Where a batch ends that begins at ``start``: whole lines, at most ``bytes_max`` bytes of ``files_max`` files.
+
+        A line longer than ``bytes_max`` is a batch by itself. Reads only around the place where the batch may end.
+        """
+        first_file, _ = self.beginning_at(start)
+        files_end = self._begins[min(first_file + files_max, len(self.sizes))]
+        target = min(start + bytes_max, files_end)
+        if target in (self.total, files_end):
+            return target
+        file, offset = self.beginning_at(target)
+        begin = self._begins[file]
+        path, floor = self.group.paths[file], max(begin, start)
+        cut = file_lines.last_line_end(path, floor - begin, offset)
+        if cut is not None:
+            return begin + cut
+        if floor > start:
+            return floor
+        return begin + file_lines.next_line_end(path, offset, self.sizes[file])

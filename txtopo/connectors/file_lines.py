@@ -1,0 +1,131 @@
+"""Lines in files as bytes: where they end, and reading a range of them in big blocks.
+
+Apart from the spout because it knows only files: no partition, no transaction, no text. A line ends with ``\\n`` or with the
+range it is read from, never anywhere else; a block holds whole lines only. What cannot be read is an
+:class:`~txtopo.errors.InputError`, or a ``FailedException`` where trying again may help.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from txtopo import errors
+
+BLOCK_BYTES = 1 << 20
+"""How much the reader of a range asks for at once."""
+PROBE_BYTES = 1 << 16
+"""How much the search for the end of a line asks for at once."""
+
+_MAY_PASS = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT})
+
+
+def size_of(path: str) -> int:
+    """The size of the file in bytes, once it is sure that it is a file and can be read."""
+    try:
+        # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if stat.S_ISDIR(status.st_mode):
+        raise errors.InputError(f"{path} is a directory, not a file\n  Name the files in it, for example {os.path.join(path, '**', '*.txt')!r}.")
+    if not stat.S_ISREG(status.st_mode):
+        raise errors.InputError(f"{path} is not a regular file, so it cannot be read twice\n  Copy its contents to a file and name that.")
+    return status.st_size
+
+
+def last_line_end(path: str, start: int, end: int) -> int | None:
+    """The largest offset in ``(start, end]`` at which a line has just ended; ``None`` if no line ends there."""
+    with _open(path) as file:
+        while start < end:
+            block_start = max(start, end - PROBE_BYTES)
+            found = _read(file, path, block_start, end - block_start).rfind(b"\n")
+            if found >= 0:
+                return block_start + found + 1
+            end = block_start
+    return None
+
+
+def next_line_end(path: str, start: int, end: int) -> int:
+    """The smallest offset in ``(start, end]`` at which a line has just ended; ``end`` if none does before."""
+    with _open(path) as file:
+        while start < end:
+            block = _read(file, path, start, min(PROBE_BYTES, end - start))
+            found = block.find(b"\n")
+            if found >= 0:
+                return start + found + 1
+            start += len(block)
+    return end
+
+
+def bytes_at(path: str, start: int, end: int) -> bytes:
+    """The bytes ``[start, end)`` of the file, all of them."""
+    with _open(path) as file:
+        return _read(file, path, start, end - start)
+
+
+def line_blocks(path: str, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The bytes ``[start, end)`` as blocks of whole lines, each with the offset it begins at. A line longer than a block is a block."""
+    with _open(path) as file:
+        unfinished: list[bytes] = []
+        block_start = position = start
+        while position < end:
+            data = _read(file, path, position, min(BLOCK_BYTES, end - position))
+            position += len(data)
+            cut = data.rfind(b"\n") + 1 if position < end else len(data)
+            if cut:
+                unfinished.append(data[:cut])
+                block = b"".join(unfinished)
+                yield block_start, block
+                block_start += len(block)
+                unfinished = []
+            if cut < len(data):
+                unfinished.append(data[cut:])
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb", buffering=0)
+    except OSError as error:
+        if error.errno in _MAY_PASS:
+            raise errors.FailedException(f"cannot open {path} just now: {error.strerror}") from None
+        raise _unreadable(path, error) from None
+
+
+def _read(file: BinaryIO, path: str, start: int, amount: int) -> bytes:
+    """Exactly ``amount`` bytes from ``start``."""
+    try:
+        file.seek(start)
+        data = file.read(amount)
+        while len(data) < amount and (more := file.read(amount - len(data))):
+            data += more
+    except OSError as error:
+        if error.errno in _MAY_PASS:
+            raise errors.FailedException(f"cannot read {path} just now: {error.strerror}") from None
+        raise _unreadable(path, error) from None
+    if len(data) < amount:
+        raise shrunk(path, start + len(data), start + amount)
+    return data
+
+
+def shrunk(path: str, size: int, planned: int) -> errors.InputError:
+    """The error that ``path`` has ``size`` bytes although it was planned, or read, up to byte ``planned``."""
+    return errors.InputError(
+        f"{path} has shrunk: it has {size} bytes, but was planned up to byte {planned}\n"
+        "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`."
+    )
+
+
+def _unreadable(path: str, error: OSError) -> errors.InputError:
+    if isinstance(error, FileNotFoundError):
+        return errors.InputError(f"no file {path}\n  Mend the path or restore the file; every machine that runs tasks must see it under this path.")
+    if isinstance(error, PermissionError):
+        return errors.InputError(f"{path} may not be read by this user\n  Allow it with `chmod`, also on the directories above, wherever tasks run.")
+    return errors.InputError(f"{path} cannot be read: {error.strerror}\n  See that `cat` can read it, on every machine that runs tasks.")

@@ -1,0 +1,247 @@
+"""A transactional spout over files: lines of text, or JSON objects one per line.
+
+The driver plans every batch as a range of bytes that begins and ends between lines, reading a few kilobytes where a batch may
+end; executors read the range. Emitters run on executors: nothing here may import more than the standard library and ``txtopo.topology``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import txtopo.errors
+from txtopo.connectors import file_groups, file_lines, file_records
+from txtopo.topology import spout
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.transaction import TransactionAttempt
+
+Format = Literal["lines", "json"]
+DecodingErrors = Literal["strict", "replace"]
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+FILES_PER_BATCH = 1000
+"""How many files one partition's part of a batch may span: bounds the metadata, and the files a task opens one after the other."""
+
+
+class FileTransactionalSpout(spout.BasePartitionedTransactionalSpout):
+    """Emits the lines of files, each once and in order within its file, as ``[attempt, line]`` or ``[attempt, *fields of a JSON object]``.
+
+    - ``paths_or_glob``: a path, a pattern of :mod:`glob` (``**`` for any depth), or an iterable of these. Relative ones are taken from the
+      directory that is current now. Executors must see the files under the same absolute paths.
+    - ``bytes_per_batch``: per partition and transaction, at most this many bytes; only a line that is longer makes a larger batch, by itself.
+      A batch spans many files where they are small (at most 1000).
+    - ``partitions``: the files, sorted by path, are dealt out: file i to partition i mod ``partitions``.
+    - ``fields``: for ``format="lines"`` the one name of the line; for ``"json"`` the fields to take from each object, in this order.
+      Field ``tx``, the attempt, comes before them.
+    - ``errors``: ``"strict"`` stops at bytes that are not ``encoding`` and at a missing JSON field, naming file and byte;
+      ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON object is an error in any case.
+
+    A line ends with the byte ``\\n`` and nothing else; one ``\\r`` before it is not part of the line. A last line without an end
+    is a line. Empty lines are lines; ``"json"`` passes over blank ones.
+
+    *What is frozen when.* The list of files when the topology is built, their sizes when its run begins. Lines added to the last
+    file a partition has read, and files that sort behind all others, are read by the next run. Files before the place where the
+    earlier run ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs.
+
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` when the run begins
+    if nothing matches or a file is missing, a directory, unreadable or not what was read before, and from executors if a file
+    has shrunk or its contents are not what was said of them.
+    """
+
+    def __init__(
+        self,
+        paths_or_glob: Paths,
+        bytes_per_batch: int = 1 << 20,
+        partitions: int = 1,
+        fields: Fields | Sequence[str] = ("line",),
+        errors: DecodingErrors = "strict",
+        format: Format = "lines",
+        encoding: str = "utf-8",
+    ) -> None:
+        self.patterns = _absolute(paths_or_glob)
+        self.bytes_per_batch = _at_least_one("bytes_per_batch", bytes_per_batch)
+        self.partitions = _at_least_one("partitions", partitions)
+        self.fields = Fields("tx", fields)
+        self.format = _one_of("format", format, get_args(Format))
+        self.errors = _one_of("errors", errors, get_args(DecodingErrors))
+        self.codec = file_records.checked_encoding(encoding)
+        if len(self.fields) < 2 or (self.format == "lines" and len(self.fields) > 2):
+            raise txtopo.errors.ConfigError(
+                f"file spout: fields are {list(self.fields)[1:]}; a line is one value, for example fields=('line',)"
+                "\n  To take several fields from each line, write JSON objects and set format='json'."
+            )
+        self._files: bytes | None = None
+
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+        return _FileCoordinator(self._groups(), self.patterns, self.bytes_per_batch, context)
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+        return _FileEmitter(self._groups(), self.format, tuple(self.fields)[1:], self.codec, self.errors)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(self.fields)
+
+    def _groups(self) -> tuple[file_groups.FileGroup, ...]:
+        if self._files is None:
+            self._files = file_groups.packed(file_groups.listed(self.patterns))
+        return file_groups.groups(self._files, self.partitions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Building a topology pickles the spout: the list is made now, so that coordinator and emitters have the same one.
+        found_any = any(group.paths for group in self._groups())
+        # What was asked for may be thousands of paths; once there is a list, nobody needs it.
+        return {**self.__dict__, "patterns": () if found_any else self.patterns}
+
+
+class _FileCoordinator(spout.PartitionedSpoutCoordinator):
+    """Plans batches from sizes taken once. It keeps no position: that is the metadata.
+
+    Metadata of a partition: ``file`` and ``start``, ``end_file`` and ``end`` (numbers of files in the group, and byte offsets in them); ``sizes`` of
+    the files from ``file`` to before ``end_file``, so that a replay reads the same bytes though they have grown; ``group``, the identity of files
+    0 … ``end_file``; ``read``, how many bytes of the group have been read with this batch.
+    """
+
+    def __init__(
+        self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], bytes_per_batch: int, context: CoordinatorContext
+    ) -> None:
+        if not any(group.paths for group in groups):
+            named = ", ".join(patterns) or "an empty list"
+            raise txtopo.errors.InputError(
+                f"no file matched {named} when the topology was built\n"
+                "  Mend the paths: relative ones start from the directory current when the spout was made; only ** matches files of any depth."
+            )
+        self._groups = [file_groups.SizedGroup(group) for group in groups]
+        self._bytes_per_batch, self._context = bytes_per_batch, context
+        self._continued: dict[tuple[int, int], int] = {}
+        for partition, metadata in (context.last_metadata or {}).items():
+            if metadata is not None:
+                self._check_continuation(partition, metadata)
+
+    def is_ready(self) -> bool:
+        last = self._context.last_metadata or {}
+        return any(self._position(partition, last.get(partition)) < group.total for partition, group in enumerate(self._groups))
+
+    def num_partitions(self) -> int:
+        return len(self._groups)
+
+    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
+        """The next bytes of each partition, ``None`` where all have been read."""
+        return {partition: self._plan(partition, last.get(partition)) for partition in range(len(self._groups))}
+
+    def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
+        sized = self._groups[partition]
+        position = self._position(partition, last_metadata)
+        if position >= sized.total:
+            return None
+        batch_end = sized.batch_end(position, self._bytes_per_batch, FILES_PER_BATCH)
+        file, start = sized.beginning_at(position)
+        end_file, end = sized.ending_at(batch_end)
+        return {
+            "file": file, "start": start, "end_file": end_file, "end": end,
+            "sizes": sized.sizes[file:end_file], "group": sized.group.identities[end_file], "read": batch_end,
+        }  # fmt: skip
+
+    def _position(self, partition: int, last_metadata: Any) -> int:
+        """Where the batch after ``last_metadata`` begins, once it is sure that what was read is still there."""
+        if last_metadata is None:
+            return 0
+        sized = self._groups[partition]
+        _check_group(sized.group, partition, last_metadata)
+        file, end = last_metadata["end_file"], last_metadata["end"]
+        path = sized.group.paths[file]
+        if sized.sizes[file] < end:
+            raise file_lines.shrunk(path, sized.sizes[file], end)
+        position = sized.position(file, end)
+        if position != last_metadata["read"]:
+            had = last_metadata["read"] - end
+            raise txtopo.errors.InputError(
+                f"partition {partition}: the files before {path} have {position - end} bytes; they had {had} when they were read\n"
+                "  They are not read again. Restore them and put new lines into a file that sorts last, or start over with `txtopo state reset`."
+            )
+        return self._continued.get((partition, position), position)
+
+    def _check_continuation(self, partition: int, last_metadata: Any) -> None:
+        """Refuse files that are not those an earlier run read; note where to go on behind a last line that has got its end since."""
+        if partition >= len(self._groups):
+            raise txtopo.errors.InputError(
+                f"partition {partition} was read by an earlier run, but now there are {len(self._groups)} partitions\n"
+                "  Set partitions as it was, or start over with `txtopo state reset`."
+            )
+        sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
+        position = self._position(partition, last_metadata)
+        if not 0 < end < sized.sizes[file]:
+            return
+        path = sized.group.paths[file]
+        before, after = file_lines.bytes_at(path, end - 1, end), file_lines.bytes_at(path, end, min(end + 2, sized.sizes[file]))
+        if before == b"\n":
+            return
+        skipped = 1 if after.startswith(b"\n") else 2 if after == b"\r\n" else 0
+        if not skipped:
+            raise txtopo.errors.InputError(
+                f"{path}: the line before byte {end} was read as the last one, without an end, and has been continued since\n"
+                "  Restore the file so that a line ends there, or start over with `txtopo state reset`."
+            )
+        self._continued[partition, position] = position + skipped
+
+
+class _FileEmitter(spout.PartitionedSpoutEmitter):
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], format: str, fields: tuple[str, ...], codec: str, errors: str) -> None:
+        self._groups, self._format, self._fields, self._codec, self._errors = groups, format, fields, codec, errors
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        if partition >= len(self._groups):
+            raise _group_changed(partition)
+        group = self._groups[partition]
+        _check_group(group, partition, metadata)
+        first, last = metadata["file"], metadata["end_file"]
+        ends = [*metadata["sizes"], metadata["end"]]
+        for file in range(first, last + 1):
+            path, start = group.paths[file], metadata["start"] if file == first else 0
+            for offset, block in file_lines.line_blocks(path, start, ends[file - first]):
+                self._emit_block(attempt, collector, path, offset, block)
+
+    def _emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+        emit = collector.emit
+        if self._format == "lines":
+            for line in file_records.lines(path, offset, block, self._codec, self._errors):
+                emit([attempt, line])
+        else:
+            for values in file_records.objects(path, offset, block, self._codec, self._errors, self._fields):
+                emit([attempt, *values])
+
+
+def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
+    file = metadata["end_file"]
+    if file >= len(group.paths) or group.identities[file] != metadata["group"]:
+        raise _group_changed(partition)
+
+
+def _group_changed(partition: int) -> txtopo.errors.InputError:
+    return txtopo.errors.InputError(
+        f"partition {partition} no longer has the files that were read: one was added among them, removed or renamed, or partitions changed\n"
+        "  Restore the list of files (new ones must sort behind all others) and partitions, or start over with `txtopo state reset`."
+    )
+
+
+def _absolute(paths: Paths) -> tuple[str, ...]:
+    several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    for path in several:
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or not os.fspath(path):
+            raise txtopo.errors.ConfigError(f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these.")
+    return tuple(os.path.abspath(path) for path in several)
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is a whole number of at least 1")
+    return value
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
+    return value

@@ -1,0 +1,166 @@
+"""What goes into the coordinator (events) and what comes out (commands)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from txtopo.topology.transaction import TransactionAttempt
+
+FailureKind = Literal["failed", "timeout", "crash", "outgrown", "fatal"]
+"""failed: user code asked for a replay · timeout: a phase took too long · crash: workers died · outgrown: the batch must travel another way, which
+is nobody's fault and not counted · fatal: the topology must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Metadata of a new txid is made, or the spout is ready for a txid whose metadata each attempt makes itself."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """The spout has nothing for ``txid`` now, or failed to make metadata (R5)."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Time to ask the spout again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The back-off of ``txid`` is over."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """The attempt's metadata is known."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """The processing phase ended well."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """"Effects may exist" is durable."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The commit job ended well: every effect is in its store."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """``current`` has moved past the attempt's txid."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt failed, in any phase."""
+
+    attempt: TransactionAttempt
+    kind: FailureKind
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Stop: finish commits in flight, abandon the rest."""
+
+
+Event = Opened | NotReady | Poll | Resume | Emitted | Processed | Sealed | Applied | Recorded | Failed | Drain
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Make ``txid`` possible: ask whether the spout is ready and, where metadata belongs to the txid, make it. Answer: Opened or NotReady."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Make the attempt's own metadata. Answer: Emitted or Failed."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Run the processing phase. Answer: Processed or Failed."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Make "effects may exist" durable. Answer: Sealed or Failed."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Run the commit job. Answer: Applied or Failed."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Advance ``current``, and seal ``seal_next`` in the same write if it is given. Answer: Recorded."""
+
+    attempt: TransactionAttempt
+    seal_next: TransactionAttempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The attempt is committed: let go of what was kept for it."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The attempt is discarded: stop its work, let go of what was kept for it. No answer is awaited."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """Wait before ``txid`` is tried again; it has failed ``failures`` times. Answer: Resume."""
+
+    txid: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run is over. ``cause`` is the attempt whose failure ended it, ``None`` after a Drain or when all is done."""
+
+    cause: TransactionAttempt | None
+    reason: Literal["drained", "done", "fatal", "poison", "crashes"]
+    count: int = 0
+
+
+Command = Open | Emit | Process | Seal | Apply | Record | Forget | Cancel | BackOff | Stop

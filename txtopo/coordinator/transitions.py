@@ -1,0 +1,89 @@
+"""The life of an attempt, as a table.
+
+Theory of operation. A transaction that is in the window has exactly one live attempt, and an attempt has exactly one status::
+
+    EMITTING ──emitted──► PROCESSING ──processed──► PROCESSED ──turn──► SEALING ──sealed──► APPLYING ──applied──► RECORDING ──recorded──► COMMITTED
+        │                     │                         │                  │                   │
+        └──────failed─────────┴─────────failed──────────┴──────failed──────┴──────failed───────┴────► DISCARDED
+
+*EMITTING* exists only for spouts that learn (or plan) their metadata per attempt. *turn* is the coordinator's own doing: every earlier
+transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in which at most one attempt applies or records at any
+time. In *RECORDING* the effects are in the stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
+
+An event for an attempt that is not the live one of its txid is *stale*: it changes nothing (R6). An event that the table does not have for a
+live attempt is a fault of the engine: it raises, and changes nothing either.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Status(Enum):
+    """Where an attempt is."""
+
+    EMITTING = "emitting"
+    PROCESSING = "processing"
+    PROCESSED = "processed"
+    SEALING = "sealing"
+    APPLYING = "applying"
+    RECORDING = "recording"
+    COMMITTED = "committed"
+    DISCARDED = "discarded"
+
+
+class Step(Enum):
+    """What moves an attempt from one status to the next."""
+
+    EMITTED = "emitted"
+    PROCESSED = "processed"
+    TURN = "turn"
+    SEALED = "sealed"
+    APPLIED = "applied"
+    RECORDED = "recorded"
+    FAILED = "failed"
+
+
+TRANSITIONS: dict[tuple[Status, Step], Status] = {
+    (Status.EMITTING, Step.EMITTED): Status.PROCESSING,
+    (Status.PROCESSING, Step.PROCESSED): Status.PROCESSED,
+    (Status.PROCESSED, Step.TURN): Status.SEALING,
+    (Status.SEALING, Step.SEALED): Status.APPLYING,
+    (Status.APPLYING, Step.APPLIED): Status.RECORDING,
+    (Status.RECORDING, Step.RECORDED): Status.COMMITTED,
+    (Status.EMITTING, Step.FAILED): Status.DISCARDED,
+    (Status.PROCESSING, Step.FAILED): Status.DISCARDED,
+    (Status.PROCESSED, Step.FAILED): Status.DISCARDED,
+    (Status.SEALING, Step.FAILED): Status.DISCARDED,
+    (Status.APPLYING, Step.FAILED): Status.DISCARDED,
+}
+
+COMMIT_PHASE = frozenset({Status.SEALING, Status.APPLYING, Status.RECORDING})
+"""An attempt in one of these has begun to commit: a stop waits for it."""
+
+
+class IllegalEventError(RuntimeError):
+    """An event came for a live attempt whose status does not allow it: a fault of the engine, never of the user."""
+
+    def __init__(self, attempt: str, status: Status, step: Step) -> None:
+        super().__init__(attempt, status, step)
+        self.attempt, self.status, self.step = attempt, status, step
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} is {self.status.value}; it cannot be {self.step.value} now"
+
+
+def next_status(attempt: str, status: Status, step: Step) -> Status:
+    """The status after ``step``; :class:`IllegalEventError` if the table has none."""
+    try:
+        return TRANSITIONS[status, step]
+    except KeyError:
+        raise IllegalEventError(attempt, status, step) from None
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram, for the architecture page."""
+    lines = ["stateDiagram-v2", "  [*] --> emitting: learns its metadata by emitting", "  [*] --> processing: metadata is known"]
+    lines += [f"  {status.value} --> {after.value}: {step.value}" for (status, step), after in TRANSITIONS.items()]
+    lines += ["  committed --> [*]", "  discarded --> [*]"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,51 @@
+"""Emission: what a spout's task does with the batch it was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from txtopo.dataplane.job import Batch
+from txtopo.topology import metadata as metadata_of
+
+if TYPE_CHECKING:
+    from txtopo.dataplane.task import SpoutTask
+
+
+class EmissionMistakeError(Exception):
+    """An emitter broke its contract; becomes :class:`txtopo.errors.MetadataError` with component and task."""
+
+
+def emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[int, Any]:
+    """Have ``emitter`` emit; returns metadata by partition where the batch is new."""
+    attempt, collector = task.job.attempt, task.collector
+    if batch.mode == "whole":
+        task.call("emit_batch", emitter.emit_batch, attempt, metadata_of.from_json(batch.metadata, spout.metadata_type), collector)
+        if task.job.committed > 0:
+            task.call("cleanup_before", emitter.cleanup_before, task.job.committed)
+        return {}
+    if batch.mode == "new":
+        mine = range(task.index, batch.num_partitions, task.context.num_tasks)
+        return {partition: _emit_new(task, spout, emitter, partition, batch.partitions.get(partition)) for partition in mine}
+    hook = "emit_planned_partition_batch" if batch.mode == "planned" else "emit_partition_batch"
+    for partition in sorted(batch.partitions):
+        if partition % task.context.num_tasks == task.index and batch.partitions[partition] is not None:
+            data = metadata_of.from_json(batch.partitions[partition], spout.metadata_type)
+            task.call(f"{hook}, partition {partition}", getattr(emitter, hook), attempt, collector, partition, data)
+    return {}
+
+
+def _emit_new(task: SpoutTask, spout: Any, emitter: Any, partition: int, last: Any) -> Any:
+    hook = f"emit_partition_batch_new, partition {partition}"
+    before = task.collector.emitted
+    last_metadata = metadata_of.from_json(last, spout.metadata_type)
+    made = task.call(hook, emitter.emit_partition_batch_new, task.job.attempt, task.collector, partition, last_metadata)
+    if made is None and task.collector.emitted > before:
+        task.call(hook, _raise_tuples_without_metadata, partition, task.collector.emitted - before)
+    return task.call(hook, metadata_of.to_json, made, spout.metadata_type)
+
+
+def _raise_tuples_without_metadata(partition: int, tuples: int) -> None:
+    raise EmissionMistakeError(
+        f"partition {partition} emitted {tuples} tuples but returned None as metadata, from which they could not be emitted again\n"
+        "  Return metadata for every batch that has tuples; None means that there was nothing."
+    )

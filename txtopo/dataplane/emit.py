@@ -1,0 +1,203 @@
+"""Emitting: the collector a spout or bolt receives, and the outbox in which rows wait for the shuffle."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+
+from txtopo.dataplane import wire
+from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.route import Row, Send
+from txtopo.dataplane.spill import Handle, SpillBuffer
+from txtopo.dataplane.wire import ChunkHeader, Frame
+from txtopo.topology.bolt import BasicOutputCollector
+from txtopo.topology.stream import DEFAULT_STREAM, StreamSpec
+from txtopo.topology.transaction import TransactionAttempt
+
+_IMMUTABLE = frozenset({
+    TransactionAttempt, type(None), bool, int, float, complex, str, bytes,
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
+})  # fmt: skip
+
+
+def is_immutable(value: Any) -> bool:
+    """Whether ``value`` can be shared between sender and receivers as it is."""
+    return type(value) in _IMMUTABLE or (type(value) is tuple and all(is_immutable(item) for item in value))
+
+
+class EmitMistakeError(Exception):
+    """What an emit was given cannot be delivered; becomes :class:`txtopo.errors.EmitError` with component and task."""
+
+
+class Collector(BasicOutputCollector):
+    """Checks a row, freezes it, and gives it to every send function of its stream (R14).
+
+    Held bolts keep their collector across the phases; it is then bound anew, which is why ``ports`` may be replaced.
+    """
+
+    def __init__(self, component: str, attempt: TransactionAttempt, outputs: Mapping[str, StreamSpec], run: str) -> None:
+        self._component, self._attempt, self._run = component, attempt, run
+        self._arity = {stream: len(spec.fields) for stream, spec in outputs.items()}
+        self._outputs = outputs
+        self._ports: dict[str, tuple[Send, ...]] = dict.fromkeys(outputs, ())
+        self.emitted = 0
+        """Rows emitted so far."""
+
+    def connect(self, stream: str, send: Send) -> None:
+        """Add a receiver of ``stream``."""
+        self._ports[stream] = (*self._ports[stream], send)
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        row = tuple(values)
+        if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt:
+            raise EmitMistakeError(self._mistake(row, stream))
+        self.emitted += 1
+        if _IMMUTABLE.issuperset(map(type, row)) or is_immutable(row):
+            for send in self._ports[stream]:
+                send(row)
+        else:
+            for send in self._ports[stream]:
+                send(self._copy(row))
+
+    def _copy(self, row: Row) -> Row:
+        """A copy that shares nothing mutable with ``row``."""
+        try:
+            copy: Row = wire.load_values(wire.dump_values(row, self._run))
+        except Exception as error:
+            raise EmitMistakeError(
+                f"component {self._component!r} emits a value that cannot be pickled ({type(error).__name__}: {error}); emit plain data"
+            ) from None
+        return copy
+
+    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        raise EmitMistakeError(
+            f"component {self._component!r} emits directly on stream {stream!r}, to which nobody listens by direct grouping; use emit(values, stream={stream!r})"
+        )
+
+    def send_recorded(self, stream: str, row: Row) -> None:
+        """Emit a row that was checked and frozen when it was recorded."""
+        self.emitted += 1
+        for send in self._ports[stream]:
+            send(row)
+
+    def _mistake(self, row: Row, stream: str) -> str:
+        where = f"component {self._component!r} emits on stream {stream!r}"
+        if stream not in self._outputs:
+            return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
+        fields = ", ".join(self._outputs[stream].fields)
+        if len(row) != self._arity[stream]:
+            return f"{where} {len(row)} values for the {self._arity[stream]} fields ({fields})"
+        return f"{where} with {row[0]!r} as first value; it must be the current attempt, {self._attempt!r}: emit([attempt, ...]) or emit([tup[0], ...]) for ({fields})"
+
+
+class OutLane:
+    """Rows from one sending task to one receiving task, in order of emission, until the outbox packs them."""
+
+    __slots__ = ("_outbox", "receiver", "runs", "source", "source_task", "task")
+
+    def __init__(self, outbox: Outbox, receiver: str, task: int, source: str, source_task: int) -> None:
+        self._outbox = outbox
+        self.receiver, self.task, self.source, self.source_task = receiver, task, source, source_task
+        self.runs: wire.Runs = []
+
+    def sender(self, stream: str) -> Send:
+        """A function that appends rows of ``stream``."""
+        outbox = self._outbox
+
+        def send(row: Row) -> None:
+            runs = self.runs
+            if not runs or runs[-1][0] != stream:
+                runs.append((stream, []))
+            runs[-1][1].append(row)
+            outbox.waiting_rows += 1
+            if outbox.waiting_rows >= outbox.rows_max:
+                outbox.pack()
+
+        return send
+
+
+class Outbox:
+    """What a slot sends, as chunks per receiving slot.
+
+    Invariants: at most ``rows_max`` rows wait unpacked, a number that follows the size of the rows so that they are about
+    ``_PACK_BYTES``; packed chunks spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with the
+    report, also when there is nothing to say: silence would look like loss.
+    """
+
+    _PACK_BYTES = 4 * 1024 * 1024
+    _ROWS_MIN, _ROWS_START, _ROWS_MAX = 16, 4096, 262_144
+
+    def __init__(self, job: str, level: int, slot: int, task_attempt: int, receiving_slots: int, run: str, blob_bytes_max: int, spill_bytes: int) -> None:
+        self._identity = (job, level, slot, task_attempt)
+        self._receiving_slots = receiving_slots
+        self._run, self._blob_bytes_max = run, blob_bytes_max
+        self._buffer = SpillBuffer(spill_bytes)
+        self._chunks: list[list[Handle]] = [[] for _ in range(receiving_slots)]
+        self._frames: list[list[Frame]] = [[] for _ in range(receiving_slots)]
+        self._frame_bytes = [0] * receiving_slots
+        self._lanes: list[OutLane] = []
+        self.waiting_rows = 0
+        self.rows_max = self._ROWS_START
+
+    def lane(self, receiver: str, task: int, source: str, source_task: int) -> OutLane:
+        """A new lane; its rows go to the slot of ``task``."""
+        lane = OutLane(self, receiver, task, source, source_task)
+        self._lanes.append(lane)
+        return lane
+
+    def add(self, frame: Frame) -> None:
+        """Send ``frame`` to the slot of its task."""
+        slot = frame.task % self._receiving_slots
+        if self._frames[slot] and self._frame_bytes[slot] + len(frame.payload) > self._blob_bytes_max:
+            self._close_chunk(slot)
+        self._frames[slot].append(frame)
+        self._frame_bytes[slot] += len(frame.payload)
+
+    def pack(self) -> None:
+        """Turn the waiting rows into frames, and frames into chunks where there is enough for one."""
+        size = 0
+        for lane in self._lanes:
+            if lane.runs:
+                runs, lane.runs = lane.runs, []
+                for payload in wire.dump_runs(runs, self._run, self._blob_bytes_max, f"component {lane.source!r}"):
+                    size += len(payload)
+                    self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))
+        if self.waiting_rows:
+            fitting = int(self._PACK_BYTES / max(1.0, size / self.waiting_rows))
+            self.rows_max = min(self._ROWS_MAX, max(self._ROWS_MIN, fitting))
+            self.waiting_rows = 0
+        for slot in range(self._receiving_slots):
+            if self._frame_bytes[slot] >= self._PACK_BYTES:
+                self._close_chunk(slot)
+
+    def _close_chunk(self, slot: int) -> None:
+        header = ChunkHeader(*self._identity, number=len(self._chunks[slot]))
+        self._chunks[slot].append(self._buffer.append(wire.pack_chunk(header, self._frames[slot])))
+        self._frames[slot], self._frame_bytes[slot] = [], 0
+
+    def chunks(self, report: Report) -> Iterator[tuple[int, bytes]]:
+        """Everything, as (receiving slot, chunk); the outbox is empty afterwards."""
+        self.pack()
+        for slot in range(self._receiving_slots):
+            for handle in self._chunks[slot]:
+                yield slot, self._buffer.read(handle)
+            number = len(self._chunks[slot])
+            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=number, total=number + 1, report=report), self._frames[slot])
+        self._buffer.close()
+
+    def frames(self) -> Iterator[list[Frame]]:
+        """Everything, as frames in groups of bounded size, for a last level; the outbox is empty afterwards."""
+        self.pack()
+        for slot in range(self._receiving_slots):
+            for handle in self._chunks[slot]:
+                yield wire.unpack_chunk(self._buffer.read(handle))[1]
+            if self._frames[slot]:
+                yield self._frames[slot]
+        self._buffer.close()
+
+

@@ -1,0 +1,208 @@
+"""One slot of one level of one job: receive, execute, send.
+
+The order of things in a slot: every task begins; inboxes execute what is complete; then component by component, task by task: a spout emits, a
+bolt takes what is left and finishes, or is held. A component's turn comes after its sources', so each bolt finishes when it has received
+every tuple meant for it, and not before (R11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txtopo.dataplane import emit, receive, route, wire
+from txtopo.dataplane.inbox import Inbox
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
+from txtopo.dataplane.receive import LaneKey, Received
+from txtopo.dataplane.task import BoltTask, Guard, SpoutTask
+from txtopo.dataplane.wire import Frame
+from txtopo.dataplane.worker import WorkerRun
+from txtopo.plan import levels as plan_levels
+from txtopo.topology.context import Phase
+from txtopo.topology.graph import Component, Subscription
+from txtopo.topology.stream import TupleSource
+
+
+class SlotRun:
+    """``task_attempt`` is the identity Spark gives to this computation of the slot, unique among all (R33)."""
+
+    def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
+        self.worker, self.job, self.level, self.slot, self.task_attempt = worker, job, level, slot, task_attempt
+        self.plan = worker.plan(job.task_counts)
+        self.levels = self.plan.levels_of(job.part)
+        self.here = self.levels.levels[level]
+        self.is_last = level + 1 == len(self.levels.levels)
+        self.phase: Phase = "commit" if job.part == "commit" else "processing"
+        self.guard = Guard(job, self.phase)
+        self.components = [self.plan.graph.components[id] for id in self.here.components]
+        self.order = plan_levels.order_of(self.plan.graph)
+        self.sources: dict[tuple[LaneKey, str], TupleSource] = {}
+        self.bolts: dict[tuple[str, int], BoltTask] = {}
+        self.spouts: dict[int, SpoutTask] = {}
+        self.inboxes: dict[tuple[str, int], Inbox] = {}
+        self.report = Report(job.name, slot, task_attempt)
+
+    # -- the three steps -------------------------------------------------------------------------------------------------
+
+    def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot, report and frames)."""
+        limits = self.worker.run.limits
+        sending = self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
+        expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
+        received = receive.receive(self.job, self.level, sending, expected, incoming, limits.spill_bytes)
+        receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
+        identity = (self.job.name, self.level, self.slot, self.task_attempt)
+        self.outbox = emit.Outbox(*identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+        self.report.before, self.report.lineage, self.report.failure = received.before, received.lineage, received.failure
+        if self.report.failure is None:
+            self.execute(received)
+        received.buffer.close()
+        return self.results() if self.is_last else self.outbox.chunks(self.report)
+
+    def execute(self, received: Received) -> None:
+        """Run the tasks; a failure ends up in the report, and nothing of what was emitted leaves."""
+        try:
+            for frame in received.frames_not_for(frozenset(self.here.components)):
+                self.outbox.add(frame)
+            self.begin_tasks(received)
+            for inbox in self.inboxes.values():
+                inbox.advance()
+            for component in self.components:
+                for index in self.tasks_here(component):
+                    self.complete(component, index, received)
+            self.guard.call(self.components[-1].id, self.slot, "sending what was emitted", self.outbox.pack)
+        except AbortedError:
+            self.report.failure = self.guard.failure
+            self.worker.resources.discard({name for task in self.all_tasks() for name in task.used_resources})
+            if self.phase == "processing" and self.here.slots > 1 and self.report.failure is not None:
+                raise FailureInTaskError(self.report.failure.to_text()) from None
+        for task in self.all_tasks():
+            id = task.component.id
+            self.report.own.add(Tally({id: task.executed}, {id: task.collector.emitted}, stores=task.context.touched_stores))
+
+    def results(self) -> Iterator[tuple[int, bytes]]:
+        """The last level's results: the report first, then the frames, unless they may not come back or would be of no use."""
+        groups: list[bytes] = []
+        if self.report.failure is None:
+            bound = None if self.job.pinned else self.worker.run.limits.inline_bytes_max // self.here.slots
+            for frames in self.outbox.frames():
+                groups.append(wire.pack_frames(frames))
+                self.report.result_bytes += len(groups[-1])
+                self.report.late_rows = self.report.late_rows or any(frame.kind == "rows" for frame in frames)
+                if bound is not None and self.report.result_bytes > bound:
+                    self.report.outgrown = True
+                    groups = []
+                    break
+        yield self.slot, wire.pack_report(self.report)
+        for group in groups:
+            yield self.slot, group
+
+    # -- tasks and their wiring --------------------------------------------------------------------------------------------
+
+    def tasks_here(self, component: Component) -> range:
+        """The task indices of ``component`` on this slot."""
+        return range(self.slot, component.parallelism, self.here.slots)
+
+    def all_tasks(self) -> list[BoltTask | SpoutTask]:
+        """Every task of this slot that was begun."""
+        return [*self.spouts.values(), *self.bolts.values()]
+
+    def begin_tasks(self, received: Received) -> None:
+        """Make every task, downstream ones first so that what a task emits has somewhere to go."""
+        for component in reversed(self.components):
+            for index in self.tasks_here(component):
+                if component.kind == "spout":
+                    spout = SpoutTask(self.worker, self.job, self.guard, component, index, self.phase)
+                    self.spouts[index] = spout
+                    self.connect(spout)
+                    continue
+                bolt = BoltTask(self.worker, self.job, self.guard, component, index, self.phase)
+                self.bolts[component.id, index] = bolt
+                arrived = received.lanes.get((component.id, index), {})
+                live = {(s.source, task) for s in component.inputs if self.is_fused(s, component) for task in self.tasks_here(self.plan.graph.components[s.source])}
+                self.inboxes[component.id, index] = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token)
+                self.connect(bolt)
+        for component in self.components:
+            for index in self.tasks_here(component):
+                if component.kind != "spout":
+                    self.bolts[component.id, index].begin(received.held_bytes(component.id, index))
+
+    def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
+        """Whether tuples of ``subscription`` go to ``receiver`` without leaving this process."""
+        return (subscription.source, subscription.stream, receiver.id) in self.levels.fused
+
+    def source(self, key: LaneKey, stream: str) -> TupleSource:
+        """Where tuples of a lane come from; one object per stream, shared by all of them."""
+        if (key, stream) not in self.sources:
+            spec = self.plan.graph.components[key[0]].outputs[stream]
+            self.sources[key, stream] = TupleSource(key[0], key[1], stream, spec.fields)
+        return self.sources[key, stream]
+
+    def connect(self, task: BoltTask | SpoutTask) -> None:
+        """Connect every stream of ``task`` to everybody who listens."""
+        component, index = task.component, task.index
+        out_lanes: dict[tuple[str, int], emit.OutLane] = {}
+        if self.job.part == "emission":
+            lane = self.outbox.lane(component.id, index, component.id, index)
+            for stream in component.outputs:
+                task.collector.connect(stream, lane.sender(stream))
+            return
+        for stream, spec in component.outputs.items():
+            for receiver, grouping in self.plan.graph.receivers(component.id, stream):
+                if (component.id, stream, receiver.id) in self.levels.fused:
+                    only = route.fixed_task(grouping, index, receiver.parallelism)
+                    lanes = [
+                        self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable for t in range(receiver.parallelism)
+                    ]
+                else:
+                    lanes = []
+                    for t in range(receiver.parallelism):
+                        if (receiver.id, t) not in out_lanes:
+                            out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index)
+                        lanes.append(out_lanes[receiver.id, t].sender(stream))
+                task.collector.connect(stream, route.make_send(grouping, spec.fields, index, self.job.attempt.txid, lanes))
+
+    def complete(self, component: Component, index: int, received: Received) -> None:
+        """One task's turn: everything before it is done."""
+        if component.kind == "spout":
+            self.emit(self.spouts[index], received)
+        else:
+            bolt, inbox = self.bolts[component.id, index], self.inboxes[component.id, index]
+            inbox.advance()
+            assert inbox.complete, f"{component.id}/{index} is not complete at its turn"
+            if component.id in self.plan.held and self.phase == "processing":
+                for piece in wire.pieces(bolt.hold(), self.worker.run.limits.blob_bytes_max):
+                    self.outbox.add(Frame("held", component.id, index, "", -1, piece))
+            else:
+                bolt.finish()
+        for receiver in self.components:
+            if any(s.source == component.id and self.is_fused(s, receiver) for s in receiver.inputs):
+                for task in self.tasks_here(receiver):
+                    self.inboxes[receiver.id, task].close((component.id, index))
+
+    def emit(self, spout: SpoutTask, received: Received) -> None:
+        """Have a spout emit, or replay what its emission job recorded."""
+        assert self.job.batch is not None
+        if self.job.batch.mode == "recorded":
+            key = (spout.component.id, spout.index)
+            for handle in received.lanes.get(key, {}).get(key, []):
+                spout.replay(wire.load_values(received.buffer.read(handle)))
+        else:
+            spout.emit()
+            self.report.own.metadata.update(spout.metadata)
+
+
+def forward(worker: WorkerRun, job: Job, slot: int, task_attempt: int, receiving_slots: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Send pinned results on to the slots of ``job``'s first level: level -1 of that job."""
+    assert job.expected is not None
+    limits = worker.run.limits
+    received = receive.receive(job, -1, 0, job.expected[slot], incoming, limits.spill_bytes)
+    outbox = emit.Outbox(job.name, -1, slot, task_attempt, receiving_slots, worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+    for frame in received.frames_not_for(frozenset()):
+        outbox.add(frame)
+    received.buffer.close()
+    return outbox.chunks(Report(job.name, slot, task_attempt))
+
+
+def _unreachable(row: route.Row) -> None:
+    raise AssertionError("a fused edge led to a task of another slot")

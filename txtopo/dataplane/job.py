@@ -1,0 +1,74 @@
+"""What a task is told: the run it belongs to (once per worker) and the job it is part of (with every job)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.transaction import TransactionAttempt
+
+Part = Literal["emission", "processing", "late", "commit"]
+BatchMode = Literal["whole", "planned", "known", "new", "recorded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the data plane, in bytes; see ``txtopo.config`` for what each is for."""
+
+    blob_bytes_max: int = 32 * 1024 * 1024
+    spill_bytes: int = 128 * 1024 * 1024
+    inline_bytes_max: int = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every job of a run shares; broadcast once."""
+
+    token: str
+    graph: TopologyGraph
+    cores: int
+    conf: Mapping[str, Any]
+    generation: str
+    local_master: bool = True
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the spout's tasks emit.
+
+    ``whole``: ``metadata`` for every task · ``planned`` and ``known``: ``partitions`` by number, ``None`` where nothing is to be emitted ·
+    ``new``: emit what comes after ``partitions``' metadata and report it, for partitions 0 … ``num_partitions - 1`` · ``recorded``: what the
+    emission job recorded.
+    """
+
+    mode: BatchMode
+    metadata: Any = None
+    partitions: Mapping[int, Any] = field(default_factory=dict)
+    num_partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One Spark job of one attempt. ``task_counts`` are those the attempt runs under (R23); ``committed`` is the newest committed txid."""
+
+    run: str
+    part: Part
+    attempt: TransactionAttempt
+    task_counts: Mapping[str, int]
+    known_stores: frozenset[str] = frozenset()
+    committed: int = 0
+    batch: Batch | None = None
+    pinned: bool = False
+    """Results stay on the executors; otherwise they come back to the driver, up to ``inline_bytes_max``."""
+    expected: tuple[int, ...] | None = None
+    """For a job that reads pinned results: the task attempt id that made each partition (R33)."""
+    forwarding_slots: int = 0
+    """How many slots hold the pinned results, where level 0 has other slots than these and they are sent on first."""
+
+    @property
+    def name(self) -> str:
+        """Identity of the job, checked in every task before user code runs."""
+        return f"{self.attempt}:{self.part}"

@@ -1,0 +1,141 @@
+"""What a task has been sent: merged, complete, and of one computation.
+
+Spark delivers the chunks of a shuffle in any order and, after a loss, happily mixes what two different computations of a stage sent. Here
+they are put in order, and anything missing, doubled or from another computation fails the attempt (R33): this is Storm's count of
+coordinated tuples, doing double duty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from txtopo.dataplane import wire
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import Failure, Tally
+from txtopo.dataplane.spill import Handle, SpillBuffer
+from txtopo.dataplane.wire import ChunkHeader, Frame
+
+LaneKey = tuple[str, int]
+"""(source component, source task)."""
+
+
+class MixedEmissionsError(Exception):
+    """The data of this attempt is incomplete or of several computations; the attempt cannot be used."""
+
+
+@dataclass(slots=True)
+class Received:
+    """Everything for one slot of one level. Payloads are handles into ``buffer``."""
+
+    buffer: SpillBuffer
+    lanes: dict[tuple[str, int], dict[LaneKey, list[Handle]]] = field(default_factory=dict)
+    held: dict[tuple[str, int], list[Handle]] = field(default_factory=dict)
+    before: Tally = field(default_factory=Tally)
+    """What all earlier levels counted and learnt."""
+    failure: Failure | None = None
+    """The failure of an earlier level."""
+    lineage: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, frame: Frame) -> None:
+        handle = self.buffer.append(frame.payload)
+        address = (frame.receiver, frame.task)
+        if frame.kind == "rows":
+            self.lanes.setdefault(address, {}).setdefault((frame.source, frame.source_task), []).append(handle)
+        else:
+            self.held.setdefault(address, []).append(handle)
+
+    def held_bytes(self, component: str, task: int) -> bytes | None:
+        """The held instance of a task, or ``None`` if it has none."""
+        handles = self.held.get((component, task))
+        return None if handles is None else b"".join(map(self.buffer.read, handles))
+
+    def frames_not_for(self, mine: frozenset[str]) -> Iterator[Frame]:
+        """Frames for components of other levels, to be sent onward; each lane stays in order."""
+        for (receiver, task), lanes in self.lanes.items():
+            if receiver not in mine:
+                for (source, source_task), handles in lanes.items():
+                    for handle in handles:
+                        yield Frame("rows", receiver, task, source, source_task, self.buffer.read(handle))
+        for (receiver, task), handles in self.held.items():
+            if receiver not in mine:
+                for handle in handles:
+                    yield Frame("held", receiver, task, "", -1, self.buffer.read(handle))
+
+
+@dataclass(slots=True)
+class _Sender:
+    """One slot of the level before, as seen by its chunks so far."""
+
+    headers: list[ChunkHeader] = field(default_factory=list)
+    early: dict[int, list[Frame]] = field(default_factory=dict)
+    next_number: int = 0
+
+    def take(self, header: ChunkHeader, frames: list[Frame]) -> list[Frame]:
+        """Note a chunk; return the frames that are now in order."""
+        self.headers.append(header)
+        self.early[header.number] = frames
+        ready: list[Frame] = []
+        while self.next_number in self.early:
+            ready += self.early.pop(self.next_number)
+            self.next_number += 1
+        return ready
+
+    def check_complete(self, where: str) -> None:
+        if len({header.task_attempt for header in self.headers}) > 1:
+            raise MixedEmissionsError(f"{where} was computed more than once")
+        totals = [header.total for header in self.headers if header.total]
+        numbers = sorted(header.number for header in self.headers)
+        if len(totals) != 1 or numbers != list(range(totals[0])):
+            raise MixedEmissionsError(f"{where} sent chunks {numbers} of {totals[0] if totals else 'an unknown number'}")
+
+
+def receive(job: Job, level: int, sending_slots: int, expected_task_attempt: int | None, incoming: Iterator[bytes], spill_bytes: int) -> Received:
+    """Drain ``incoming`` and check it. ``sending_slots`` is 0 for a first level, which takes seeds or pinned results instead of chunks."""
+    received = Received(SpillBuffer(spill_bytes))
+    senders: dict[int, _Sender] = {}
+    reports = 0
+    for data in incoming:
+        tag = bytes(data[:1])
+        if tag == wire.CHUNK:
+            header, frames = wire.unpack_chunk(data)
+            if header.job != job.name or header.level != level - 1:
+                raise MixedEmissionsError(f"{job.name}, level {level}: a chunk of {header.job}, level {header.level}, arrived")
+            ready = senders.setdefault(header.slot, _Sender()).take(header, frames)
+        elif tag == wire.REPORT:
+            reports += 1
+            ready = []
+            task_attempt = wire.unpack_report(data).task_attempt
+            if task_attempt != expected_task_attempt:
+                raise MixedEmissionsError(f"{job.name}: a pinned result was made by task attempt {task_attempt}, not by {expected_task_attempt}")
+        else:
+            ready = wire.unpack_frames(data) if data else []
+        for frame in ready:
+            received.add(frame)
+    if expected_task_attempt is not None and reports != 1:
+        raise MixedEmissionsError(f"{job.name}: {reports} reports with a pinned result, not 1")
+    if set(senders) != set(range(sending_slots)):
+        raise MixedEmissionsError(f"{job.name}: level {level - 1} has {sending_slots} slots; chunks came from {sorted(senders)}")
+    for slot in range(sending_slots):
+        senders[slot].check_complete(f"{job.name}: slot {slot} of level {level - 1}")
+    _merge(received, [header for slot in range(sending_slots) for header in senders[slot].headers])
+    return received
+
+
+def _merge(received: Received, headers: list[ChunkHeader]) -> None:
+    """Unite what the senders were themselves computed from; two that disagree are two computations."""
+    reports = [(header, header.report) for header in headers if header.report is not None]
+    for header, report in reports:
+        merge_lineage(received.lineage, report.lineage)
+        merge_lineage(received.lineage, {(header.level, header.slot): header.task_attempt})
+        received.before.add(report.own)
+        received.failure = received.failure or report.failure
+    if reports:
+        received.before.add(reports[0][1].before)
+
+
+def merge_lineage(into: dict[tuple[int, int], int], lineage: Mapping[tuple[int, int], int]) -> None:
+    """Unite two lineages; :class:`MixedEmissionsError` if they name different computations of one slot."""
+    for place, task_attempt in lineage.items():
+        if into.setdefault(place, task_attempt) != task_attempt:
+            raise MixedEmissionsError(f"level {place[0]}, slot {place[1]} was computed twice: as task attempts {into[place]} and {task_attempt}")

@@ -1,0 +1,173 @@
+"""One task of one component in one job: a bolt instance, or a spout's emitter, between its inbox and its collector.
+
+Every call into user code goes through :meth:`Guard.call`: whatever it raises becomes a recorded failure, which no ``try``/``except`` of an
+upstream bolt can undo (R7).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.dataplane import emission, emit, hold
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
+from txtopo.dataplane.route import Row
+from txtopo.dataplane.worker import WorkerRun
+from txtopo.stores import base as stores
+from txtopo.topology.context import Phase, TopologyContext
+from txtopo.topology.graph import Component
+from txtopo.topology.metadata import NotJsonError
+from txtopo.topology.stream import Tuple, TupleSource
+
+_MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
+    emit.EmitMistakeError: errors.EmitError,
+    hold.CannotHoldError: errors.HeldStateError,
+    emission.EmissionMistakeError: errors.MetadataError,
+    NotJsonError: errors.MetadataError,
+    stores.StoreConflict: errors.StoreConflictError,
+}
+"""What an exception of ours becomes when it reaches the driver."""
+
+
+class Guard:
+    """Runs user code for one slot; remembers the first failure for good."""
+
+    def __init__(self, job: Job, phase: Phase) -> None:
+        self._job, self._phase = job, phase
+        self.failure: Failure | None = None
+
+    def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+        """``function(*args)``; :class:`AbortedError` if it fails, or if something it called has failed."""
+        try:
+            result = function(*args)
+        except AbortedError:
+            raise
+        except BaseException as error:
+            self.record(component, task, hook, error)
+            raise AbortedError from None
+        if self.failure is not None:
+            raise AbortedError
+        return result
+
+    def record(self, component: str, task: int, hook: str, error: BaseException) -> None:
+        """Remember ``error`` as the failure of this slot, unless there is one already."""
+        if self.failure is not None:
+            return
+        cause: bytes | None = None
+        kind: Any = "error"
+        if isinstance(error, errors.StaleAttemptError):
+            kind = "stale"
+        elif isinstance(error, errors.FailedException):
+            kind = "failed"
+        elif isinstance(error, errors.TxtopoError):
+            cause = pickle.dumps(error)
+        elif type(error) in _MISTAKES:
+            cause = pickle.dumps(_MISTAKES[type(error)])
+        attempt = self._job.attempt
+        self.failure = Failure(kind, component, task, attempt, self._phase, hook, describe(error), user_traceback(error), cause)
+
+
+class Task:
+    """What spout and bolt tasks share: identity, context, collector."""
+
+    def __init__(self, worker: WorkerRun, job: Job, guard: Guard, component: Component, index: int, phase: Phase) -> None:
+        self.worker, self.job, self.guard, self.component, self.index = worker, job, guard, component, index
+        self.used_resources: set[str] = set()
+        self.executed = 0
+        self.context = TopologyContext(
+            worker.run.graph.id, worker.run.generation, component.id, index, job.task_counts, phase, self._resource,
+            worker.run.local_master, job.known_stores,
+        )  # fmt: skip
+        self.conf = worker.confs[component.id]
+        self.collector = emit.Collector(component.id, job.attempt, component.outputs, worker.run.token)
+
+    def _resource(self, name: str, factory: Callable[[], Any]) -> Any:
+        self.used_resources.add(name)
+        return self.worker.resources.get(name, factory)
+
+    def call(self, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a hook of this task under the guard."""
+        return self.guard.call(self.component.id, self.index, hook, function, *args)
+
+    @property
+    def bindings(self) -> dict[hold.Reference, Any]:
+        """What references in a held instance are bound to."""
+        return {"collector": self.collector, "context": self.context, "conf": self.conf}
+
+
+class BoltTask(Task):
+    """A bolt instance: fresh (``prepare`` is called), or restored from ``held``."""
+
+    def begin(self, held: bytes | None) -> None:
+        """Make the instance ready for its first tuple."""
+        if held is not None:
+            self.instance = self.call("restoring the held bolt", hold.load, held, self.bindings)
+        else:
+            self.instance = self.call("making a copy of the bolt", self.worker.fresh, self.component.id, self.bindings)
+            extra = () if self.component.kind == "basic" else (self.collector, self.job.attempt)
+            self.call("prepare", self.instance.prepare, self.conf, self.context, *extra)
+        self._execute = self.instance.execute
+
+    def execute(self, row: Row, source: TupleSource) -> None:
+        """Give one tuple to the bolt."""
+        self.executed += 1
+        guard = self.guard
+        try:
+            if self.component.kind == "basic":
+                self._execute(Tuple(row, source), self.collector)
+            else:
+                self._execute(Tuple(row, source))
+        except AbortedError:
+            raise
+        except BaseException as error:
+            guard.record(self.component.id, self.index, "execute", error)
+            raise AbortedError from None
+        if guard.failure is not None:
+            raise AbortedError
+
+    def finish(self) -> None:
+        """The batch is over for this task."""
+        if self.component.kind == "basic":
+            self.call("cleanup", self.instance.cleanup)
+        else:
+            self.call("finish_batch", self.instance.finish_batch)
+
+    def hold(self) -> bytes:
+        """The instance as bytes, for the commit phase."""
+        held: bytes = self.call("holding the bolt between the phases", hold.dump_held, self.instance, self.worker.run.token)
+        return held
+
+
+class SpoutTask(Task):
+    """A spout's emitter: made, one emit, closed (R22)."""
+
+    metadata: Mapping[int, Any] = {}
+    """What this task learnt by emitting, by partition."""
+
+    def emit(self) -> None:
+        """Emit this task's part of the batch."""
+        assert self.job.batch is not None
+        spout = self.call("making a copy of the spout", self.worker.fresh, self.component.id, self.bindings)
+        emitter = self.call("get_emitter", spout.get_emitter, self.conf, self.context)
+        try:
+            self.metadata = emission.emit_batch(self, spout, emitter, self.job.batch)
+        finally:
+            self.guard_close(emitter)
+
+    def guard_close(self, emitter: Any) -> None:
+        """Close the emitter; a failure here must not hide one of the emit."""
+        try:
+            emitter.close()
+        except BaseException as error:
+            self.guard.record(self.component.id, self.index, "close", error)
+        if self.guard.failure is not None:
+            raise AbortedError
+
+    def replay(self, runs: list[tuple[str, list[Row]]]) -> None:
+        """Send what the emission job recorded."""
+        for stream, rows in runs:
+            for row in rows:
+                self.collector.send_recorded(stream, row)

@@ -1,0 +1,162 @@
+"""What travels between tasks: rows, frames and chunks.
+
+*Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of ``(stream, [values, …])`` so that the order of
+emission across streams is kept (R17). Pickle's memo stores the attempt, value 0 of every row, once. A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its receiver can tell from the headers whether it has everything
+and whether all of it stems from one and the same computation (R33).
+
+Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they are named by their place in its table.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from txtopo import errors
+from txtopo.dataplane.outcome import Report
+from txtopo.topology import pickling
+
+PROTOCOL = 5
+
+Runs = list[tuple[str, list[tuple[Any, ...]]]]
+FrameKind = Literal["rows", "held"]
+
+
+class Frame(NamedTuple):
+    """``payload`` for task ``task`` of component ``receiver``, from task ``source_task`` of ``source``."""
+
+    kind: FrameKind
+    receiver: str
+    task: int
+    source: str
+    source_task: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHeader:
+    """``number`` counts from 0; ``total`` is 0 but in the last chunk, which also brings the sender's report."""
+
+    job: str
+    level: int
+    slot: int
+    task_attempt: int
+    number: int
+    total: int = 0
+    report: Report | None = None
+
+
+CHUNK, SEED, REPORT, FRAMES = b"C", b"S", b"R", b"F"
+"""First byte of what travels: a chunk of a shuffle · frames from the driver · a terminal slot's report · a terminal slot's frames."""
+
+
+_classes: dict[str, tuple[type, ...]] = {}
+
+
+def register_classes(run: str, classes: tuple[type, ...]) -> None:
+    """Make the table of ``run``'s classes known to this process."""
+    _classes[run] = classes
+
+
+def forget_classes(run: str) -> None:
+    """Drop the table of ``run``."""
+    _classes.pop(run, None)
+
+
+def topology_class(run: str, index: int) -> type:
+    """The class at ``index`` of ``run``'s table."""
+    return _classes[run][index]
+
+
+class ReferencePickler(pickling.cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles anything cloudpickle can, naming the topology's own classes instead of carrying their code."""
+
+    def __init__(self, file: io.BytesIO, run: str) -> None:
+        super().__init__(file, protocol=PROTOCOL)
+        self._run = run
+        self._indices = {cls: i for i, cls in enumerate(_classes.get(run, ()))}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and obj in self._indices:
+            return topology_class, (self._run, self._indices[obj])
+        return super().reducer_override(obj)
+
+
+def dump_values(value: Any, run: str) -> bytes:
+    """User values as bytes: by C pickle, or with the topology's classes by reference where that cannot."""
+    try:
+        return pickle.dumps(value, PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        buffer = io.BytesIO()
+        ReferencePickler(buffer, run).dump(value)
+        return buffer.getvalue()
+
+
+def load_values(data: bytes) -> Any:
+    """The inverse of :func:`dump_values`."""
+    return pickle.loads(data)
+
+
+def split_runs(runs: Runs) -> tuple[Runs, Runs]:
+    """Two halves of ``runs``, in order."""
+    half = sum(len(rows) for _, rows in runs) // 2
+    first: Runs = []
+    second: Runs = []
+    for stream, rows in runs:
+        taken, half = rows[:half], half - min(half, len(rows))
+        if taken:
+            first.append((stream, taken))
+        if len(taken) < len(rows):
+            second.append((stream, rows[len(taken) :]))
+    return first, second
+
+
+def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
+    """``runs`` as one payload, or several in order if one would exceed ``bound`` bytes; a single row beyond it is an error."""
+    payload = dump_values(runs, run)
+    if len(payload) <= bound:
+        return [payload]
+    if sum(len(rows) for _, rows in runs) == 1:
+        raise errors.BatchTooLargeError(f"one tuple from {what}", len(payload), bound, "blob_bytes_max", "Emit smaller tuples, or raise blob_bytes_max.")
+    first, second = split_runs(runs)
+    return dump_runs(first, run, bound, what) + dump_runs(second, run, bound, what)
+
+
+def pieces(data: bytes, bound: int) -> list[bytes]:
+    """``data`` in pieces of at most ``bound`` bytes; one piece, possibly empty, at least."""
+    return [data[start : start + bound] for start in range(0, len(data), bound)] or [b""]
+
+
+def pack_chunk(header: ChunkHeader, frames: Sequence[Frame]) -> bytes:
+    """One chunk."""
+    return CHUNK + pickle.dumps((header, [tuple(frame) for frame in frames]), PROTOCOL)
+
+
+def unpack_chunk(data: bytes) -> tuple[ChunkHeader, list[Frame]]:
+    """The inverse of :func:`pack_chunk`."""
+    header, frames = pickle.loads(memoryview(data)[1:])
+    return header, [Frame(*frame) for frame in frames]
+
+
+def pack_report(report: Report) -> bytes:
+    """A terminal slot's report."""
+    return REPORT + pickle.dumps(report, PROTOCOL)
+
+
+def unpack_report(data: bytes) -> Report:
+    """The inverse of :func:`pack_report`."""
+    report: Report = pickle.loads(memoryview(data)[1:])
+    return report
+
+
+def pack_frames(frames: Sequence[Frame], tag: bytes = FRAMES) -> bytes:
+    """Frames without a header: results of a terminal slot, or (``SEED``) what the driver hands to a first level."""
+    return tag + pickle.dumps([tuple(frame) for frame in frames], PROTOCOL)
+
+
+def unpack_frames(data: bytes) -> list[Frame]:
+    """The inverse of :func:`pack_frames`."""
+    return [Frame(*frame) for frame in pickle.loads(memoryview(data)[1:])]

@@ -1,0 +1,94 @@
+"""What a worker process keeps between tasks: the runs it has seen, their plans and templates, and the users' resources (R12).
+
+Invariants: nothing here influences what a task computes; it only saves making it again. At most ``_RUNS_MAX`` runs are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from txtopo.dataplane import hold, wire
+from txtopo.dataplane.job import Run
+from txtopo.plan import compiler
+from txtopo.plan.compiler import Plan
+from txtopo.topology import pickling
+from txtopo.topology.conf import TopologyConf
+
+_RUNS_MAX = 8
+
+
+class Resources:
+    """Connections and clients of users, by name; one set per process and run."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._pid = os.getpid()
+
+    def get(self, name: str, factory: Callable[[], Any]) -> Any:
+        """The resource ``name``, made if need be; never one that was made before a fork."""
+        if self._pid != os.getpid():
+            self._made, self._pid = {}, os.getpid()
+        if name not in self._made:
+            self._made[name] = factory()
+        return self._made[name]
+
+    def discard(self, names: set[str]) -> None:
+        """Close and drop ``names``, which a failing task had asked for: they may be what broke."""
+        for name in names & self._made.keys():
+            close = getattr(self._made.pop(name), "close", None)
+            if callable(close):
+                with contextlib.suppress(Exception):
+                    close()
+
+
+class WorkerRun:
+    """One run, as this process knows it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.resources = Resources()
+        wire.register_classes(run.token, run.graph.by_value)
+        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+        self._templates: dict[str, bytes] = {}
+        self.confs = {id: TopologyConf(run.conf).overlaid(component.config) for id, component in run.graph.components.items()}
+
+    def plan(self, task_counts: Mapping[str, int]) -> Plan:
+        """The plan under ``task_counts``."""
+        key = tuple(sorted(task_counts.items()))
+        if key not in self._plans:
+            self._plans[key] = compiler.compile_plan(self.run.graph.with_task_counts(task_counts), self.run.cores)
+        return self._plans[key]
+
+    def fresh(self, component: str, bindings: dict[hold.Reference, Any]) -> Any:
+        """A fresh copy of ``component``'s template."""
+        if component not in self._templates:
+            self._templates[component] = hold.dump(pickling.loads(self.run.graph.components[component].template), self.run.token)
+        return hold.load(self._templates[component], bindings)
+
+
+_runs: OrderedDict[str, WorkerRun] = OrderedDict()
+_warm = False
+
+
+def worker_run(token: str, load: Callable[[], bytes]) -> WorkerRun:
+    """The run ``token``; ``load`` gets its pickle where this process does not know it yet."""
+    global _warm
+    if token in _runs:
+        _runs.move_to_end(token)
+        return _runs[token]
+    known = WorkerRun(pickling.loads(load()))
+    _runs[token] = known
+    while len(_runs) > _RUNS_MAX:
+        forgotten, _ = _runs.popitem(last=False)
+        wire.forget_classes(forgotten)
+    if not _warm:
+        # PySpark collects garbage after every task; what is imported by now need not be looked at again.
+        gc.collect()
+        gc.freeze()
+        _warm = True
+    return known

@@ -1,0 +1,74 @@
+"""The plan of a topology: what runs in the processing phase, what is held for the commit, and in which levels.
+
+A component is *held* if it is a committer or downstream of one: it executes in the processing phase what reaches it there, and finishes in
+the commit phase (R12). Tuples that a held component emits while *executing* are executed downstream in the processing phase too; few
+topologies do that, so the components that only such tuples can reach are left out of the processing job and run, when there are any,
+in a *late* job of the same phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txtopo.plan import levels
+from txtopo.plan.levels import Level, Levels
+from txtopo.topology.graph import TopologyGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What each Spark job of an attempt consists of.
+
+    ``processing`` always runs. ``late`` runs after it if a held component emitted while executing. ``commit`` runs when the transaction's
+    turn has come; it has no levels if nothing is held. ``emission`` holds the spout alone, for spouts that learn their metadata by emitting.
+    """
+
+    graph: TopologyGraph
+    cores: int
+    held: frozenset[str]
+    emission: Levels
+    processing: Levels
+    late: Levels
+    commit: Levels
+
+    def levels_of(self, part: str) -> Levels:
+        """The levels of the job ``part``: emission, processing, late or commit."""
+        made: Levels = getattr(self, part)
+        return made
+
+
+def held_components(graph: TopologyGraph) -> frozenset[str]:
+    """The committers, and everything downstream of one."""
+    held: set[str] = set()
+    for id, component in graph.components.items():
+        if component.committer or any(subscription.source in held for subscription in component.inputs):
+            held.add(id)
+    return frozenset(held)
+
+
+def _late_components(graph: TopologyGraph, held: frozenset[str]) -> frozenset[str]:
+    """Held components that only held ones feed, and whose receivers are all such components too."""
+    late: set[str] = set()
+    for id in reversed(list(graph.components)):
+        component = graph.components[id]
+        fed_by_held = id in held and all(subscription.source in held for subscription in component.inputs)
+        receivers = [other.id for other in graph.components.values() if any(s.source == id for s in other.inputs)]
+        if fed_by_held and component.inputs and all(receiver in late for receiver in receivers):
+            late.add(id)
+    return frozenset(late)
+
+
+def compile_plan(graph: TopologyGraph, cores: int) -> Plan:
+    """The plan of ``graph`` for ``cores`` (≥ 1) parallel Python tasks."""
+    held = held_components(graph)
+    late = _late_components(graph, held)
+    processing = levels.assign_levels(graph, [id for id in graph.components if id not in late], cores)
+    return Plan(
+        graph=graph,
+        cores=cores,
+        held=held,
+        emission=Levels((Level((graph.spout.id,), processing.levels[0].slots),)),
+        processing=processing,
+        late=levels.assign_levels(graph, late, cores),
+        commit=levels.assign_levels(graph, held, cores),
+    )

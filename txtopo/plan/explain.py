@@ -1,0 +1,112 @@
+"""The plan in words and as a picture, for people: where data crosses a shuffle, and what waits for the commit."""
+
+from __future__ import annotations
+
+from txtopo.plan.compiler import Plan
+from txtopo.plan.levels import Levels
+from txtopo.topology.graph import Component
+from txtopo.topology.stream import DEFAULT_STREAM
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" + ("" if n == 1 else "s")
+
+
+class _Explanation:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.width = max(len(id) for id in plan.graph.components)
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        plan, add = self.plan, self.lines.append
+        add(f"topology {plan.graph.id}, planned for {_counted(plan.cores, 'core')}")
+        add("")
+        add("processing phase: one Spark job per attempt, several transactions side by side")
+        self.levels(plan.processing, "processing")
+        if plan.late:
+            add("")
+            add("  only if a held component emits while executing, still in the processing phase:")
+            self.levels(plan.late, "late")
+        add("")
+        if not plan.held:
+            add("commit phase: nothing is held, so it only records that the transaction is done")
+            return "\n".join(self.lines) + "\n"
+        add(f"===== {', '.join(id for id in plan.graph.components if id in plan.held)}: held here until every earlier transaction has committed =====")
+        add("")
+        add("commit phase: one Spark job per transaction, one transaction after the other, by txid")
+        self.levels(plan.commit, "commit")
+        return "\n".join(self.lines) + "\n"
+
+    def levels(self, levels: Levels, part: str) -> None:
+        for i, level in enumerate(levels.levels):
+            if i:
+                self.lines.append("    ~~~~~ shuffle ~~~~~")
+            self.lines.append(f"  level {i}, {_counted(level.slots, 'slot')}")
+            for id in level.components:
+                self.component(self.plan.graph.components[id], levels, part)
+
+    def component(self, component: Component, levels: Levels, part: str) -> None:
+        role = self.role(component, part)
+        self.lines.append(f"    {component.id:<{self.width}}  {component.type_name} x {component.parallelism}: {role}")
+        for subscription in component.inputs:
+            if part == "processing" and subscription.source in self.late_sources():
+                continue
+            if part != "processing" and levels.level_of(subscription.source) is None and part == "commit":
+                continue
+            stream = "" if subscription.stream == DEFAULT_STREAM else f" stream {subscription.stream}"
+            edge = (subscription.source, subscription.stream, component.id)
+            way = "stays in the process" if edge in levels.fused else "crosses the shuffle"
+            self.lines.append(f"    {'':<{self.width}}    <- {subscription.source}{stream}, {subscription.grouping}: {way}")
+
+    def late_sources(self) -> frozenset[str]:
+        return frozenset(id for level in self.plan.late.levels for id in level.components)
+
+    def role(self, component: Component, part: str) -> str:
+        if component.kind == "spout":
+            return "emits the batch"
+        ends = "finishes" if component.kind == "batch" else "cleans up"
+        if part != "commit":
+            return f"executes, then is held{' (committer)' if component.committer else ''}" if component.id in self.plan.held else f"executes, {ends}"
+        why = "committer" if component.committer else "downstream of a committer"
+        return f"executes what is emitted in this phase, {ends} ({why})" if self.fed_in_commit(component) else f"{ends} ({why})"
+
+    def fed_in_commit(self, component: Component) -> bool:
+        return any(subscription.source in self.plan.held for subscription in component.inputs)
+
+
+def explain(plan: Plan) -> str:
+    """The plan as text, ending in a newline."""
+    return _Explanation(plan).text()
+
+
+def _node(id: str) -> str:
+    return "c_" + "".join(character if character.isalnum() else f"_{ord(character):x}_" for character in id)
+
+
+def _label(text: str) -> str:
+    return text.replace('"', "#quot;")
+
+
+def mermaid(plan: Plan) -> str:
+    """The plan as a Mermaid flow chart: boxes are levels, thick arrows cross a shuffle, hexagons are held until the commit."""
+    lines = ["flowchart LR"]
+    for i, level in enumerate([*plan.processing.levels, *plan.late.levels]):
+        late = i >= len(plan.processing.levels)
+        lines.append(f'  subgraph level_{i}["level {i}{" (commit phase, mostly)" if late else ""}, {_counted(level.slots, "slot")}"]')
+        for id in level.components:
+            component = plan.graph.components[id]
+            text = f'"{_label(id)}<br/>{_label(component.type_name)} x {component.parallelism}"'
+            lines.append(f"    {_node(id)}" + (f"{{{{{text}}}}}" if id in plan.held else f"[{text}]"))
+        lines.append("  end")
+    fused = plan.processing.fused | plan.late.fused
+    for component in plan.graph.components.values():
+        for subscription in component.inputs:
+            arrow = "-->" if (subscription.source, subscription.stream, component.id) in fused else "==>"
+            stream = "" if subscription.stream == DEFAULT_STREAM else f"{subscription.stream}: "
+            lines.append(f'  {_node(subscription.source)} {arrow}|"{_label(stream + str(subscription.grouping))}"| {_node(component.id)}')
+    held = [_node(id) for id in plan.graph.components if id in plan.held]
+    if held:
+        lines.append("  classDef held stroke-width:3px,stroke-dasharray:5 3")
+        lines.append(f"  class {','.join(held)} held")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,199 @@
+"""What one attempt does in Spark: its emission, processing and commit jobs.
+
+Runs on: driver, on the engine's threads. Knows nothing of when: the coordinator decides that, the engine calls.
+
+Invariants: an attempt's results are released exactly once, by :meth:`Attempt.release`. A batch that outgrew the way through the driver is
+pinned from then on, until it has been small again for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from txtopo import errors
+from txtopo.coordinator.messages import FailureKind
+from txtopo.dataplane.job import Batch, Job, Part, Run
+from txtopo.dataplane.outcome import Failure
+from txtopo.plan import compiler
+from txtopo.plan.compiler import Plan
+from txtopo.runtime.batches import Batches
+from txtopo.runtime.jobs import JobLostError, JobResult, Pinned, Source, SparkJobs
+from txtopo.topology.transaction import TransactionAttempt
+
+_SMALL_AGAIN = 16
+"""So many results in a row that would fit through the driver end the pinning."""
+
+_ZOMBIE_POLL_S = 0.05
+
+
+class AttemptFailedError(Exception):
+    """The attempt cannot go on. ``error`` is what ends the run if ``kind`` is fatal."""
+
+    def __init__(self, kind: FailureKind, text: str, error: errors.TxtopoError | None = None) -> None:
+        super().__init__(kind, text)
+        self.kind, self.text, self.error = kind, text, error
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt's work so far. ``pinned`` is what it must give back."""
+
+    attempt: TransactionAttempt
+    task_counts: Mapping[str, int]
+    plan: Plan
+    opened_at: float
+    result: JobResult | None = None
+    emission: JobResult | None = None
+    pinned: list[Pinned] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    stores: frozenset[str] = frozenset()
+    tuples: int = 0
+    discarded: bool = False
+    failure: AttemptFailedError | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def keep(self, result: JobResult) -> JobResult:
+        """Note what ``result`` pinned, or give it back at once if the attempt is gone."""
+        if result.pinned is not None:
+            with self.lock:
+                if not self.discarded:
+                    self.pinned.append(result.pinned)
+                    return result
+            result.pinned.release()
+        return result
+
+    def release(self) -> None:
+        """Give back what is pinned; nothing will be kept any more."""
+        with self.lock:
+            self.discarded = True
+            pinned, self.pinned = self.pinned, []
+        for each in pinned:
+            each.release()
+
+
+@dataclass(slots=True)
+class _Pinning:
+    """Whether results of one kind of job are pinned."""
+
+    on: bool = False
+    small_in_a_row: int = 0
+
+    def observe(self, result: JobResult, bound: int) -> None:
+        if result.outgrown:
+            self.on, self.small_in_a_row = True, 0
+        elif self.on:
+            self.small_in_a_row = self.small_in_a_row + 1 if result.result_bytes <= bound // 2 else 0
+            self.on = self.small_in_a_row < _SMALL_AGAIN
+
+
+class AttemptRunner:
+    """Runs the jobs of attempts. ``submitted`` is told when a job of an attempt goes to Spark, which is when its time-out begins (R8)."""
+
+    def __init__(self, run: Run, jobs: SparkJobs, batches: Batches, on_error: Literal["stop", "replay"], submitted: Callable[[TransactionAttempt], None]) -> None:
+        self._run, self._jobs, self._batches, self._on_error, self._submitted = run, jobs, batches, on_error, submitted
+        self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
+        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+        self._zombies: list[str] = []
+
+    def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int]) -> Attempt:
+        """A new attempt, with nothing done."""
+        key = tuple(sorted(task_counts.items()))
+        if key not in self._plans:
+            self._plans[key] = compiler.compile_plan(self._run.graph.with_task_counts(task_counts), self._run.cores)
+        return Attempt(attempt, task_counts, self._plans[key], time.monotonic())
+
+    def emit(self, work: Attempt) -> None:
+        """The emission job: learn the batch's metadata."""
+        txid = work.attempt.txid
+        batch = self._batches.new_batch(txid)
+        work.emission = self._job(work, "emission", batch)
+        self._batches.learnt(txid, batch.num_partitions, work.emission.tally.metadata)
+
+    def process(self, work: Attempt, known_stores: frozenset[str], committed: int) -> None:
+        """The processing job, and the late job if held bolts emitted while executing."""
+        if work.emission is not None:
+            batch, source = Batch("recorded"), work.emission.source
+        else:
+            batch, source = self._batches.batch(work.attempt.txid), ()
+        result = self._job(work, "processing", batch, source, known_stores, committed)
+        work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
+        if result.late_rows:
+            result = self._job(work, "late", None, result.source, known_stores, committed)
+        work.result = result
+
+    def apply(self, work: Attempt, known_stores: frozenset[str], committed: int, zombie_wait_s: float) -> None:
+        """The commit job. First waits until no task of an earlier, broken one runs any more (R33)."""
+        if not work.plan.commit:
+            return
+        assert work.result is not None
+        self._await_zombies(zombie_wait_s)
+        result = self._job(work, "commit", None, work.result.source, known_stores, committed)
+        work.stores = frozenset(result.tally.stores)
+
+    def cancel(self, work: Attempt) -> None:
+        """Stop the attempt's jobs and give back what it holds."""
+        for group in list(work.groups):
+            self._jobs.cancel(group)
+            if group.endswith(":commit"):
+                self._zombies.append(group)
+        work.release()
+
+    def _job(
+        self,
+        work: Attempt,
+        part: Part,
+        batch: Batch | None,
+        source: Source = (),
+        known_stores: frozenset[str] = frozenset(),
+        committed: int = 0,
+    ) -> JobResult:
+        pinning = self._pinning["emission" if part == "emission" else "processing"]
+        pinned = part != "commit" and pinning.on
+        job = Job(self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, pinned)
+        group = self._jobs.group(job)
+        work.groups.append(group)
+        if work.discarded:
+            raise AttemptFailedError("failed", "discarded")
+        self._submitted(work.attempt)
+        try:
+            result = work.keep(self._jobs.run(job, work.plan, source, f"{self._run.graph.id} txid {work.attempt.txid} attempt {work.attempt.attempt_id} {part}"))
+        except JobLostError as error:
+            if part == "commit":
+                self._zombies.append(group)
+            raise AttemptFailedError("crash", str(error)) from None
+        if result.failure is not None:
+            raise self._failed(result.failure)
+        if part != "commit":
+            pinning.observe(result, self._run.limits.inline_bytes_max)
+        if result.outgrown:
+            raise AttemptFailedError("outgrown", f"the {part} results outgrew inline_bytes_max = {self._run.limits.inline_bytes_max} and will stay on the executors")
+        return result
+
+    def _failed(self, failure: Failure) -> AttemptFailedError:
+        if failure.kind == "failed":
+            return AttemptFailedError("failed", str(failure))
+        if failure.kind == "stale":
+            text = (
+                f"{failure.error}\n  in component {failure.component!r}, attempt {failure.attempt}, which is the newest: the store is ahead of ZooKeeper"
+                "\n  ZooKeeper was probably restored from an older copy. Compare `txtopo state show` with the store; nothing was overwritten."
+            )
+            return AttemptFailedError("fatal", text, errors.StateMismatchError(text))
+        error = failure.to_error()
+        if self._on_error == "replay" and isinstance(error, errors.UserCodeError) and not isinstance(error, errors.HeldStateError):
+            return AttemptFailedError("failed", str(failure))
+        return AttemptFailedError("fatal", str(failure), error)
+
+    def _await_zombies(self, bound_s: float) -> None:
+        deadline = time.monotonic() + bound_s
+        while self._zombies and time.monotonic() < deadline:
+            if self._jobs.is_running(self._zombies[0]):
+                time.sleep(_ZOMBIE_POLL_S)
+            else:
+                self._zombies.pop(0)
+        self._zombies.clear()
+
+

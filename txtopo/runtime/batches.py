@@ -1,0 +1,168 @@
+"""What each transaction consists of: the spout's coordinator, its metadata, and where the next batch begins.
+
+Runs on: driver. The only module that calls the user's spout coordinator. Metadata goes into ``state.txids``, which is the one place it is kept;
+when it becomes durable is the state's business.
+
+Invariants: metadata of a txid is made once, from that of the txid before (R4). What is recorded of a partitioned batch are the partitions that
+moved; the position of a partition is that of the newest txid in which it moved (R21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.dataplane import outcome
+from txtopo.dataplane.job import Batch
+from txtopo.state.records import TxidRecord
+from txtopo.state.topology import TopologyState
+from txtopo.topology import metadata as metadata_of
+from txtopo.topology import pickling, spout
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext
+from txtopo.topology.graph import TopologyGraph
+
+
+class Batches:
+    """Answers for one run: is there a next batch, what is it, and what did it move?"""
+
+    def __init__(self, graph: TopologyGraph, conf: Mapping[str, Any], state: TopologyState) -> None:
+        self._id, self._state = graph.spout.id, state
+        instance = pickling.loads(graph.spout.template)
+        self._metadata_type = instance.metadata_type
+        self._is_partitioned = graph.spout.spout_kind == "partitioned"
+        context = CoordinatorContext(graph.id, state.generation, graph.spout.id, self._last_metadata)
+        self._coordinator = self._call(state.current, "get_coordinator", instance.get_coordinator, TopologyConf(conf).overlaid(graph.spout.config), context)
+        self._plans = self._is_partitioned and spout.plans(self._coordinator)
+
+    @property
+    def emits_metadata(self) -> bool:
+        """Whether metadata is learnt by emitting, so that an attempt needs an emission job first."""
+        return self._is_partitioned and not self._plans
+
+    def known_txids(self) -> list[int]:
+        """Txids from ``current`` on whose metadata survived the last run."""
+        return [txid for txid in self._state.txids.txids() if txid >= self._state.current]
+
+    def open(self, txid: int) -> bool:
+        """Whether ``txid``, which is new, may begin; its metadata is made, unless emitting makes it. ``FailedException`` passes through."""
+        if not self._call(txid, "is_ready", self._coordinator.is_ready):
+            return False
+        if not self.emits_metadata:
+            self._state.txids.get_state(txid, self._make)
+        return True
+
+    def batch(self, txid: int) -> Batch:
+        """What to emit for ``txid``, whose metadata is known."""
+        stored = self._stored(txid)
+        if not self._is_partitioned:
+            return Batch("whole", stored)
+        return Batch("planned" if self._plans else "known", partitions=_by_number(stored["partitions"]), num_partitions=stored["num_partitions"])
+
+    def new_batch(self, txid: int) -> Batch:
+        """What an emission job starts from, for a ``txid`` whose metadata is learnt by emitting."""
+        n = self._num_partitions(txid)
+        last = self._positions_before(txid)
+        return Batch("new", partitions={p: last[p] for p in range(n) if p in last}, num_partitions=n)
+
+    def learnt(self, txid: int, num_partitions: int, metadata: Mapping[int, Any]) -> None:
+        """An emission job found out what ``txid`` consists of."""
+        self._state.txids.get_state(txid, lambda txid, last: _record(txid, _moved(num_partitions, metadata)))
+
+    def metadata(self, txid: int) -> Any:
+        """What is stored for ``txid``."""
+        return self._stored(txid)
+
+    def moved(self, txid: int) -> dict[int, Any]:
+        """The partitions ``txid`` moves, with their new positions."""
+        return _by_number(self._stored(txid)["partitions"]) if self._is_partitioned else {}
+
+    def close(self) -> None:
+        """Close the user's coordinator."""
+        self._call(self._state.current, "close", self._coordinator.close)
+
+    # -- making metadata -----------------------------------------------------------------------------------------------------
+
+    def _make(self, txid: int, last: TxidRecord | None) -> TxidRecord:
+        if self._is_partitioned:
+            return _record(txid, self._plan(txid))
+        previous = metadata_of.from_json(None if last is None else last.metadata, self._metadata_type)
+        made = self._call(txid, "initialize_transaction", self._coordinator.initialize_transaction, txid, previous)
+        return _record(txid, self._to_json(txid, "initialize_transaction", made))
+
+    def _plan(self, txid: int) -> dict[str, Any]:
+        n = self._num_partitions(txid)
+        last = {p: metadata_of.from_json(m, self._metadata_type) for p, m in self._positions_before(txid).items() if p < n}
+        if hasattr(self._coordinator, "plan_batch"):
+            made = self._call(txid, "plan_batch", self._coordinator.plan_batch, txid, last)
+            if not isinstance(made, Mapping) or any(not isinstance(p, int) or not 0 <= p < n for p in made):
+                self._refuse(txid, "plan_batch", f"it returned {made!r}; it returns a dict from partition, 0 … {n - 1}, to metadata or None")
+        else:
+            plan = self._coordinator.plan_partition_batch
+            made = {p: self._call(txid, "plan_partition_batch", plan, txid, p, last.get(p)) for p in range(n)}
+        return _moved(n, {p: self._to_json(txid, f"planning partition {p}", m) for p, m in sorted(made.items())})
+
+    def _num_partitions(self, txid: int) -> int:
+        n = self._call(txid, "num_partitions", self._coordinator.num_partitions)
+        if not isinstance(n, int) or n < 0:
+            self._refuse(txid, "num_partitions", f"it returned {n!r}; it returns a number of partitions")
+        return int(n)
+
+    def _to_json(self, txid: int, hook: str, made: Any) -> Any:
+        try:
+            return metadata_of.to_json(made, self._metadata_type)
+        except metadata_of.NotJsonError as error:
+            return self._refuse(txid, hook, f"the metadata it made would not come back as it is: {error}")
+
+    # -- positions -----------------------------------------------------------------------------------------------------------
+
+    def _stored(self, txid: int) -> Any:
+        record = self._state.txids.find(txid)
+        if record is None:
+            raise KeyError(f"no metadata of txid {txid}")
+        return record.metadata
+
+    def _positions_before(self, txid: int) -> dict[int, Any]:
+        """Metadata by partition when ``txid`` begins: committed positions, overlaid by what open transactions before it moved."""
+        current = self._state.current
+        positions = self._state.positions()
+        for earlier in range(current, txid):
+            record = self._state.txids.find(earlier)
+            if record is not None:
+                positions.update(_by_number(record.metadata["partitions"]))
+        return positions
+
+    def _last_metadata(self) -> Any:
+        newest = max(self._state.txids.txids(), default=0)
+        if self._is_partitioned:
+            positions = self._positions_before(newest + 1)
+            return {p: metadata_of.from_json(m, self._metadata_type) for p, m in positions.items()}
+        record = self._state.txids.find(newest)
+        return metadata_of.from_json(None if record is None else record.metadata, self._metadata_type)
+
+    # -- user code on the driver ---------------------------------------------------------------------------------------------
+
+    def _call(self, txid: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(*args)
+        except (errors.FailedException, errors.TxtopoError):
+            raise
+        except BaseException as error:
+            described, trace = outcome.describe(error), outcome.user_traceback(error)
+            raise errors.UserCodeError(self._id, -1, str(txid), "opening", hook, described, trace) from None
+
+    def _refuse(self, txid: int, hook: str, why: str) -> Any:
+        raise errors.MetadataError(self._id, -1, str(txid), "opening", hook, f"spout {self._id!r}, {hook}: {why}", "")
+
+
+def _record(txid: int, metadata: Any) -> TxidRecord:
+    return TxidRecord(txid=txid, metadata=metadata)
+
+
+def _moved(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
+    return {"num_partitions": num_partitions, "partitions": {str(p): m for p, m in sorted(metadata.items()) if m is not None}}
+
+
+def _by_number(partitions: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(p): m for p, m in partitions.items()}

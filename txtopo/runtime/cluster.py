@@ -1,0 +1,138 @@
+"""Where topologies run: a local cluster with everything embedded, or the Spark context of ``spark-submit``.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from txtopo import config, errors
+from txtopo.runtime import session
+from txtopo.runtime.run import TopologyRun
+from txtopo.runtime.status import RunStatus
+from txtopo.state.embedded import EmbeddedZooKeeper
+from txtopo.topology.graph import TopologyGraph
+
+DEFAULT_DATA_DIR = ".txtopo"
+"""Where the command line keeps the embedded ZooKeeper's data unless told otherwise."""
+
+
+class LocalCluster:
+    """Local Spark and, unless ``zookeeper`` says where there is one, a real ZooKeeper of its own (Storm: ``LocalCluster``).
+
+    ``data_dir`` keeps ZooKeeper's state for the next cluster with the same directory; without it the state goes with the cluster.
+    ``spark_conf`` is added to the settings txtopo makes the session with. Consecutive clusters with equal settings share the Spark session.
+    """
+
+    def __init__(
+        self,
+        zookeeper: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        master: str = "local[2]",
+        data_dir: str | Path | None = None,
+    ) -> None:
+        self._runs: dict[str, TopologyRun] = {}
+        self._embedded: EmbeddedZooKeeper | None = None
+        self._temporary: str | None = None
+        session.refuse_connect()
+        if zookeeper is None:
+            if data_dir is None:
+                data_dir = self._temporary = tempfile.mkdtemp(prefix="txtopo-")
+            self._embedded = EmbeddedZooKeeper(data_dir).start()
+        self.zookeeper = zookeeper if self._embedded is None else self._embedded.hosts
+        """``host:port[/chroot]`` of the ZooKeeper in use."""
+        try:
+            self._context = session.spark_context(master, spark_conf)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def submit_topology(self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> TopologyRun:
+        """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the topology's id."""
+        typed = conf if isinstance(conf, config.Config) else config.Config(conf)
+        running = self._runs.get(name)
+        if running is not None and running.is_alive:
+            raise errors.UsageError(f"a topology named {name!r} is running in this cluster; stop it first, or choose another name")
+        if not isinstance(topology, TopologyGraph):
+            raise errors.UsageError(f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}")
+        assert self.zookeeper is not None
+        run = TopologyRun(name, typed, topology, self._context, self.zookeeper, owns_leases=self._owns_lease_of(topology.id))
+        self._runs[name] = run
+        return run
+
+    def _owns_lease_of(self, topology_id: str) -> bool:
+        """A lease found in a server of our own is a dead coordinator's, unless one of our own runs holds it."""
+        return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self._runs.values())
+
+    def kill_topology(self, name: str) -> None:
+        """End a topology now; its state stays, and the next run replays what was not committed."""
+        if name not in self._runs:
+            raise errors.UsageError(f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self._runs)) or 'none'}")
+        self._runs.pop(name).kill()
+
+    def shutdown(self) -> None:
+        """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next cluster."""
+        for run in self._runs.values():
+            if run.is_alive:
+                run.kill()
+        self._runs.clear()
+        if self._embedded is not None:
+            self._embedded.stop()
+            self._embedded = None
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.shutdown()
+
+
+class Submission:
+    """One topology on the Spark context there is (``spark-submit``), or on a local one; with its ZooKeeper. A context manager."""
+
+    def __init__(self, name: str, conf: config.Config, topology: TopologyGraph, master: str = "local[*]", spark_conf: Mapping[str, str] | None = None) -> None:
+        self._embedded: EmbeddedZooKeeper | None = None
+        session.refuse_connect()
+        if conf.zookeeper is None:
+            self._embedded = EmbeddedZooKeeper(conf.data_dir or DEFAULT_DATA_DIR).start()
+        try:
+            context = session.submitted_context()
+            if context is None:
+                context = session.spark_context(master, spark_conf)
+            zookeeper = conf.zookeeper if self._embedded is None else self._embedded.hosts
+            assert zookeeper is not None
+            self.run = TopologyRun(name, conf, topology, context, zookeeper, owns_leases=self._embedded is not None)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End what is ours."""
+        if hasattr(self, "run") and self.run.is_alive:
+            self.run.kill()
+        if self._embedded is not None:
+            self._embedded.stop()
+            self._embedded = None
+
+    def __enter__(self) -> TopologyRun:
+        return self.run
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+
+def submit_topology(name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> RunStatus:
+    """Run ``topology`` on this program's Spark context and return when it has stopped: on an error, which is raised, or when
+    ``conf.until`` or ``conf.max_transactions`` says so."""
+    typed = conf if isinstance(conf, config.Config) else config.Config(conf)
+    with Submission(name, typed, topology) as run:
+        return run.join()

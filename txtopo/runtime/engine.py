@@ -1,0 +1,393 @@
+"""The engine: a loop that turns the coordinator's commands into Spark jobs and ZooKeeper writes, and their outcomes into events.
+
+Runs on: driver, in a thread of its own. It decides nothing but admission: how many processing jobs Spark gets at once, and that a commit does
+not wait behind them.
+
+Invariants: the coordinator, the attempts and the timers are touched by the loop's thread only; other threads post to its queue. Commits, seals
+and records happen on one thread, in the order they were commanded.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import heapq
+import itertools
+import queue
+import random
+import time
+from collections.abc import Callable
+
+from txtopo import config, errors, faults
+from txtopo.coordinator import messages
+from txtopo.coordinator.coordinator import Policy, TransactionCoordinator
+from txtopo.coordinator.messages import Command, Event
+from txtopo.dataplane.job import Run
+from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
+from txtopo.runtime.batches import Batches
+from txtopo.runtime.jobs import SparkJobs
+from txtopo.runtime.status import StatusBoard
+from txtopo.runtime.threads import WorkThreads
+from txtopo.state.topology import Seal, TopologyState
+from txtopo.topology.transaction import TransactionAttempt
+
+_RENEW_INTERVAL_S = 1.0
+_COLLECT_GARBAGE_EVERY = 100
+_THREADS_END_S = 5.0
+
+
+class Engine:
+    """Runs one topology until it is stopped, done, or an error ends it."""
+
+    def __init__(self, run: Run, conf: config.Config, jobs: SparkJobs, state: TopologyState, board: StatusBoard, rng: random.Random) -> None:
+        self._run, self._conf, self._state, self._board, self._rng = run, conf, state, board, rng
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._batches = Batches(run.graph, run.conf, state)
+        self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted)
+        last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
+        policy = Policy(conf.max_spout_pending, conf.max_attempts, conf.max_crashes, last, self._batches.emits_metadata)
+        self._coordinator = TransactionCoordinator(policy, state.epoch, state.current, self._batches.known_txids())
+        sealed = state.sealed()
+        self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
+        self._attempts: dict[TransactionAttempt, Attempt] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_ids = itertools.count()
+        widest = max(level.slots for level in self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts).plan.processing.levels)
+        self._side_by_side = max(1, run.cores // widest)
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._processing = 0
+        self._committing = 0
+        self._opens = 0
+        self._open_failures = 0
+        self._causes: dict[TransactionAttempt, AttemptFailedError] = {}
+        self._ended = False
+        self._error: BaseException | None = None
+        self._spout_thread = WorkThreads("spout", 1)
+        self._commit_thread = WorkThreads("commit", 1)
+        self._process_threads = WorkThreads("process", min(conf.max_spout_pending, self._side_by_side + 1))
+
+    # -- from other threads --------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Finish commits in flight, abandon the rest, end."""
+        self._queue.put(self._drain)
+
+    def kill(self, error: BaseException | None = None) -> None:
+        """End now."""
+        self._state.abandon()
+        self._queue.put(functools.partial(self._end, error))
+
+    def _post(self, event: Event) -> None:
+        self._queue.put(functools.partial(self._handle, event))
+
+    def _job_submitted(self, attempt: TransactionAttempt) -> None:
+        deadline = time.monotonic() + self._conf.message_timeout_s
+        self._queue.put(functools.partial(self._watch, attempt, deadline))
+
+    # -- the loop ------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until the end; raises what ended it, if that was an error."""
+        self._board.update(state="running", generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
+        self._after(_RENEW_INTERVAL_S, self._renew)
+        try:
+            self._do(self._coordinator.start())
+            while not self._ended:
+                self._next()()
+        finally:
+            self._close()
+        if self._error is not None:
+            raise self._error
+
+    def _next(self) -> Callable[[], None]:
+        now = time.monotonic()
+        if self._timers and self._timers[0][0] <= now:
+            return heapq.heappop(self._timers)[2]
+        try:
+            return self._queue.get(timeout=self._timers[0][0] - now if self._timers else None)
+        except queue.Empty:
+            return heapq.heappop(self._timers)[2]
+
+    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._timer_ids), action))
+
+    def _handle(self, event: Event) -> None:
+        self._do(self._coordinator.handle(event))
+
+    def _do(self, commands: list[Command]) -> None:
+        for command in commands:
+            self._execute(command)
+        active = self._coordinator.active
+        self._board.update(
+            current=self._coordinator.current,
+            active=tuple((attempt.txid, attempt.attempt_id, status.value) for attempt, status in active.values()),
+            waiting_to_commit=sum(status.value == "processed" for _, status in active.values()),
+            idle=self._coordinator.idle,
+        )
+
+    def _execute(self, command: Command) -> None:
+        match command:
+            case messages.Open(txid):
+                self._opens += 1
+                self._board.update(asked=self._opens)
+                self._spout_thread.submit(functools.partial(self._open, txid, self._opens))
+            case messages.Emit(attempt):
+                self._admit_later(attempt, functools.partial(self._emit, self._begin(attempt)))
+            case messages.Process(attempt):
+                work = self._attempts.get(attempt) or self._begin(attempt)
+                self._admit_later(attempt, functools.partial(self._process, work))
+            case messages.Seal(attempt):
+                self._commit_thread.submit(functools.partial(self._seal, self._attempts[attempt]))
+            case messages.Apply(attempt):
+                self._committing += 1
+                self._commit_thread.submit(functools.partial(self._apply, self._attempts[attempt]))
+            case messages.Record(attempt, seal_next):
+                following = None if seal_next is None else self._attempts[seal_next]
+                self._commit_thread.submit(functools.partial(self._record, self._attempts[attempt], following))
+            case messages.Forget(attempt):
+                self._forget(self._attempts.pop(attempt))
+            case messages.Cancel(attempt):
+                self._cancel(attempt)
+            case messages.BackOff(txid, failures):
+                self._after(self._backoff_s(failures), functools.partial(self._handle, messages.Resume(txid)))
+            case messages.Stop(cause, reason, count):
+                self._end(self._error or self._stop_error(cause, reason, count))
+
+    # -- opening -------------------------------------------------------------------------------------------------------------
+
+    def _open(self, txid: int, number: int) -> None:
+        """On the spout's thread."""
+        try:
+            ready = self._batches.open(txid)
+        except errors.FailedException as error:
+            self._queue.put(functools.partial(self._open_failed, txid, error))
+        except errors.UserCodeError as error:
+            replay = self._conf.on_error == "replay"
+            self._queue.put(functools.partial(self._open_failed, txid, error) if replay else functools.partial(self._stop_with, error))
+        except BaseException as error:
+            self._queue.put(functools.partial(self._stop_with, error))
+        else:
+            self._queue.put(functools.partial(self._opened, txid, number, ready))
+
+    def _opened(self, txid: int, number: int, ready: bool) -> None:
+        self._open_failures = 0
+        if ready:
+            self._handle(messages.Opened(txid))
+            return
+        self._handle(messages.NotReady(txid))
+        if self._coordinator.idle:
+            self._board.update(idle_at=number)
+            if self._conf.until == "exhausted":
+                self._drain()
+        self._after(self._conf.poll_interval_s, functools.partial(self._handle, messages.Poll()))
+
+    def _open_failed(self, txid: int, error: BaseException) -> None:
+        self._open_failures += 1
+        self._board.update(last_error=f"opening txid {txid}: {error}")
+        self._handle(messages.NotReady(txid))
+        self._after(self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll()))
+
+    # -- processing ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, attempt: TransactionAttempt) -> Attempt:
+        work = self._runner.begin(attempt, self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts))
+        self._attempts[attempt] = work
+        return work
+
+    def _admit_later(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
+        heapq.heappush(self._waiting, (attempt.txid * 2_000_000_000 + attempt.attempt_id, functools.partial(self._processing_job, attempt, job)))
+        self._admit()
+
+    def _admit(self) -> None:
+        """Give Spark as many processing jobs as have cores, and one ahead unless a commit could wait behind it."""
+        while self._waiting and self._processing < self._side_by_side + (0 if self._committing else 1):
+            _, job = heapq.heappop(self._waiting)
+            self._processing += 1
+            self._process_threads.submit(job)
+
+    def _processing_job(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
+        """On a processing thread."""
+        event = self._event_of(attempt, job)
+        self._queue.put(functools.partial(self._processing_done, event))
+
+    def _processing_done(self, event: Event) -> None:
+        self._processing -= 1
+        self._handle(event)
+        self._admit()
+
+    def _event_of(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> Event:
+        work = self._attempts.get(attempt)
+        if work is None or work.discarded:
+            return messages.Failed(attempt, "failed")
+        try:
+            return job()
+        except AttemptFailedError as failure:
+            work.failure = failure
+            return messages.Failed(attempt, failure.kind)
+        except errors.FailedException as error:
+            work.failure = AttemptFailedError("failed", str(error))
+            return messages.Failed(attempt, "failed")
+        except errors.TxtopoError as error:
+            work.failure = AttemptFailedError("fatal", str(error), error)
+            return messages.Failed(attempt, "fatal")
+        except BaseException as error:
+            self._queue.put(functools.partial(self._stop_with, error))
+            return messages.Failed(attempt, "failed")
+
+    def _emit(self, work: Attempt) -> Event:
+        self._runner.emit(work)
+        return messages.Emitted(work.attempt)
+
+    def _process(self, work: Attempt) -> Event:
+        self._runner.process(work, self._state.known_stores, self._state.current - 1)
+        return messages.Processed(work.attempt)
+
+    def _watch(self, attempt: TransactionAttempt, deadline: float) -> None:
+        """A job of ``attempt`` went to Spark: fail the attempt if it is still in the same status at ``deadline``."""
+        live = self._coordinator.active.get(attempt.txid)
+        if live is not None and live[0] == attempt:
+            self._after(deadline - time.monotonic(), functools.partial(self._time_out, attempt, live[1]))
+
+    def _time_out(self, attempt: TransactionAttempt, status: object) -> None:
+        live = self._coordinator.active.get(attempt.txid)
+        if live == (attempt, status):
+            text = f"attempt {attempt} was {getattr(status, 'value', status)} for longer than message_timeout_s = {self._conf.message_timeout_s}"
+            self._attempts[attempt].failure = AttemptFailedError("timeout", text)
+            self._handle(messages.Failed(attempt, "timeout"))
+
+    # -- committing: on the commit thread --------------------------------------------------------------------------------------
+
+    def _commit_step(self, work: Attempt, step: Callable[[], Event]) -> None:
+        try:
+            self._post(step())
+        except errors.BatchTooLargeError as error:
+            work.failure = AttemptFailedError("fatal", str(error), error)
+            self._post(messages.Failed(work.attempt, "fatal"))
+        except BaseException as error:
+            # The state is lost or another's: nothing more may be written, so there is nothing to drain.
+            self.kill(error)
+
+    def _seal_of(self, work: Attempt) -> Seal:
+        return Seal(work.attempt, work.task_counts, self._batches.metadata(work.attempt.txid))
+
+    def _seal(self, work: Attempt) -> None:
+        def step() -> Event:
+            faults.reach("seal.before", work.attempt.txid)
+            self._state.seal(work.attempt, work.task_counts, self._batches.metadata(work.attempt.txid))
+            faults.reach("seal.after", work.attempt.txid)
+            return messages.Sealed(work.attempt)
+
+        if not work.discarded:
+            self._commit_step(work, step)
+
+    def _apply(self, work: Attempt) -> None:
+        txid = work.attempt.txid
+
+        def job() -> Event:
+            faults.reach("apply.before", txid)
+            self._runner.apply(work, self._state.known_stores, self._state.current - 1, self._conf.zombie_wait_s)
+            faults.reach("apply.after", txid)
+            return messages.Applied(work.attempt)
+
+        event = self._event_of(work.attempt, job)
+        self._queue.put(functools.partial(self._apply_done, event))
+
+    def _apply_done(self, event: Event) -> None:
+        self._committing -= 1
+        self._handle(event)
+        self._admit()
+
+    def _record(self, work: Attempt, following: Attempt | None) -> None:
+        txid = work.attempt.txid
+
+        def step() -> Event:
+            faults.reach("record.before", txid)
+            if following is not None:
+                faults.reach("seal.before", following.attempt.txid)
+            next_seal = None if following is None else self._seal_of(following)
+            self._state.record(work.attempt, self._batches.moved(txid), work.stores, next_seal)
+            faults.reach("record.after", txid)
+            if following is not None:
+                faults.reach("seal.after", following.attempt.txid)
+            return messages.Recorded(work.attempt)
+
+        self._commit_step(work, step)
+
+    # -- the end of an attempt -------------------------------------------------------------------------------------------------
+
+    def _forget(self, work: Attempt) -> None:
+        faults.reach("forget.before", work.attempt.txid)
+        work.release()
+        self._causes = {attempt: failure for attempt, failure in self._causes.items() if attempt.txid > work.attempt.txid}
+        self._sealed_tasks.pop(work.attempt.txid, None)
+        self._board.count_commit(work.tuples, time.monotonic() - work.opened_at)
+        if work.attempt.txid % _COLLECT_GARBAGE_EVERY == 0:
+            gc.collect()
+        faults.reach("forget.after", work.attempt.txid)
+
+    def _cancel(self, attempt: TransactionAttempt) -> None:
+        work = self._attempts.pop(attempt, None)
+        if work is None:
+            return
+        if work.failure is not None:
+            self._causes[attempt] = work.failure
+            self._board.update(last_error=work.failure.text)
+        if not self._coordinator.stopping:
+            status = self._board.snapshot()
+            outgrew = work.failure is not None and work.failure.kind == "outgrown"
+            self._board.update(replays=status.replays + 1, pinned_replays=status.pinned_replays + outgrew)
+        self._runner.cancel(work)
+
+    # -- the end of the run ----------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        if not self._coordinator.stopping:
+            self._board.update(state="draining")
+            self._after(self._conf.drain_timeout_s, functools.partial(self.kill, None))
+        self._handle(messages.Drain())
+
+    def _stop_with(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._drain()
+
+    def _stop_error(self, cause: TransactionAttempt | None, reason: str, count: int) -> errors.TxtopoError | None:
+        if cause is None:
+            return None
+        failure = self._causes.get(cause)
+        text = failure.text if failure is not None else "unknown"
+        if reason == "poison":
+            return errors.PoisonBatchError(cause.txid, count, text)
+        if reason == "crashes":
+            return errors.WorkerCrashError(cause.txid, count, text)
+        return failure.error if failure is not None and failure.error is not None else errors.TxtopoError(text)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error = self._error or error
+        self._ended = True
+
+    def _renew(self) -> None:
+        try:
+            self._state.renew()
+        except errors.TxtopoError as error:
+            self.kill(error)
+        self._after(_RENEW_INTERVAL_S, self._renew)
+
+    def _backoff_s(self, failures: int) -> float:
+        """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between half of it and all of it."""
+        if failures == 0:
+            return 0.0
+        bound = min(self._conf.backoff_max_s, self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30))
+        return bound * (0.5 + self._rng.random() / 2)
+
+    def _close(self) -> None:
+        """Let go of everything; what still runs in Spark is cancelled, and may end a little later."""
+        for work in self._attempts.values():
+            self._runner.cancel(work)
+        self._attempts.clear()
+        self._state.abandon()
+        for threads in (self._process_threads, self._commit_thread, self._spout_thread):
+            threads.close(_THREADS_END_S)
+        try:
+            self._batches.close()
+        except Exception as error:
+            self._error = self._error or error

@@ -1,0 +1,230 @@
+"""Spark jobs: a job of the plan as a chain of RDDs with one raw shuffle per level.
+
+Runs on: driver. One RDD has one consumer, always: Spark computes a shared one twice, concurrently, even when it is persisted.
+
+Invariants: what a job made in Spark (shuffle files, persisted blocks) is released when its results have been read, or with :meth:`Pinned.release`.
+The number of pools, threads and broadcasts does not grow with the number of transactions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD, StorageLevel
+from pyspark.serializers import NoOpSerializer
+
+from txtopo.dataplane import outcome, receive, wire
+from txtopo.dataplane.job import Job, Run
+from txtopo.dataplane.outcome import Failure, Report, Tally
+from txtopo.dataplane.wire import Frame
+from txtopo.plan.compiler import Plan
+from txtopo.runtime import task
+from txtopo.topology import pickling
+
+
+class JobLostError(Exception):
+    """Spark could not run the job to its end: a worker or executor died, a block was lost, or it was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Results that stay on the executors: persisted and cut off from their lineage, so that a lost block fails its reader."""
+
+    rdd: Any
+    task_attempts: tuple[int, ...]
+
+    def release(self) -> None:
+        """Give the blocks back."""
+        self.rdd.unpersist(blocking=False)
+        _clean(self.rdd)
+
+
+Source = Sequence[Frame] | Pinned
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job came to. ``frames`` are its results, or ``pinned`` where they stayed in Spark."""
+
+    tally: Tally
+    failure: Failure | None = None
+    frames: tuple[Frame, ...] = ()
+    pinned: Pinned | None = None
+    outgrown: bool = False
+    result_bytes: int = 0
+    late_rows: bool = False
+
+    @property
+    def source(self) -> Source:
+        """The results, for the next job."""
+        return self.pinned if self.pinned is not None else self.frames
+
+
+def _one_to_one(key: int) -> int:
+    """The partitioner's identity: one module-level function, because Spark compares partitioners by its id."""
+    return key
+
+
+def _clean(rdd: Any) -> None:
+    rdd._jrdd.rdd().cleanShuffleDependencies(False)
+
+
+class SparkJobs:
+    """Runs the jobs of one run on one Spark context; safe to call from several threads."""
+
+    def __init__(self, context: Any, run: Run) -> None:
+        self._context, self._run = context, run
+        self._broadcast = context.broadcast(pickling.dumps(run))
+        self._partitioners: dict[int, Any] = {}
+        self._seeds: dict[int, Any] = {}
+
+    def close(self) -> None:
+        """Release what the run's jobs shared."""
+        self._broadcast.destroy()
+
+    def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
+        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure of user code is in the result."""
+        levels = plan.levels_of(job.part).levels
+        if isinstance(source, Pinned):
+            forwarding = len(source.task_attempts) if len(source.task_attempts) != levels[0].slots else 0
+            job = dataclasses.replace(job, expected=source.task_attempts, forwarding_slots=forwarding)
+        try:
+            self._begin(job, description)
+            rdd = self._chain(job, plan, source)
+            return self._collect(job, rdd)
+        except receive.MixedEmissionsError as error:
+            raise JobLostError(str(error)) from None
+        except Exception as error:
+            text = str(error)
+            failure = outcome.from_text(text)
+            if failure is None:
+                raise JobLostError(_readable(text)) from None
+            return JobResult(Tally(), failure)
+        finally:
+            self._end()
+
+    def group(self, job: Job) -> str:
+        """The Spark job group of ``job``."""
+        return f"{job.run}/{job.name}"
+
+    def _begin(self, job: Job, description: str) -> None:
+        self._context.setJobGroup(self.group(job), description, False)
+        self._context.setLocalProperty("spark.scheduler.pool", "commit" if job.part == "commit" else "process")
+        self._context.setLocalProperty(task.JOB_PROPERTY, self.group(job))
+
+    def _end(self) -> None:
+        for key in ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool", task.JOB_PROPERTY):
+            self._context.setLocalProperty(key, None)
+
+    # -- the chain ---------------------------------------------------------------------------------------------------------
+
+    def _chain(self, job: Job, plan: Plan, source: Source) -> Any:
+        levels = plan.levels_of(job.part).levels
+        if isinstance(source, Pinned):
+            rdd = source.rdd
+            if job.forwarding_slots:
+                rdd = self._shuffled(rdd, task.ForwardFunction(self._broadcast, job, levels[0].slots), levels[0].slots)
+        else:
+            rdd = self._seed(source, levels[0].slots)
+        for index in range(len(levels) - 1):
+            rdd = self._shuffled(rdd, task.LevelFunction(self._broadcast, job, index, is_last=False), levels[index + 1].slots)
+        return _raw(rdd.mapPartitionsWithIndex(task.LevelFunction(self._broadcast, job, len(levels) - 1, is_last=True)))
+
+    def _shuffled(self, rdd: Any, function: Any, slots: int) -> Any:
+        sent = _raw(rdd.mapPartitionsWithIndex(function))
+        jvm = self._context._jvm
+        pairs = jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()
+        if slots not in self._partitioners:
+            self._partitioners[slots] = jvm.PythonPartitioner(slots, id(_one_to_one))
+        return RDD(jvm.PythonRDD.valueOfPair(pairs.partitionBy(self._partitioners[slots])), self._context, NoOpSerializer())
+
+    def _seed(self, frames: Sequence[Frame], slots: int) -> Any:
+        """One record per slot: the frames for its tasks. Without frames, one RDD per number of slots serves every job."""
+        if not frames and slots in self._seeds:
+            return self._seeds[slots]
+        records = [bytearray(b"")] * slots
+        if frames:
+            by_slot = [[frame for frame in frames if frame.task % slots == slot] for slot in range(slots)]
+            records = [bytearray(wire.pack_frames(mine, wire.SEED)) for mine in by_slot]
+        values = self._context._jvm.java.util.ArrayList(slots)
+        for record in records:
+            values.add(record)
+        rdd = RDD(self._context._jsc.parallelize(values, slots), self._context, NoOpSerializer())
+        if not frames:
+            self._seeds[slots] = rdd
+        return rdd
+
+    # -- the results -------------------------------------------------------------------------------------------------------
+
+    def _collect(self, job: Job, rdd: Any) -> JobResult:
+        if not job.pinned:
+            records = rdd.collect()
+            _clean(rdd)
+            return _result(job, records, rdd.getNumPartitions(), None)
+        # Serialized persistence first, then the local checkpoint: so a lost or recomputed block fails its reader.
+        rdd.persist(StorageLevel.MEMORY_AND_DISK)
+        rdd.localCheckpoint()
+        try:
+            records = _raw(rdd.mapPartitionsWithIndex(task.reports_only)).collect()
+            return _result(job, records, rdd.getNumPartitions(), rdd)
+        except BaseException:
+            rdd.unpersist(blocking=False)
+            _clean(rdd)
+            raise
+
+    # -- stopping ----------------------------------------------------------------------------------------------------------
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks have stopped."""
+        self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+
+    def is_running(self, group: str) -> bool:
+        """Whether a task of ``group`` still runs, as far as Spark knows."""
+        tracker = self._context.statusTracker()
+        for id in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(id)
+            for stage in info.stageIds if info is not None else ():
+                of_stage = tracker.getStageInfo(stage)
+                if of_stage is not None and of_stage.numActiveTasks > 0:
+                    return True
+        return False
+
+
+def _raw(rdd: Any) -> Any:
+    rdd._bypass_serializer = True
+    return rdd
+
+
+def _result(job: Job, records: Iterable[bytes], slots: int, rdd: Any) -> JobResult:
+    """Put the records of the last level together, and check that all of it is of one computation (R33)."""
+    reports: list[Report] = []
+    frames: list[Frame] = []
+    for record in records:
+        if bytes(record[:1]) == wire.REPORT:
+            reports.append(wire.unpack_report(record))
+        else:
+            frames.extend(wire.unpack_frames(record))
+    if sorted(report.slot for report in reports) != list(range(slots)) or any(report.job != job.name for report in reports):
+        raise receive.MixedEmissionsError(f"{job.name}: {len(reports)} reports came from {slots} slots")
+    reports.sort(key=lambda report: report.slot)
+    lineage: dict[tuple[int, int], int] = {}
+    tally = Tally()
+    tally.add(reports[0].before)
+    for report in reports:
+        receive.merge_lineage(lineage, report.lineage)
+        tally.add(report.own)
+    failure = next((report.failure for report in reports if report.failure is not None), None)
+    outgrown = any(report.outgrown for report in reports)
+    pinned = None if rdd is None else Pinned(rdd, tuple(report.task_attempt for report in reports))
+    size = sum(report.result_bytes for report in reports)
+    late_rows = any(report.late_rows for report in reports)
+    return JobResult(tally, failure, () if outgrown else tuple(frames), pinned, outgrown, size, late_rows)
+
+
+def _readable(text: str) -> str:
+    """Spark's message without the Java stack trace below it."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    return "\n".join(lines[:40])

@@ -1,0 +1,154 @@
+"""A running topology, as its user sees it.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import InheritableThread
+
+from txtopo import config, errors
+from txtopo.dataplane.job import Limits, Run
+from txtopo.runtime import session
+from txtopo.runtime.engine import Engine
+from txtopo.runtime.jobs import SparkJobs
+from txtopo.runtime.status import RunStatus, StatusBoard
+from txtopo.state.topology import Holder, TopologyState
+from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.topology.graph import TopologyGraph
+
+_WAIT_S = 0.5
+_END_S = 30.0
+
+
+class TopologyRun:
+    """A handle on a running topology: wait for it, look at it, stop it. Made by ``submit_topology``.
+
+    ``wait_*`` and :meth:`join` raise what ended the run, if that was an error; they raise ``TimeoutError`` when ``timeout_s`` have passed.
+    """
+
+    def __init__(self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, owns_leases: bool) -> None:
+        """Take the topology and begin; refuses what cannot run here. Everything that can be wrong beforehand is found now."""
+        self.name, self.topology_id, self.conf = name, graph.id, conf
+        self._refuse_local_only(graph, str(context.master))
+        self._board = StatusBoard(RunStatus(graph.id, name))
+        self._error: BaseException | None = None
+        self._store = ZooKeeperStateStore(
+            zookeeper, conf.zookeeper_root, connect_timeout_s=conf.zookeeper_connect_timeout_s, session_timeout_s=conf.zookeeper_session_timeout_s
+        )
+        try:
+            started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            holder = Holder(socket.gethostname(), os.getpid(), started, name)
+            self._state = TopologyState.open(self._store, graph.id, holder, owns_leases, conf.metadata_bytes_max, conf.zookeeper_wait_s)
+        except BaseException:
+            self._store.close()
+            raise
+        try:
+            limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max)
+            mapping = {**conf.as_mapping(), "topology.name": name, "topology.transactional.id": graph.id}
+            is_local = session.local_cores(str(context.master)) is not None
+            run = Run(uuid.uuid4().hex, graph, session.cores_of(context), mapping, self._state.generation, is_local, limits)
+            self._jobs = SparkJobs(context, run)
+            self._engine = Engine(run, conf, self._jobs, self._state, self._board, random.Random())
+        except BaseException:
+            self._state.close()
+            self._store.close()
+            raise
+        self._thread = InheritableThread(target=self._run, name=f"txtopo-{name}", daemon=True)
+        self._thread.start()
+
+    @staticmethod
+    def _refuse_local_only(graph: TopologyGraph, master: str) -> None:
+        if graph.local_only and session.local_cores(master) is None:
+            problems = tuple(f"component {id!r}: {reason}, but the master is {master}" for id, reason in graph.local_only)
+            raise errors.InvalidTopologyError(graph.id, problems)
+
+    def _run(self) -> None:
+        try:
+            self._engine.run()
+            self._board.update(state="stopped", active=())
+        except BaseException as error:
+            self._error = error
+            self._board.update(state="failed", active=(), last_error=str(error))
+        finally:
+            self._state.close()
+            self._store.close()
+            try:
+                self._jobs.close()
+            except Exception as error:
+                self._error = self._error or error
+
+    # -- looking -------------------------------------------------------------------------------------------------------------
+
+    def status(self) -> RunStatus:
+        """A frozen snapshot."""
+        return self._board.snapshot()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    # -- waiting -------------------------------------------------------------------------------------------------------------
+
+    def wait_for_txid(self, txid: int, timeout_s: float = 60.0) -> RunStatus:
+        """Until ``txid`` is committed."""
+        return self._wait(lambda status: status.current > txid, timeout_s, f"txid {txid} to be committed")
+
+    def wait_until_idle(self, timeout_s: float = 60.0) -> RunStatus:
+        """Until the spout is not ready and nothing is in flight; what the source held when this was called is committed then."""
+        asked = self.status().asked
+        return self._wait(lambda status: status.idle_at > asked, timeout_s, "the topology to be idle")
+
+    def join(self, timeout_s: float | None = None) -> RunStatus:
+        """Until it ends."""
+        return self._wait(lambda status: False, timeout_s, "the topology to end")
+
+    def _wait(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, what: str) -> RunStatus:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            ended = not self._thread.is_alive()
+            status = self.status()
+            if is_met(status):
+                return status
+            if ended:
+                if self._error is not None:
+                    raise self._error
+                if what == "the topology to end":
+                    return status
+                raise errors.TxtopoError(f"topology {self.topology_id!r} has stopped while waiting for {what}")
+            left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - time.monotonic())
+            if left <= 0:
+                raise TimeoutError(f"waited {timeout_s} s for {what}; now: {status}")
+            if status.state in ("stopped", "failed"):
+                self._thread.join(left)
+            else:
+                self._board.wait(left)
+
+    # -- stopping ------------------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Begin to stop: finish commits in flight, abandon the rest. Returns at once."""
+        self._engine.drain()
+
+    def stop(self, timeout_s: float = 30.0) -> RunStatus:
+        """Drain commits in flight, abandon the rest, and wait for the end. What was abandoned is replayed by the next run."""
+        self.drain()
+        return self.join(timeout_s)
+
+    def kill(self) -> None:
+        """Abort now, and wait for the end. Nothing is lost: the next run replays what was not committed."""
+        self._engine.kill()
+        self._thread.join(_END_S)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            raise TimeoutError(f"topology {self.topology_id!r} did not end within {_END_S} s")

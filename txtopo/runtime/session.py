@@ -1,0 +1,192 @@
+"""The Spark context: made with the settings the data plane needs, or checked when it is given.
+
+Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings share it.
+
+Invariants: a context we made has every setting of ``REQUIRED`` and ``WANTED``; a given one has at least those of ``REQUIRED``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from txtopo import errors
+from txtopo.state import java
+
+_HERE = Path(__file__).parent
+
+REQUIRED: dict[str, tuple[str, str]] = {
+    "spark.speculation": ("false", "a second copy of a task would emit the batch twice"),
+    "spark.stage.maxAttempts": ("1", "a stage that Spark computes again would mix two emissions of a batch"),
+    "spark.stage.maxConsecutiveAttempts": ("1", "a stage that Spark computes again would mix two emissions of a batch"),
+    "spark.task.maxFailures": ("1", "a task that Spark retries would run a bolt twice in one attempt"),
+}
+"""Without these an attempt could mix two computations (R33); txtopo itself answers every failure, with a new attempt."""
+
+WANTED: dict[str, str] = {
+    # Factor 2 to 3 per job: the loopback TCP socket of a reused worker waits about 40 ms for Nagle and delayed ACK.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.scheduler.mode": "FAIR",
+    "spark.locality.wait": "0s",
+    "spark.shuffle.reduceLocality.enabled": "false",
+    "spark.python.task.killTimeout": "0ms",
+    "spark.task.reaper.enabled": "true",
+    "spark.task.reaper.killTimeout": "60s",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "500ms",
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "10s",
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.cleaner.referenceTracking.blocking": "false",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.dagGraph.retainedRootRDDs": "200",
+    "spark.ui.liveUpdate.period": "1s",
+    "spark.scheduler.listenerbus.eventqueue.capacity": "100000",
+    "spark.scheduler.dropTaskInfoAccumulablesOnTaskCompletion.enabled": "true",
+    "spark.shuffle.checksum.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+_ADVISED = ("spark.python.unix.domain.socket.enabled", "spark.python.task.killTimeout", "spark.locality.wait")
+
+_ours: tuple[dict[str, str], Any] | None = None
+
+
+def local_cores(master: str) -> int | None:
+    """How many tasks a local master runs at once; ``None`` if ``master`` is not local."""
+    if not master.startswith("local"):
+        return None
+    if master.startswith("local-cluster["):
+        workers, cores, _ = master[len("local-cluster[") : -1].split(",")
+        return int(workers) * int(cores)
+    inside = master[len("local[") : -1].split(",")[0] if "[" in master else "1"
+    return os.cpu_count() or 1 if inside == "*" else int(inside)
+
+
+def refuse_connect() -> None:
+    """Spark Connect has no SparkContext: no jobs of our own, no local properties, no broadcasts."""
+    active: Any = None
+    if "pyspark.sql" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        active = SparkSession.getActiveSession()
+    remote = os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_CONNECT_MODE_ENABLED") or os.environ.get("SPARK_API_MODE") == "connect"
+    if remote or (active is not None and "connect" in type(active).__module__):
+        raise errors.SetupError(
+            "this is a Spark Connect session, which has no SparkContext; txtopo runs Spark jobs of its own and needs a classic one\n"
+            "  Unset SPARK_REMOTE, leave spark.api.mode at classic, and start with --master (local[2], spark://…, yarn, k8s://…)."
+        )
+
+
+def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every setting of a context of ours; those in ``given`` win, except that what R33 needs cannot be overridden."""
+    settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
+    settings["spark.scheduler.allocation.file"] = (_HERE / "fairscheduler.xml").as_uri()
+    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -XX:+ExplicitGCInvokesConcurrent"
+    socket_dir = Path(tempfile.gettempdir())
+    if len(str(socket_dir)) < 60:
+        settings["spark.python.unix.domain.socket.dir"] = str(socket_dir)
+    settings.update({key: str(value) for key, value in (given or {}).items()})
+    settings["spark.master"] = master
+    _refuse_unsafe(settings, "spark_conf")
+    return settings
+
+
+def _refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
+    for key, (value, why) in REQUIRED.items():
+        if settings.get(key, value).lower() != value:
+            raise errors.SetupError(f"{where} has {key}={settings[key]}, but {why}\n  Leave it out, or set {key}={value}.")
+
+
+def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
+    """The process's Spark context, made with our settings; an earlier one of ours is reused if they are equal, else replaced."""
+    global _ours
+    refuse_connect()
+    java.require_java()
+    settings = our_settings(master, given)
+    active = pyspark.SparkContext._active_spark_context
+    if _ours is not None and active is _ours[1]:
+        if _ours[0] == settings:
+            return _ours[1]
+        active.stop()
+    elif active is not None:
+        check_context(active)
+        return active
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = pyspark.SparkConf().setAppName("txtopo").setAll(list(settings.items()))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            context = pyspark.SparkContext(conf=conf)
+    except Exception as error:
+        said = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        raise errors.SetupError("Spark did not start:\n  " + "\n  ".join(said[:5])) from error
+    _ours = (settings, context)
+    atexit.register(stop_ours)
+    return context
+
+
+def stop_ours() -> None:
+    """Stop the context we made, if there is one."""
+    global _ours
+    if _ours is not None:
+        _, context = _ours
+        _ours = None
+        if pyspark.SparkContext._active_spark_context is context:
+            context.stop()
+
+
+def submitted_context() -> Any | None:
+    """The context of ``spark-submit``, made with what the data plane needs where the user set nothing; ``None`` outside of it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and pyspark.SparkContext._active_spark_context is None:
+        return None
+    refuse_connect()
+    active = pyspark.SparkContext._active_spark_context
+    if active is None:
+        conf = pyspark.SparkConf()
+        for key, (value, _) in REQUIRED.items():
+            conf.setIfMissing(key, value)
+        for key, value in WANTED.items():
+            if not key.startswith(("spark.driver.", "spark.ui.enabled", "spark.dynamicAllocation")):
+                conf.setIfMissing(key, value)
+        if (local_cores(conf.get("spark.master", "local[*]") or "") or 0) > 0:
+            conf.setIfMissing("spark.scheduler.allocation.file", (_HERE / "fairscheduler.xml").as_uri())
+        active = pyspark.SparkContext(conf=conf)
+    check_context(active)
+    return active
+
+
+def check_context(context: Any) -> None:
+    """Refuse a given context that could break R33; warn about one that is only slow."""
+    conf = dict(context.getConf().getAll())
+    conf.setdefault("spark.speculation", "false")
+    is_local = str(context.master).startswith("local[") or context.master == "local"
+    defaults = {"spark.stage.maxAttempts": "2147483647", "spark.stage.maxConsecutiveAttempts": "4", "spark.task.maxFailures": "1" if is_local else "4"}
+    _refuse_unsafe({**defaults, **conf}, "the Spark session given")
+    slow = [f"{key}={WANTED[key]}" for key in _ADVISED if conf.get(key, "").lower() != WANTED[key]]
+    if slow:
+        warnings.warn(f"the Spark session given works, but transactions are faster with {', '.join(slow)}", stacklevel=2)
+
+
+def cores_of(context: Any) -> int:
+    """How many Python tasks run at once: the cores of a local master, the default parallelism of a cluster."""
+    return local_cores(str(context.master)) or max(1, int(context.defaultParallelism))

@@ -1,0 +1,62 @@
+"""The function every Spark task runs.
+
+Runs on: executor. Its closure carries a job and a level; what a run's jobs share is broadcast once and kept by the worker.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark import TaskContext
+
+from txtopo.dataplane import execute, wire, worker
+from txtopo.dataplane.job import Job
+
+JOB_PROPERTY = "txtopo.job"
+
+
+class WrongJobError(Exception):
+    """Spark ran this closure for another job than it was built for: it is computing again what was lost (R33)."""
+
+
+class LevelFunction:
+    """One level of one job. The last level yields bytes; the others yield (receiving slot, bytes) pairs, flat, as Spark's pairwise RDD wants."""
+
+    def __init__(self, run: Any, job: Job, level: int, is_last: bool) -> None:
+        self._run, self._job, self._level, self._is_last = run, job, level, is_last
+
+    def __call__(self, slot: int, incoming: Iterator[bytes]) -> Iterator[bytes]:
+        context = TaskContext.get()
+        assert context is not None
+        asked = context.getLocalProperty(JOB_PROPERTY)
+        if asked != f"{self._job.run}/{self._job.name}":
+            raise WrongJobError(f"level {self._level} of {self._job.run}/{self._job.name} was run for {asked}")
+        known = worker.worker_run(self._job.run, lambda: self._run.value)
+        for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
+            if not self._is_last:
+                yield struct.pack("!q", receiver)
+            yield data
+
+    def send(self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Compute the slot."""
+        return execute.SlotRun(known, self._job, self._level, slot, task_attempt).run(incoming)
+
+
+def reports_only(slot: int, records: Iterator[bytes]) -> Iterator[bytes]:
+    """Of pinned results, what the driver needs; everything else is passed by, but read, because a worker that leaves input behind dies."""
+    for record in records:
+        if record[:1] == wire.REPORT:
+            yield record
+
+
+class ForwardFunction(LevelFunction):
+    """Sends pinned results on to the first level of the job that reads them, where that has other slots than the ones that hold them."""
+
+    def __init__(self, run: Any, job: Job, receiving_slots: int) -> None:
+        super().__init__(run, job, -1, is_last=False)
+        self._receiving_slots = receiving_slots
+
+    def send(self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        return execute.forward(known, self._job, slot, task_attempt, self._receiving_slots, incoming)

@@ -1,0 +1,108 @@
+"""Looking at stored state from outside, and resetting it: what the command line does to a topology that is not running here.
+
+Apart from ``topology`` because nothing here holds a lease. :func:`show` also shows what cannot be understood: it is for the moment when
+something is broken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txtopo import errors
+from txtopo.state import base, layout, lease, records
+
+RESET_TRIES_MAX = 5
+
+
+def topologies(store: base.StateStore) -> list[str]:
+    """Ids of the topologies that have state in ``store``, sorted."""
+    return sorted(layout.decode_name(name) for name in store.children("/"))
+
+
+def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
+    """Everything that is stored of a topology, as JSON-able values.
+
+    Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if nobody holds it), ``records`` by txid, ``positions`` by
+    partition, ``stores``. What cannot be understood is shown as ``{"unreadable": why, "text": what is there}``; so is, with text None, what
+    should be there and is not.
+
+    :raises UsageError: there is no such topology.
+    """
+    paths = layout.Layout(topology_id)
+    _require_topology(store, paths)
+    lease_node = store.get(paths.lease)
+    shown: dict[str, Any] = {
+        "topology_id": topology_id,
+        "generation": _field(store, paths.generation, records.GenerationRecord, "generation"),
+        "epoch": _field(store, paths.epoch, records.EpochRecord, "epoch"),
+        "current": _field(store, paths.current, records.CurrentRecord, "current"),
+        "lease": None if lease_node is None else _decoded(paths.lease, lease_node, records.LeaseRecord),
+        "records": {},
+        "positions": {},
+        "stores": _field(store, paths.stores, records.StoresRecord, "stores"),
+    }
+    for name in store.children(paths.txids):
+        path = f"{paths.txids}/{name}"
+        shown["records"][str(int(name)) if name.isdecimal() else name] = _decoded(path, store.get(path), records.TxidRecord)
+    for name in store.children(paths.positions):
+        shard = _field(store, f"{paths.positions}/{name}", records.PositionsRecord, "positions")
+        shown["positions"].update({f"shard {name}": shard} if "unreadable" in shard else shard)
+    shown["positions"] = dict(sorted(shown["positions"].items(), key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0])))
+    return shown
+
+
+def reset(store: base.StateStore, topology_id: str) -> None:
+    """Remove the state of a topology, atomically: the next run begins at txid 1, in a new generation (R27).
+
+    :raises FencedError: a live coordinator holds it.
+    :raises UsageError: there is no such topology.
+    """
+    paths = layout.Layout(topology_id)
+    _require_topology(store, paths)
+    for _ in range(RESET_TRIES_MAX):
+        found = store.get(paths.lease)
+        if found is not None:
+            raise _held(paths, found)
+        try:
+            # Whoever takes the lease meanwhile adds a child, and the removal of its parent is refused.
+            store.multi([base.Delete(path) for path in _tree(store, paths.top)])
+            return
+        except base.StateConflictError:
+            continue
+    raise errors.FencedError(f"the state of topology {topology_id!r} changes all the time\n  Stop its coordinator first.")
+
+
+def _held(paths: layout.Layout, found: base.Node) -> errors.FencedError:
+    try:
+        return lease.held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, found.data))
+    except errors.UnreadableStateError as error:
+        return errors.FencedError(f"topology {paths.topology_id!r} is held by somebody unknown: {error}")
+
+
+def _require_topology(store: base.StateStore, paths: layout.Layout) -> None:
+    if store.get(paths.top) is None:
+        known = ", ".join(map(repr, topologies(store))) or "none"
+        raise errors.UsageError(f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  There is state of: {known}.")
+
+
+def _tree(store: base.StateStore, path: str) -> list[str]:
+    """``path`` and everything below, children before parents."""
+    return [*(below for name in store.children(path) for below in _tree(store, f"{path}/{name}")), path]
+
+
+def _field(store: base.StateStore, path: str, type: type[records.Record], field: str) -> Any:
+    decoded = _decoded(path, store.get(path), type)
+    return decoded if "unreadable" in decoded else decoded[field]
+
+
+def _decoded(path: str, node: base.Node | None, type: type[records.Record]) -> dict[str, Any]:
+    if node is None:
+        return {"unreadable": "it is missing", "text": None}
+    try:
+        record = type.decode(path, node.data)
+    except errors.UnreadableStateError as error:
+        return {"unreadable": error.why, "text": node.data.decode(errors="backslashreplace")}
+    return {name: getattr(record, name) for name in type.model_fields if name != "version"}
+
+
+__all__ = ["reset", "show", "topologies"]

@@ -1,0 +1,207 @@
+"""The data directory: who owns it, and how others find the ZooKeeper server that runs in it.
+
+Apart from the server because a reader (``txtopo status``) needs only this. It knows nothing of ZooKeeper but an address.
+
+Files: ``lock`` is locked with flock by the owner for as long as it lives, and says who that is; ``endpoint.json`` says where the
+owner's server listens.
+
+Invariants:
+    At most one process owns a directory. The kernel frees the lock when that process ends, however it ends; neither a child
+    nor a fork of the owner holds it.
+    ``endpoint.json`` is believed only while the lock is held, and a new owner removes what it finds as its first act. So a file
+    left by a process that was killed is never taken for a running server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import io
+import json
+import os
+import socket
+import time
+import weakref
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from txtopo import errors
+
+LOCK = "lock"
+ENDPOINT = "endpoint.json"
+
+ACQUIRE_PATIENCE_S = 0.5
+"""How long to try for the lock: a reader holds it for microseconds to see whether it is free, which must not turn an owner away."""
+
+RETRY_EVERY_S = 0.01
+
+_not_for_forks: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
+
+
+def keep_from_forks(file: io.FileIO) -> None:
+    """Have ``file`` closed in every child made by ``os.fork``.
+
+    Close-on-exec covers programs, but a child of ``multiprocessing`` that outlives a killed driver would keep its locks and pipes alive.
+    """
+    _not_for_forks.add(file)
+
+
+def _close_in_child() -> None:
+    for file in list(_not_for_forks):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A running server: ``hosts`` as a ZooKeeper client takes it ("127.0.0.1:port"), its pid, and the pid of its owner."""
+
+    hosts: str
+    pid: int
+    owner_pid: int
+
+
+class DataDirectory:
+    """A directory that one process at a time may own."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).resolve()
+        self._lock: io.FileIO | None = None
+
+    def acquire(self) -> None:
+        """Own the directory until :meth:`release`, or until this process ends. It is made if it does not exist.
+
+        Raises FencedError, naming the owner's pid, if another owner has it; SetupError if the directory cannot be used.
+        """
+        if self._lock is not None:
+            raise errors.UsageError(f"the data directory {self.path} is owned already by this very object\n  Release it first.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = io.FileIO(os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
+        except OSError as error:
+            raise unusable(self.path, error) from error
+        try:
+            self._take(lock)
+        except BaseException:
+            lock.close()
+            raise
+        keep_from_forks(lock)
+        self._lock = lock
+
+    def _take(self, lock: io.FileIO) -> None:
+        deadline = time.monotonic() + ACQUIRE_PATIENCE_S
+        while not self._try_lock(lock):
+            if time.monotonic() > deadline:
+                raise errors.FencedError(
+                    f"the data directory {self.path} is in use by {_owner(lock)}\n"
+                    "  Stop that process or wait until it ends, or choose another directory with `--data-dir PATH` (data_dir= in Python)."
+                )
+            time.sleep(RETRY_EVERY_S)
+        try:
+            self._endpoint_file.unlink(missing_ok=True)
+            lock.truncate(0)
+            os.pwrite(lock.fileno(), json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        except OSError as error:
+            raise unusable(self.path, error) from error
+
+    def _try_lock(self, lock: io.FileIO) -> bool:
+        try:
+            return try_flock(lock.fileno(), fcntl.LOCK_EX)
+        except OSError as error:
+            raise unusable(self.path, error) from error
+
+    def release(self) -> None:
+        """Give the directory up. Harmless if it is not owned."""
+        if self._lock is None:
+            return
+        # A fork of the owner has the lock closed: it never owned the directory, and must not take away what the owner published.
+        if not self._lock.closed:
+            with contextlib.suppress(OSError):
+                self._endpoint_file.unlink(missing_ok=True)
+            self._lock.close()
+        self._lock = None
+
+    def publish(self, hosts: str, pid: int) -> None:
+        """Let others find the owner's server."""
+        write_durably(self._endpoint_file, json.dumps(asdict(Endpoint(hosts, pid, os.getpid()))))
+
+    def endpoint(self) -> Endpoint | None:
+        """The running server of this directory, whoever owns it; see :func:`running`."""
+        return running(self.path)
+
+    @property
+    def _endpoint_file(self) -> Path:
+        return self.path / ENDPOINT
+
+
+def running(path: str | Path) -> Endpoint | None:
+    """The server running in the data directory ``path``; None if nobody owns the directory, or its server does not serve yet.
+
+    Changes nothing on disk. Raises SetupError if the directory may not be read.
+    """
+    path = Path(path)
+    try:
+        lock = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unusable(path, error) from error
+    try:
+        if try_flock(lock, fcntl.LOCK_SH):
+            return None
+    finally:
+        os.close(lock)
+    try:
+        found = json.loads((path / ENDPOINT).read_bytes())
+        return Endpoint(str(found["hosts"]), int(found["pid"]), int(found["owner_pid"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def try_flock(descriptor: int, kind: int) -> bool:
+    """Whether ``descriptor`` now holds a lock of ``kind``, without waiting for it."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace the content of ``path`` at once and on disk: whoever reads it, also after a power loss, sees the old text or the new."""
+    new = path.with_name(path.name + ".new")
+    with open(new, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have what is written in the file, or the names in the directory, on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def unusable(path: Path, error: OSError) -> errors.SetupError:
+    """The error for a data directory that the system does not let us use."""
+    return errors.SetupError(
+        f"the data directory {path} cannot be used: {error.strerror or error}\n"
+        "  Choose one that this user may write to, on a local disk, with `--data-dir PATH` (data_dir= in Python)."
+    )
+
+
+def _owner(lock: io.FileIO) -> str:
+    try:
+        found = json.loads(os.pread(lock.fileno(), 4096, 0))
+        since = datetime.datetime.fromtimestamp(os.fstat(lock.fileno()).st_mtime).astimezone()
+        return f"process {int(found['pid'])} on host {found['host']} since {since.isoformat(sep=' ', timespec='seconds')}"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process, which has not said who it is"

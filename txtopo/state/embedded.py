@@ -1,0 +1,197 @@
+"""A real ZooKeeper server of our own, run from the jars that pyspark brings: the default where nobody runs an ensemble.
+
+Apart because whoever talks to ZooKeeper takes ``hosts`` and needs not care who runs it. Here it is decided when a server may run
+and on which port; ``server_process`` knows how one is run, ``directory`` who owns the data, ``watchdog`` how it ends.
+
+In the data directory: ``zookeeper/`` (the server's data), ``zookeeper.cfg`` (written on every start), ``zookeeper.log`` and
+``zookeeper.log.1`` (bounded), ``server.lock`` (locked by the living server, with its pid), and the files of ``directory``.
+
+Invariants:
+    A server runs only while this process owns the data directory, and ends with this process (see ``watchdog``).
+    Two servers never have the same data open: each holds ``server.lock`` for as long as it lives, and is started only by passing
+    it that lock.
+    A server is reported as serving only if it was this data directory that answered, not whoever else got hold of the port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from txtopo import errors
+from txtopo.state import directory, server_process
+
+START_TIMEOUT_S = 30.0
+PORT_ATTEMPTS = 5
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class EmbeddedZooKeeper:
+    """A ZooKeeper server whose data is under ``data_dir``; it lives between :meth:`start` and :meth:`stop`, or inside a ``with``."""
+
+    def __init__(self, data_dir: str | Path, *, choose_port: Callable[[], int] = free_port) -> None:
+        self._directory = directory.DataDirectory(data_dir)
+        self._choose_port = choose_port
+        self._command: list[str] = []
+        self._server: server_process.ServerProcess | None = None
+        self._port = 0
+
+    @property
+    def data_dir(self) -> Path:
+        """The data directory, absolute."""
+        return self._directory.path
+
+    @property
+    def hosts(self) -> str:
+        """``127.0.0.1:port``, as a ZooKeeper client takes it. Raises UsageError if the server is not started."""
+        self._require_server()
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The pid of the server. Raises UsageError if it is not started."""
+        return self._require_server().pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server is started and has not ended since; if it has, :meth:`restart` brings it back."""
+        return self._server is not None and not self._server.has_ended(0)
+
+    def start(self) -> Self:
+        """Own the data directory, start the server, and return when it serves.
+
+        Raises FencedError if the directory has another owner, SetupError if Java, the jars or the directory are not as needed, and
+        ZooKeeperUnavailableError, with the last lines of the server's log, if the server does not come up.
+        """
+        self._command = server_process.command(self._config)
+        self._directory.acquire()
+        try:
+            self._serve(self._choose_port() for _ in range(PORT_ATTEMPTS))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def restart(self) -> None:
+        """End the server, if it lives, and start it again at the same address: to its clients, a ZooKeeper that was away for a moment."""
+        self._require_server().end()
+        self._serve([self._port] * PORT_ATTEMPTS)
+
+    def stop(self) -> None:
+        """End the server and give the data directory up. Harmless if it is not started, and in a fork of the process that started it."""
+        if self._server is not None:
+            self._server.end()
+            self._server = None
+        self._directory.release()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def _config(self) -> Path:
+        return self.data_dir / "zookeeper.cfg"
+
+    @property
+    def _data(self) -> Path:
+        return self.data_dir / "zookeeper"
+
+    def _require_server(self) -> server_process.ServerProcess:
+        if self._server is None:
+            raise errors.UsageError(f"the embedded ZooKeeper of {self.data_dir} is not started\n  Call start(), or use it in a `with` statement.")
+        return self._server
+
+    def _serve(self, ports: Iterable[int]) -> None:
+        """Serve on the first of ``ports`` that nobody else took since it was chosen."""
+        tail = ""
+        for port in ports:
+            self._server = self._launch(port)
+            if self._is_serving(self._server, port):
+                self._port = port
+                self._sync_data()
+                self._directory.publish(self.hosts, self._server.pid)
+                return
+            tail = self._server.tail
+            self._server.end()
+            if "java.net.BindException" not in tail:
+                break
+        raise errors.ZooKeeperUnavailableError(
+            "the embedded ZooKeeper server ended before it served\n"
+            f"  Its log is {self.data_dir / 'zookeeper.log'}; another data directory can be chosen with `--data-dir PATH`,\n"
+            f"  another ZooKeeper with `--zookeeper HOST:PORT`. Its last words:\n{tail}"
+        )
+
+    def _launch(self, port: int) -> server_process.ServerProcess:
+        try:
+            directory.write_durably(self._config, server_process.configuration(self._data, port))
+            lock = os.open(self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise directory.unusable(self.data_dir, error) from error
+        try:
+            self._wait_for_earlier_server(lock)
+            return server_process.ServerProcess(self._command, self.data_dir / "zookeeper.log", lock)
+        finally:
+            os.close(lock)
+
+    def _wait_for_earlier_server(self, lock: int) -> None:
+        """Lock ``lock``: then no server has our data open, not even one whose owner was killed a moment ago."""
+        deadline = time.monotonic() + server_process.END_TIMEOUT_S
+        while not directory.try_flock(lock, fcntl.LOCK_EX):
+            # We own the directory, so the server that holds this lock has no owner any more. Its watchdog is ending it; help, in case
+            # the watchdog was killed too.
+            pid = os.pread(lock, 32, 0).decode(errors="replace")
+            _kill_server(pid, self._config)
+            if time.monotonic() > deadline:
+                raise errors.ZooKeeperUnavailableError(
+                    f"an earlier embedded ZooKeeper server, process {pid or 'unknown'}, still has the data of {self.data_dir} open\n"
+                    f"  See what it is with `ps -fp {pid or 'PID'}`, and end it with `kill -9 {pid or 'PID'}`."
+                )
+            time.sleep(server_process.POLL_EVERY_S)
+
+    def _is_serving(self, server: server_process.ServerProcess, port: int) -> bool:
+        """Wait until ``server`` serves (True) or has ended (False)."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not server.has_ended(server_process.POLL_EVERY_S):
+            if server_process.answers(port, self._data):
+                return True
+            if time.monotonic() > deadline:
+                server.end()
+                raise errors.ZooKeeperUnavailableError(
+                    f"the embedded ZooKeeper server did not serve within {START_TIMEOUT_S:.0f} s\n"
+                    f"  Is the machine overloaded, or the disk of {self.data_dir} stalled? Its last words:\n{server.tail}"
+                )
+        return False
+
+    def _sync_data(self) -> None:
+        """Have the first snapshot on disk before the log has anything: ZooKeeper syncs its logs only, and refuses logs without a snapshot."""
+        content = self._data / "version-2"
+        for snapshot in content.glob("snapshot.*"):
+            # The server may be purging old ones at this moment.
+            with contextlib.suppress(FileNotFoundError):
+                directory.sync(snapshot)
+        for folder in (content, self._data, self.data_dir):
+            directory.sync(folder)
+
+
+def _kill_server(pid: str, config: Path) -> None:
+    """Kill the process ``pid`` if it is the server with this configuration, and not one that got its pid since."""
+    with contextlib.suppress(OSError, ValueError):
+        if os.fsencode(config) in Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0"):
+            os.kill(int(pid), signal.SIGKILL)

@@ -1,0 +1,93 @@
+"""Finding Java, and refusing one that is too old before it fails in a way nobody can read.
+
+Apart because both the embedded ZooKeeper and Spark need Java, and both would otherwise die with a stack trace of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from txtopo import errors
+
+OLDEST_VERSION = 17
+"""The oldest major version of Java that Spark 4 supports."""
+
+ANSWER_TIMEOUT_S = 30.0
+"""How long ``java -version`` may take; a healthy one answers within 0.1 s."""
+
+_OPTIONS_OF_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+_CURE = (
+    f"  Install Java {OLDEST_VERSION} or newer, for example with `apt-get install openjdk-17-jre-headless`,\n"
+    "  or set JAVA_HOME to the directory of one that is installed: `export JAVA_HOME=/path/to/java`."
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """A usable Java: the path of its executable and its major version."""
+
+    executable: str
+    version: int
+
+
+def require_java() -> Java:
+    """The Java to run: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH, which is also where Spark's own launcher looks.
+
+    Raises SetupError, naming the cure, when there is none, when it does not run, or when it is older than ``OLDEST_VERSION``.
+    """
+    executable = _find()
+    version = _version(executable)
+    if version < OLDEST_VERSION:
+        raise errors.SetupError(f"{executable} is Java {version}; Java {OLDEST_VERSION} or newer is needed\n{_CURE}")
+    return Java(executable, version)
+
+
+def environment() -> dict[str, str]:
+    """The environment for a JVM of our own: this process's, without the options that were meant for the user's JVMs.
+
+    A debugger's port among them, for example, could be bound by one JVM only, or would have ours wait for the debugger.
+    """
+    return {name: value for name, value in os.environ.items() if name not in _OPTIONS_OF_OTHERS}
+
+
+def _find() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        executable = os.path.join(home, "bin", "java")
+        # Spark (bin/spark-class) does not look on the PATH when JAVA_HOME is set, so falling back here would only postpone the failure.
+        if not (os.path.isfile(executable) and os.access(executable, os.X_OK)):
+            raise errors.SetupError(f"JAVA_HOME is {home!r}, but there is no executable {executable}\n  Correct it, or `unset JAVA_HOME`.\n{_CURE}")
+        return executable
+    on_path = shutil.which("java")
+    if on_path is None:
+        raise errors.SetupError(f"Java was not found: JAVA_HOME is not set and there is no java on the PATH\n{_CURE}")
+    return on_path
+
+
+@functools.cache
+def _version(executable: str) -> int:
+    """The major version; asked once per executable and process, for every question starts a JVM."""
+    try:
+        answer = subprocess.run(
+            [executable, "-version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ANSWER_TIMEOUT_S,
+            env=environment(),
+            encoding="utf-8",
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise errors.SetupError(f"{executable} does not run: {error}\n{_CURE}") from error
+    # Up to Java 8 the version began with "1.": "1.8.0_392". A line of warning may come first.
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stdout)
+    if answer.returncode != 0 or found is None:
+        raise errors.SetupError(f"`{executable} -version` failed with exit code {answer.returncode} and said:\n{answer.stdout.rstrip()}\n{_CURE}")
+    return int(found.group(1))

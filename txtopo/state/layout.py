@@ -1,0 +1,80 @@
+"""Where the znodes of one topology are, within the store.
+
+::
+
+    /<topology id>/generation                  which incarnation this is
+                  /generation/<generation>     empty; every multi checks that it is there
+                  /epoch                       the fence
+                  /lease                       ephemeral: who is alive
+                  /current                     the next txid to commit, and who wrote it last
+                  /txids/<ten digits>          one record per open txid, and that of the last committed one
+                  /positions/<shard>           metadata by partition, as of current - 1
+                  /stores                      stores that hold results
+
+The empty node named after the generation is there because versions of znodes start again when they are made again: after a reset, the
+epoch of the new incarnation would look to a coordinator of the old one just like its own.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from dataclasses import dataclass
+
+from txtopo import errors
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of topology ``topology_id``."""
+
+    topology_id: str
+
+    def __post_init__(self) -> None:
+        if not self.topology_id:
+            raise errors.ConfigError("a topology id is empty\n  Give the topology an id: its state is kept under it.")
+
+    @property
+    def top(self) -> str:
+        return "/" + encode_name(self.topology_id)
+
+    @property
+    def generation(self) -> str:
+        return self.top + "/generation"
+
+    def marker(self, generation: str) -> str:
+        return f"{self.generation}/{encode_name(generation)}"
+
+    @property
+    def epoch(self) -> str:
+        return self.top + "/epoch"
+
+    @property
+    def lease(self) -> str:
+        return self.top + "/lease"
+
+    @property
+    def current(self) -> str:
+        return self.top + "/current"
+
+    @property
+    def txids(self) -> str:
+        return self.top + "/txids"
+
+    @property
+    def positions(self) -> str:
+        return self.top + "/positions"
+
+    @property
+    def stores(self) -> str:
+        return self.top + "/stores"
+
+
+def encode_name(name: str) -> str:
+    """``name`` as one component of a path: what ZooKeeper or a person would stumble over is percent-encoded."""
+    quoted = urllib.parse.quote(name, safe="", errors="surrogatepass")
+    return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
+
+
+def decode_name(component: str) -> str:
+    """The name that :func:`encode_name` encoded."""
+    return urllib.parse.unquote(component, errors="surrogatepass")

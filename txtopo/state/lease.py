@@ -1,0 +1,222 @@
+"""Who may write: one coordinator per topology id (R26), of one incarnation of its state (R27).
+
+Two znodes, with two jobs. ``epoch`` is the *fence*: it grows each time the lease is taken, and every write checks it in the same
+multi, so that a coordinator who lost the topology without noticing can change nothing. ``lease`` is ephemeral and only says who is
+*alive*: it is why a second coordinator is refused instead of taking over.
+
+Apart from ``writer`` because this is about who, and that about whether.
+
+Invariants:
+- ``epoch`` and ``holder_id`` never change after :meth:`Lease.take`; if the stored ones differ, the topology is another's for ever.
+- Every method may be called again after :class:`~txtopo.state.base.StateUnavailableError`: each begins by reading what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from txtopo import errors
+from txtopo.state import base, layout, records
+
+TRIES_MAX = 20
+"""How often a refused multi of ours is tried anew after reading what changed; others would have to interfere each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone; ``name`` that of the run."""
+
+    host: str
+    pid: int
+    started: str
+    name: str = ""
+
+
+class Lease:
+    """The right of ``holder`` to write the state of one topology.
+
+    ``new_id()`` gives an id that nobody else has; it names this coordinator, and the generation if it is the first.
+    ``first_nodes(epoch record)`` are the znodes a new topology has beside generation, epoch and lease.
+    """
+
+    def __init__(
+        self,
+        store: base.StateStore,
+        paths: layout.Layout,
+        holder: Holder,
+        owns_leases: bool,
+        new_id: Callable[[], str],
+        first_nodes: Callable[[records.EpochRecord], Sequence[base.Create]],
+    ) -> None:
+        self._store, self._paths, self._holder, self._owns_leases = store, paths, holder, owns_leases
+        self._first_nodes = first_nodes
+        self._holder_id = new_id()
+        self._new_generation = new_id()
+        self.generation = ""
+        """Id of this incarnation of the state; empty until the lease is taken."""
+        self.epoch = 0
+        """How often the lease has been taken, this time included; 0 until then."""
+        self._epoch_version = 0
+        self._session = 0
+
+    @property
+    def holder_id(self) -> str:
+        """What nobody else calls itself."""
+        return self._holder_id
+
+    def take(self) -> None:
+        """Take the topology: the next epoch, and the lease in the same multi. Makes everything if the topology is new.
+
+        :raises FencedError: a live coordinator holds it.
+        :raises UnreadableStateError: what is there cannot be understood.
+        """
+        for _ in range(TRIES_MAX):
+            generation = self._store.get(self._paths.generation)
+            session = self._store.session
+            try:
+                if generation is None:
+                    self._take_new()
+                elif self._take_existing(records.GenerationRecord.decode(self._paths.generation, generation.data).generation):
+                    # An earlier try was applied after all; in which session is not known, so that the next renewal makes the lease anew.
+                    session = 0
+            except base.StateConflictError:
+                continue
+            self._session = session
+            return
+        raise errors.FencedError(
+            f"topology {self._paths.topology_id!r} is being opened by others all the time\n  Run one coordinator per topology id."
+        )
+
+    def _take_new(self) -> None:
+        paths = self._paths
+        leftovers = self._store.children(paths.top)
+        if leftovers:
+            raise errors.UnreadableStateError(paths.generation, f"it is missing, although there are {', '.join(leftovers)}")
+        epoch = records.EpochRecord(epoch=1, holder_id=self._holder_id)
+        self._store.multi(
+            [
+                *([] if self._store.get(paths.top) else [base.Create(paths.top)]),
+                base.Create(paths.generation, records.GenerationRecord(generation=self._new_generation).encode()),
+                base.Create(paths.marker(self._new_generation)),
+                base.Create(paths.epoch, epoch.encode()),
+                *self._first_nodes(epoch),
+                self._create_lease(epoch.epoch),
+            ]
+        )
+        self.generation, self.epoch, self._epoch_version = self._new_generation, epoch.epoch, 0
+
+    def _take_existing(self, generation: str) -> bool:
+        """True if it turns out that it was taken already, by an earlier try whose outcome was unknown."""
+        paths = self._paths
+        node = self._store.get(paths.epoch)
+        if node is None:
+            raise errors.UnreadableStateError(paths.epoch, "it is missing, although the topology has a generation")
+        last = records.EpochRecord.decode(paths.epoch, node.data)
+        if last.holder_id == self._holder_id:
+            self.generation, self.epoch, self._epoch_version = generation, last.epoch, node.version
+            return True
+        lease = self._store.get(paths.lease)
+        if lease is not None and not self._owns_leases:
+            raise held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, lease.data))
+        epoch = records.EpochRecord(epoch=last.epoch + 1, holder_id=self._holder_id)
+        self._store.multi(
+            [
+                base.Check(paths.marker(generation), 0),
+                base.Set(paths.epoch, epoch.encode(), version=node.version),
+                *([] if lease is None else [base.Delete(paths.lease)]),
+                self._create_lease(epoch.epoch),
+            ]
+        )
+        self.generation, self.epoch, self._epoch_version = generation, epoch.epoch, node.version + 1
+        return False
+
+    def checks(self) -> list[base.Operation]:
+        """What every multi begins with: it is refused unless generation, epoch and lease are as this holder left them."""
+        paths = self._paths
+        return [base.Check(paths.marker(self.generation), 0), base.Check(paths.epoch, self._epoch_version), base.Check(paths.lease, 0)]
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the session the lease was taken in is gone, and with it the lease. False while there is no connection."""
+        return self._store.session not in (0, self._session)
+
+    def reclaim(self) -> None:
+        """Take the lease again after the session it was taken in has expired, if the epoch is still ours.
+
+        :raises FencedError: it is not; another coordinator has, or has had, the topology.
+        """
+        paths = self._paths
+        for _ in range(TRIES_MAX):
+            session = self._store.session
+            self._require_epoch()
+            found = self._store.get(paths.lease)
+            if found is not None and session == self._session:
+                return
+            # A lease that is found is ours: to take one, somebody else must have raised the epoch. It belongs to the session that is gone.
+            release = [] if found is None else [base.Delete(paths.lease)]
+            try:
+                self._store.multi([*self.checks()[:2], *release, self._create_lease(self.epoch)])
+            except base.StateConflictError:
+                continue
+            self._session = session
+            return
+        raise self._lost("its lease comes and goes")
+
+    def _require_epoch(self) -> None:
+        marker, node = self._store.get(self._paths.marker(self.generation)), self._store.get(self._paths.epoch)
+        if marker is None or node is None:
+            raise self._lost("its state was reset")
+        stored = records.EpochRecord.decode(self._paths.epoch, node.data)
+        if stored.holder_id != self._holder_id:
+            lease = self._store.get(self._paths.lease)
+            by = f"; its holder now is {describe(records.LeaseRecord.decode(self._paths.lease, lease.data))}" if lease else ""
+            raise self._lost(f"another coordinator took it in epoch {stored.epoch}{by}")
+        if node.version != self._epoch_version:
+            raise self._lost("its epoch was written by hand")
+
+    def lost(self) -> errors.FencedError:
+        """The error for a write that was overtaken by another's, naming who if that can be seen."""
+        try:
+            self._require_epoch()
+        except errors.FencedError as error:
+            return error
+        return self._lost("somebody else wrote its state")
+
+    def _lost(self, why: str) -> errors.FencedError:
+        return errors.FencedError(
+            f"topology {self._paths.topology_id!r} is no longer ours (epoch {self.epoch}): {why}\n"
+            f"  Nothing more is written. Run one coordinator per topology id; the other one goes on from where this one stopped."
+        )
+
+    def release(self) -> None:
+        """Give the lease back, if it is ours. The epoch stays."""
+        self._store.multi([*self.checks(), base.Delete(self._paths.lease)])
+
+    def _create_lease(self, epoch: int) -> base.Create:
+        record = records.LeaseRecord(
+            host=self._holder.host,
+            pid=self._holder.pid,
+            started=self._holder.started,
+            name=self._holder.name,
+            epoch=epoch,
+            holder_id=self._holder_id,
+        )
+        return base.Create(self._paths.lease, record.encode(), ephemeral=True)
+
+
+def describe(lease: records.LeaseRecord) -> str:
+    """The holder of ``lease``, for a message."""
+    name = f"{lease.name!r}, " if lease.name else ""
+    return f"{name}pid {lease.pid} on host {lease.host}, started {lease.started} (epoch {lease.epoch})"
+
+
+def held_by(topology_id: str, lease: records.LeaseRecord) -> errors.FencedError:
+    """The error for a topology that a live coordinator holds."""
+    return errors.FencedError(
+        f"topology {topology_id!r} is held by another coordinator: {describe(lease)}\n"
+        f"  Stop that one first. If it has died just now, its lease ends with its ZooKeeper session, within seconds: try again then."
+    )
+
+
+__all__ = ["Holder", "Lease", "describe", "held_by"]

@@ -1,0 +1,180 @@
+"""A store of znodes in this process, for tests and the simulator: one :class:`MemoryServer`, any number of client sessions.
+
+Apart from ``zookeeper`` because it has what a real server cannot offer on request: a session that expires now, a server that is
+away for exactly three requests, an acknowledgement that is lost after the write was applied.
+
+Invariants:
+- A multi is applied to a copy and then swapped in, so that no reader sees half of one.
+- An ephemeral znode belongs to exactly one live session.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from txtopo import errors
+from txtopo.state import base
+
+Fault = Literal["before", "after"]
+"""``"before"``: the request never arrives. ``"after"``: it is applied and its acknowledgement is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    data: bytes
+    version: int = 0
+    owner: int = 0
+
+
+class MemoryServer:
+    """The znodes that several :class:`MemoryStateStore` share."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._nodes: dict[str, _Stored] = {"/": _Stored(b"")}
+        self._running = True
+        self._sessions = 0
+
+    def stop(self) -> None:
+        """Be unreachable, as a server that was stopped; sessions and znodes survive."""
+        with self._changed:
+            self._running = False
+
+    def start(self) -> None:
+        """Be reachable again."""
+        with self._changed:
+            self._running = True
+            self._changed.notify_all()
+
+    @property
+    def running(self) -> bool:
+        """Whether requests are answered."""
+        return self._running
+
+    def wait_until_running(self, timeout_s: float) -> bool:
+        """Wait for :meth:`start`, at most ``timeout_s``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._running, timeout_s)
+
+    def new_session(self) -> int:
+        """A session id that was never used."""
+        with self._changed:
+            self._sessions += 1
+            return self._sessions
+
+    def end_session(self, session: int) -> None:
+        """Remove the ephemeral znodes of ``session``."""
+        with self._changed:
+            self._nodes = {path: node for path, node in self._nodes.items() if node.owner != session}
+
+    def get(self, path: str) -> base.Node | None:
+        """The znode at ``path``."""
+        node = self._nodes.get(path)
+        return None if node is None else base.Node(node.data, node.version)
+
+    def children(self, path: str) -> list[str]:
+        """Names of the children of ``path``, sorted."""
+        return _children(self._nodes, path)
+
+    def apply(self, operations: Sequence[base.Operation], session: int) -> None:
+        """Apply all of ``operations`` or, if one is refused, none."""
+        with self._changed:
+            nodes = dict(self._nodes)
+            for operation in operations:
+                _apply(nodes, operation, session)
+            self._nodes = nodes
+
+
+def _children(nodes: dict[str, _Stored], path: str) -> list[str]:
+    prefix = path.rstrip("/") + "/"
+    return sorted(other[len(prefix) :] for other in nodes if other != "/" and other.startswith(prefix) and "/" not in other[len(prefix) :])
+
+
+def _apply(nodes: dict[str, _Stored], operation: base.Operation, session: int) -> None:
+    node = nodes.get(operation.path)
+    if isinstance(operation, base.Create):
+        parent = nodes.get(base.parent_of(operation.path))
+        if parent is None:
+            raise base.StateConflictError(operation, "missing")
+        if node is not None:
+            raise base.StateConflictError(operation, "exists")
+        if parent.owner:
+            raise base.StateConflictError(operation, "ephemeral parent")
+        nodes[operation.path] = _Stored(operation.data, owner=session if operation.ephemeral else 0)
+        return
+    if node is None:
+        raise base.StateConflictError(operation, "missing")
+    if operation.version not in (None, node.version):
+        raise base.StateConflictError(operation, "version")
+    if isinstance(operation, base.Set):
+        nodes[operation.path] = replace(node, data=operation.data, version=node.version + 1)
+    elif isinstance(operation, base.Delete):
+        if _children(nodes, operation.path):
+            raise base.StateConflictError(operation, "not empty")
+        del nodes[operation.path]
+
+
+class MemoryStateStore(base.StateStore):
+    """One client session with a :class:`MemoryServer`; without one, with a server of its own.
+
+    ``fault``, when set, is asked about every multi and may lose the request or its acknowledgement.
+    """
+
+    def __init__(self, server: MemoryServer | None = None) -> None:
+        super().__init__()
+        self.server = server or MemoryServer()
+        self.fault: Callable[[Sequence[base.Operation]], Fault | None] | None = None
+        self._session = self.server.new_session()
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        return "memory"
+
+    @property
+    def session(self) -> int:
+        return self._session if self.server.running and not self._closed else 0
+
+    def expire_session(self) -> None:
+        """End the session as a server does that has not heard of the client for too long; the client gets a new one."""
+        self.server.end_session(self._session)
+        self._session = self.server.new_session()
+
+    def get(self, path: str) -> base.Node | None:
+        self._request()
+        return self.server.get(base.check_path(path))
+
+    def children(self, path: str) -> list[str]:
+        self._request()
+        return self.server.children(base.check_path(path))
+
+    def multi(self, operations: Sequence[base.Operation]) -> None:
+        for operation in operations:
+            base.check_path(operation.path)
+        self._request()
+        fault = self.fault(operations) if self.fault is not None else None
+        if fault == "before":
+            raise base.StateUnavailableError("memory: the request was lost, as a test asked")
+        self.server.apply(operations, self._session)
+        if fault == "after":
+            raise base.StateUnavailableError("memory: the acknowledgement was lost, as a test asked")
+
+    def wait_until_connected(self, timeout_s: float) -> bool:
+        return self.server.wait_until_running(timeout_s)
+
+    def close(self) -> None:
+        self._closed = True
+        self.server.end_session(self._session)
+
+    def _request(self) -> None:
+        self._count_round_trip()
+        if self._closed:
+            raise errors.ZooKeeperUnavailableError("this session with the memory store is closed\n  Open another.")
+        if not self.server.running:
+            raise base.StateUnavailableError("memory: the server is stopped")
+
+
+__all__ = ["Fault", "MemoryServer", "MemoryStateStore"]

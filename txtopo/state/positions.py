@@ -1,0 +1,88 @@
+"""Metadata by partition, as of the last committed transaction, spread over a fixed number of znodes (R25).
+
+Apart from the txid records because those hold only the partitions that moved: a partition that rests costs nothing, however many there
+are, and continues where it stopped, however long it rests. Partition p is in shard p mod 16.
+
+Invariants:
+- ``_shards`` is what the store holds: changes are computed, written, and only then applied.
+- Metadata is kept encoded, each partition by itself: only what moved is encoded again, and nobody can change what was given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.state import base, records
+
+SHARDS = 16
+
+
+class Positions:
+    """The positions under the znode ``path``."""
+
+    def __init__(self, store: base.StateStore, path: str) -> None:
+        """Load them.
+
+        :raises UnreadableStateError: one cannot be understood.
+        """
+        self._path = path
+        self._shards: dict[int, dict[int, bytes]] = {}
+        for name in store.children(path):
+            shard_path = f"{path}/{name}"
+            if name not in map(str, range(SHARDS)):
+                raise errors.UnreadableStateError(shard_path, f"its name is not a shard, 0 to {SHARDS - 1}")
+            node = store.get(shard_path)
+            if node is None:
+                raise errors.UnreadableStateError(shard_path, "it was removed by hand")
+            self._shards[int(name)] = _decode(shard_path, int(name), node.data)
+
+    def all(self) -> dict[int, Any]:
+        """Metadata by partition, ascending."""
+        encoded = {partition: data for shard in self._shards.values() for partition, data in shard.items()}
+        return {partition: records.decode_json(self._path, encoded[partition]) for partition in sorted(encoded)}
+
+    def operations(self, moved: Mapping[int, Any]) -> list[base.Operation]:
+        """What has to be written so that the partitions in ``moved`` have their new metadata.
+
+        :raises NotJsonError: some metadata would not come back as it is.
+        """
+        operations: list[base.Operation] = []
+        for shard, partitions in self._merged(moved).items():
+            data = _encode(partitions)
+            path = f"{self._path}/{shard}"
+            operations.append(base.Set(path, data) if shard in self._shards else base.Create(path, data))
+        return operations
+
+    def apply(self, moved: Mapping[int, Any]) -> None:
+        """Say that what :meth:`operations` returned has been written."""
+        self._shards = {**self._shards, **self._merged(moved)}
+
+    def _merged(self, moved: Mapping[int, Any]) -> dict[int, dict[int, bytes]]:
+        merged: dict[int, dict[int, bytes]] = {}
+        for partition in sorted(moved):
+            if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
+                raise ValueError(f"{partition!r} is not a partition: they are 0, 1, 2 …")
+            shard = partition % SHARDS
+            if shard not in merged:
+                merged[shard] = dict(self._shards.get(shard, {}))
+            merged[shard][partition] = records.encode_json(moved[partition])
+        return merged
+
+
+def _encode(partitions: Mapping[int, bytes]) -> bytes:
+    """A :class:`~txtopo.state.records.PositionsRecord`, put together from encoded parts."""
+    return b'{"version":1,"positions":{%s}}' % b",".join(b'"%d":%s' % (partition, partitions[partition]) for partition in sorted(partitions))
+
+
+def _decode(path: str, shard: int, data: bytes) -> dict[int, bytes]:
+    positions: dict[int, bytes] = {}
+    for name, metadata in records.PositionsRecord.decode(path, data).positions.items():
+        if not (name.isascii() and name.isdigit() and str(int(name)) == name and int(name) % SHARDS == shard):
+            raise errors.UnreadableStateError(path, f"{name!r} is not a partition of shard {shard}")
+        positions[int(name)] = records.encode_json(metadata)
+    return positions
+
+
+__all__ = ["SHARDS", "Positions"]

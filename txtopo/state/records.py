@@ -1,0 +1,230 @@
+"""What the znodes say: versioned JSON that a person can read.
+
+Apart from who writes them because this is the format that must outlive every release. A record that cannot be understood raises
+:class:`~txtopo.errors.UnreadableStateError` and is never taken as absent (R25).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+import pydantic
+
+from txtopo import errors
+
+V = TypeVar("V")
+R = TypeVar("R", bound="Record")
+
+
+class NotJsonError(errors.TxtopoError, ValueError):
+    """A value that JSON would not give back as it is; ``where`` is the place in it, as ``$.offsets[3]``."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(where, why)
+        self.where, self.why = where, why
+
+    def __str__(self) -> str:
+        cure = "Metadata is JSON: None, bool, int, finite float, str, lists, and dicts with str keys; tuples come back as lists."
+        return f"{self.where} {self.why}\n  {cure}"
+
+
+def encode_json(value: Any) -> bytes:
+    """``value`` as UTF-8 JSON that decodes to an equal value, tuples as lists.
+
+    :raises NotJsonError: it would come back different, naming where.
+    """
+    try:
+        _require_json(value, "$")
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise NotJsonError("$", "is nested too deeply, or contains itself") from None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # A lone surrogate, as in the name of a file that is not UTF-8, has no UTF-8 form but an escape.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _require_json(value: Any, where: str) -> None:
+    match value:
+        case None | bool():
+            pass
+        case str():
+            _require_text(value, where)
+        case int():
+            try:
+                str(int(value))
+            except ValueError:
+                raise NotJsonError(where, "is an int of more digits than Python reads back") from None
+        case float():
+            if not math.isfinite(value):
+                raise NotJsonError(where, f"is {value!r}, which JSON does not have")
+        case list() | tuple():
+            for index, item in enumerate(value):
+                _require_json(item, f"{where}[{index}]")
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise NotJsonError(where, f"has the key {key!r}, a {type(key).__name__}, which would come back as str")
+                _require_text(key, where)
+                _require_json(item, f"{where}.{key}")
+        case _:
+            raise NotJsonError(where, f"is a {type(value).__name__}, which JSON does not have")
+
+
+def _require_text(text: str, where: str) -> None:
+    if not text.isascii() and json.loads(json.dumps(text)) != text:
+        raise NotJsonError(where, "has two surrogates in a row, which would come back as one character")
+
+
+def decode_json(path: str, data: bytes) -> Any:
+    """The value of the record at ``path``.
+
+    :raises UnreadableStateError: it is empty or not JSON.
+    """
+    if not data:
+        raise errors.UnreadableStateError(path, "it is empty")
+    try:
+        return json.loads(data.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise errors.UnreadableStateError(path, f"it is not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+class Codec(Protocol[V]):
+    """How values of one kind become the data of a znode, and back."""
+
+    def encode(self, value: V) -> bytes: ...
+
+    def decode(self, path: str, data: bytes) -> V: ...
+
+
+class JsonCodec:
+    """Plain JSON values."""
+
+    def encode(self, value: Any) -> bytes:
+        return encode_json(value)
+
+    def decode(self, path: str, data: bytes) -> Any:
+        return decode_json(path, data)
+
+
+class Record(pydantic.BaseModel):
+    """Base of every record; ``version`` is that of its own format."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+    FORMAT: ClassVar[int] = 1
+
+    version: Literal[1] = 1
+
+    def encode(self) -> bytes:
+        """The record as JSON.
+
+        :raises NotJsonError: it holds something that JSON would not give back as it is.
+        """
+        return encode_json(_plain(self))
+
+    @classmethod
+    def decode(cls: type[R], path: str, data: bytes) -> R:
+        """The record at ``path``.
+
+        :raises UnreadableStateError: it is not one, or of another version.
+        """
+        value = decode_json(path, data)
+        if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version != cls.FORMAT:
+            raise errors.UnreadableStateError(path, f"it has format version {version}, this txtopo reads {cls.FORMAT}; run the txtopo that wrote it")
+        try:
+            return cls.model_validate(value)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise errors.UnreadableStateError(path, f"it is not a {cls.__name__}: {where + ': ' if where else ''}{first['msg']}") from None
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with records as dicts. pydantic's own dump would quietly turn dataclasses and the like into dicts, too."""
+    return {name: _plain(getattr(value, name)) for name in type(value).model_fields} if isinstance(value, Record) else value
+
+
+class RecordCodec(Codec[R]):
+    """Records of one type."""
+
+    def __init__(self, type: type[R]) -> None:
+        self._type = type
+
+    def encode(self, value: R) -> bytes:
+        return value.encode()
+
+    def decode(self, path: str, data: bytes) -> R:
+        return self._type.decode(path, data)
+
+
+class TxidRecord(Record):
+    """What is known of one transaction. *open*: its metadata is made. *sealed*: effects of it may exist (R23).
+
+    ``tasks`` are the task counts by component under which it was sealed, ``attempt_id`` the attempt that sealed it.
+    """
+
+    txid: int = pydantic.Field(ge=1)
+    status: Literal["open", "sealed"] = "open"
+    attempt_id: int | None = None
+    tasks: dict[str, int] | None = None
+    metadata: Any = None
+
+    @pydantic.model_validator(mode="after")
+    def _sealed_says_how(self) -> TxidRecord:
+        if self.status == "sealed" and (self.attempt_id is None or self.tasks is None):
+            raise ValueError("a sealed transaction names its attempt and its tasks")
+        return self
+
+
+class GenerationRecord(Record):
+    """Which incarnation of the state this is (R27)."""
+
+    generation: str = pydantic.Field(min_length=1)
+
+
+class EpochRecord(Record):
+    """How often the lease has been taken, and by whom last: the fence (R26). ``holder_id`` is random, one per coordinator."""
+
+    epoch: int = pydantic.Field(ge=1)
+    holder_id: str
+
+
+class LeaseRecord(Record):
+    """Who is alive and holds the topology. ``started`` is for people to read."""
+
+    host: str
+    pid: int
+    started: str
+    name: str
+    epoch: int = pydantic.Field(ge=1)
+    holder_id: str
+
+
+class CurrentRecord(Record):
+    """The next txid to commit. ``holder_id`` and ``write`` (1, 2, 3 … per holder) name the write that left it so."""
+
+    current: int = pydantic.Field(ge=1)
+    epoch: int = pydantic.Field(ge=1)
+    holder_id: str
+    write: int = pydantic.Field(ge=0)
+
+
+class PositionsRecord(Record):
+    """Metadata by partition, of the partitions of one shard."""
+
+    positions: dict[str, Any]
+
+
+class StoresRecord(Record):
+    """Names of the stores that hold results of this generation (R27)."""
+
+    stores: list[str]
+
+

@@ -1,0 +1,269 @@
+"""One value per txid, of which only the newest few are kept: Storm's ``RotatingTransactionalState`` (R24).
+
+Apart from ``topology`` because it knows nothing of leases or seals: it is a sorted map with an opinion about which txid may come
+next. It performs its operations at once, or, *deferred*, remembers what changed until :meth:`take_operations` hands it over for a
+larger multi.
+
+Invariants:
+- What is kept in memory is what the store holds, but for the txids in ``pending``; when a write fails, it is read again before use.
+- Values are kept encoded: nobody can change one by changing what was put in or given out.
+- ``init`` is never called while the lock is held that :meth:`take_operations` needs: a slow one delays opening, never a commit.
+- In strict order the txids have no gap.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, Generic, TypeVar, cast
+
+from txtopo import errors
+from txtopo.state import base, records
+from txtopo.topology import transaction
+
+NULL = b"null"
+TXID_DIGITS = 10
+IN_ORDER = "Values are made in the order of the txids, without gaps."
+
+V = TypeVar("V")
+
+
+class StrictOrderError(errors.TxtopoError):
+    """A txid was asked for out of order (Storm: ``IllegalStateException``): a gap, or one below an existing one."""
+
+
+class RotatingTransactionalState(Generic[V]):
+    """Values by txid under the znode ``path`` of ``store``.
+
+    Values are JSON, or what ``codec`` makes of it; None is what a skipped txid has. ``check(txid, value, data)`` is called before a
+    value is accepted and may raise to refuse it; ``data`` is the value encoded.
+    """
+
+    def __init__(
+        self,
+        store: base.StateStore,
+        path: str,
+        strict_order: bool = False,
+        deferred: bool = False,
+        codec: records.Codec[V] | None = None,
+        check: Callable[[int, V, bytes], None] | None = None,
+    ) -> None:
+        """Load what is there. Unless deferred, make ``path`` and its parents if missing.
+
+        :raises UnreadableStateError: something there cannot be understood.
+        """
+        self._store, self._path = store, base.check_path(path)
+        self._strict, self._deferred = strict_order, deferred
+        self._codec: records.Codec[V] = codec or cast("records.Codec[V]", records.JsonCodec())
+        self._check = check
+        self._opening = threading.RLock()
+        self._lock = threading.RLock()
+        self._data: dict[int, bytes] = {}
+        self._stored: set[int] = set()
+        self._changed: set[int] = set()
+        self._cleaned_below = transaction.INIT_TXID
+        self._is_doubtful = False
+        if not deferred:
+            store.ensure(path)
+        self._load()
+
+    def get_state(self, txid: int, init: Callable[[int, V | None], V]) -> V | None:
+        """The value of ``txid``; if it has none, ``init(txid, value of the txid below or None)``, which is kept.
+
+        Without strict order, a txid below an existing one gets None, and ``init`` is not called.
+
+        :raises StrictOrderError: in strict order, the txid before has no value, or a later one has.
+        """
+        return self._get_or_make(txid, init)[0]
+
+    def get_state_or_create(self, txid: int, init: Callable[[int, V | None], V]) -> V | None:
+        """As :meth:`get_state`, but None if the value was made by this call."""
+        value, was_made = self._get_or_make(txid, init)
+        return None if was_made else value
+
+    def _get_or_make(self, txid: int, init: Callable[[int, V | None], V]) -> tuple[V | None, bool]:
+        with self._opening:
+            with self._lock:
+                self._reload_if_doubtful()
+                if txid in self._data:
+                    return self._decode(txid), False
+                self._require_order(txid)
+                if any(other > txid for other in self._data):
+                    self._put(txid, NULL)
+                    return None, True
+                before = max((other for other in self._data if other < txid), default=None)
+                last = None if before is None else self._decode(before)
+            value = init(txid, last)
+            data = self._encode(txid, value)
+            with self._lock:
+                if txid in self._data:
+                    return self._decode(txid), False
+                # The txid before may have been cleaned away meanwhile, for it has committed. If it was removed, this value hangs in the air.
+                if self._strict and before is not None and before not in self._data and before >= self._cleaned_below:
+                    raise StrictOrderError(f"{self._path}: txid {before} was removed while the value of {txid} was made from it\n  Ask again.")
+                self._put(txid, data)
+                return self._decode(txid), True
+
+    def get_last_state(self) -> V | None:
+        """The value of the greatest txid, None if there is none."""
+        with self._lock:
+            self._reload_if_doubtful()
+            return self._decode(max(self._data)) if self._data else None
+
+    def find(self, txid: int) -> V | None:
+        """The value of ``txid``, None if it has none."""
+        with self._lock:
+            self._reload_if_doubtful()
+            return self._decode(txid) if txid in self._data else None
+
+    def override_state(self, txid: int, value: V) -> None:
+        """Set the value of ``txid``, whatever is there and in whatever order."""
+        _require_txid(txid)
+        data = self._encode(txid, value)
+        with self._lock:
+            self._reload_if_doubtful()
+            self._put(txid, data)
+
+    def remove_state(self, txid: int) -> None:
+        """Forget the value of ``txid``, if it has one."""
+        with self._lock:
+            self._reload_if_doubtful()
+            if self._data.pop(txid, None) is not None:
+                self._change({txid})
+
+    def has_cache(self, txid: int) -> bool:
+        """Whether ``txid`` has a value, be it None."""
+        with self._lock:
+            self._reload_if_doubtful()
+            return txid in self._data
+
+    def cleanup_before(self, txid: int) -> None:
+        """Forget every txid below ``txid``, even if that leaves none."""
+        with self._lock:
+            self._reload_if_doubtful()
+            self._cleaned_below = max(self._cleaned_below, txid)
+            below = {other for other in self._data if other < txid}
+            for other in below:
+                del self._data[other]
+            if below:
+                self._change(below)
+
+    def txids(self) -> list[int]:
+        """The txids that have a value, ascending."""
+        with self._lock:
+            self._reload_if_doubtful()
+            return sorted(self._data)
+
+    @property
+    def pending(self) -> frozenset[int]:
+        """The txids whose change is not handed over yet; empty unless deferred."""
+        with self._lock:
+            return frozenset(self._changed)
+
+    def take_operations(self, bytes_max: int | None = None, required: Collection[int] = ()) -> list[base.Operation]:
+        """Hand over what changed since the last time, at most one operation per txid.
+
+        Removals and the txids in ``required`` are always handed over; of the others, in ascending order, as many as fit when all
+        together has at most ``bytes_max`` bytes. From here on they count as performed: if the multi they went into is not applied,
+        this object has to be made anew.
+        """
+        with self._lock:
+            removed = sorted(txid for txid in self._changed if txid not in self._data)
+            needed = sorted(txid for txid in self._changed if txid in self._data and txid in required)
+            taken = [*removed, *needed]
+            size = base.size_of([self._operation(txid) for txid in taken])
+            for txid in sorted(self._changed.difference(taken)):
+                size += base.size_of([self._operation(txid)])
+                # Stopping at the first that does not fit keeps the stored txids free of gaps.
+                if bytes_max is not None and size > bytes_max:
+                    break
+                taken.append(txid)
+            operations = [self._operation(txid) for txid in taken]
+            self._changed.difference_update(taken)
+            self._stored.difference_update(removed)
+            self._stored.update(txid for txid in taken if txid in self._data)
+            return operations
+
+    def required_bytes(self, values: dict[int, V]) -> int:
+        """What :meth:`take_operations` will at least hand over once ``values`` have been set, in bytes."""
+        with self._lock:
+            removed = [self._operation(txid) for txid in self._changed if txid not in self._data and txid not in values]
+            return base.size_of([*removed, *(base.Set(self._path_of(txid), self._codec.encode(value)) for txid, value in values.items())])
+
+    def _load(self) -> None:
+        data: dict[int, bytes] = {}
+        for name in self._store.children(self._path):
+            path = f"{self._path}/{name}"
+            if not (name.isascii() and name.isdigit() and name == _name_of(int(name)) and int(name) >= transaction.INIT_TXID):
+                raise errors.UnreadableStateError(path, f"its name is not a txid of {TXID_DIGITS} digits")
+            node = self._store.get(path)
+            if node is not None:
+                self._decode_value(path, node.data)
+                data[int(name)] = node.data
+        self._data, self._stored, self._changed, self._is_doubtful = data, set(data), set(), False
+
+    def _reload_if_doubtful(self) -> None:
+        if self._is_doubtful:
+            self._load()
+
+    def _require_order(self, txid: int) -> None:
+        _require_txid(txid)
+        if not self._strict:
+            return
+        if any(other > txid for other in self._data):
+            raise StrictOrderError(f"{self._path}: txid {txid} has no value, but txid {max(self._data)} has\n  {IN_ORDER}")
+        if txid != transaction.INIT_TXID and txid - 1 not in self._data:
+            newest = f"the newest is {max(self._data)}" if self._data else "there is none"
+            raise StrictOrderError(f"{self._path}: txid {txid} cannot follow, for {newest}\n  {IN_ORDER}")
+
+    def _put(self, txid: int, data: bytes) -> None:
+        self._data[txid] = data
+        self._change({txid})
+
+    def _change(self, txids: set[int]) -> None:
+        self._changed |= txids
+        # What was made and forgotten again before it was handed over never was.
+        self._changed = {txid for txid in self._changed if txid in self._data or txid in self._stored}
+        if self._deferred:
+            return
+        try:
+            operations = self.take_operations()
+            if operations:
+                self._store.multi(operations)
+        except BaseException:
+            self._is_doubtful = True
+            raise
+
+    def _operation(self, txid: int) -> base.Operation:
+        path = self._path_of(txid)
+        if txid not in self._data:
+            return base.Delete(path)
+        return base.Set(path, self._data[txid]) if txid in self._stored else base.Create(path, self._data[txid])
+
+    def _path_of(self, txid: int) -> str:
+        return f"{self._path}/{_name_of(txid)}"
+
+    def _encode(self, txid: int, value: V) -> bytes:
+        data = self._codec.encode(value)
+        if self._check is not None:
+            self._check(txid, value, data)
+        return data
+
+    def _decode(self, txid: int) -> V | None:
+        return self._decode_value(self._path_of(txid), self._data[txid])
+
+    def _decode_value(self, path: str, data: bytes) -> V | None:
+        # Only without strict order is a txid ever skipped; elsewhere it is for the codec to say what null means.
+        return None if data == NULL and not self._strict else self._codec.decode(path, data)
+
+
+def _name_of(txid: int) -> str:
+    return f"{txid:0{TXID_DIGITS}d}"
+
+
+def _require_txid(txid: Any) -> None:
+    if not isinstance(txid, int) or isinstance(txid, bool) or txid < transaction.INIT_TXID:
+        raise ValueError(f"{txid!r} is not a txid: they are 1, 2, 3 …")
+
+
+__all__ = ["RotatingTransactionalState", "StrictOrderError"]

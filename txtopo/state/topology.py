@@ -1,0 +1,296 @@
+"""All that must survive of one topology, and the two writes that move it on: *seal* and *record*.
+
+A transaction is **sealed** before its first commit task starts: from then on effects of it may exist, and a restart replays exactly
+it first (R23). It is **recorded** when it has committed: ``current`` moves on, in one multi with everything that follows from it (R25).
+Metadata of transactions that were opened meanwhile rides along with whatever is written next.
+
+Apart from ``lease`` (who may write), ``writer`` (exactly once) and ``rotating`` (one value per txid), which know nothing of each other;
+this module is where they meet. It refuses to know what metadata means.
+
+Invariants:
+- ``current`` only grows, by one. A txid is recorded only after it was sealed, for the same attempt.
+- The record of ``current - 1`` is kept: it is what the metadata of ``current`` was, or will be, made from.
+- After a write whose outcome nobody can tell, or by another's coordinator, nothing is ever written again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo import errors
+from txtopo.state import base, layout, lease, patience, positions, records, rotating, writer
+from txtopo.topology import transaction
+
+SETTING = "metadata_bytes_max"
+METADATA_BYTES_MAX = 512 * 1024
+
+Holder = lease.Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Effects of ``attempt`` may exist. ``tasks`` counts the tasks of every component; ``metadata`` is what replays the batch."""
+
+    attempt: transaction.TransactionAttempt
+    tasks: Mapping[str, int]
+    metadata: Any = None
+
+    def to_record(self) -> records.TxidRecord:
+        """What is stored under the txid."""
+        return records.TxidRecord(
+            txid=self.attempt.txid, status="sealed", attempt_id=self.attempt.attempt_id, tasks=dict(self.tasks), metadata=self.metadata
+        )
+
+
+class TopologyState:
+    """The state of one topology, held by one coordinator. Made by :meth:`open`.
+
+    Thread-safe: one thread may open transactions (``txids``) while another commits them and a third stops the topology.
+    """
+
+    txids: rotating.RotatingTransactionalState[records.TxidRecord]
+    """The record of every open txid and of the last committed one: strict, deferred. What changes here is written with the next multi."""
+
+    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: patience.Patience, metadata_bytes_max: int) -> None:
+        """Load everything; the lease is taken already. Use :meth:`open`."""
+        self._store, self._paths, self._lease, self._waits, self._bytes_max = store, paths, held, waits, metadata_bytes_max
+        self._writing = threading.Lock()
+        self._ended: errors.TxtopoError | None = None
+        self._is_closed = False
+        self._writer = writer.Writer(store, paths, held, waits)
+        self._positions = positions.Positions(store, paths.positions)
+        stores = store.get(paths.stores)
+        if stores is None:
+            raise errors.UnreadableStateError(paths.stores, "it is missing, although the topology has a generation")
+        self._known_stores = frozenset(records.StoresRecord.decode(paths.stores, stores.data).stores)
+        self.txids = rotating.RotatingTransactionalState(
+            store, paths.txids, strict_order=True, deferred=True, codec=_TxidCodec(), check=self._check_record
+        )
+        if self.current > transaction.INIT_TXID and not self.txids.has_cache(self.current - 1):
+            raise errors.UnreadableStateError(paths.txids, f"the record of txid {self.current - 1}, the last committed one, is missing")
+
+    @classmethod
+    def open(
+        cls,
+        store: base.StateStore,
+        topology_id: str,
+        holder: Holder,
+        owns_leases: bool = False,
+        metadata_bytes_max: int = METADATA_BYTES_MAX,
+        wait_s: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> TopologyState:
+        """Take the topology and load its state; make it, with a random generation, if it is new.
+
+        ``owns_leases`` says that whoever holds a lease in this store is known to be dead: the store is ours alone. ``wait_s`` is how
+        long any call waits for a ZooKeeper that is away.
+
+        :raises FencedError: a live coordinator holds it; names its host, pid and start.
+        :raises UnreadableStateError: something there cannot be understood; nothing was changed but the epoch.
+        :raises ZooKeeperUnavailableError: no answer for ``wait_s``.
+        """
+        paths = layout.Layout(topology_id)
+        held = lease.Lease(store, paths, holder, owns_leases, new_id, lambda epoch: _first_nodes(paths, epoch))
+        waits = patience.Patience(store, wait_s, clock)
+        waits.insist(held.take)
+        try:
+            return waits.insist(lambda: cls(store, paths, held, waits, metadata_bytes_max))
+        except BaseException:
+            with suppress(base.StateConflictError, base.StateUnavailableError):
+                held.release()
+            raise
+
+    @property
+    def generation(self) -> str:
+        """Random id of this incarnation of the state (R27)."""
+        return self._lease.generation
+
+    @property
+    def epoch(self) -> int:
+        """How often this topology has been taken, this time included: 1, 2, 3 … (R1, R26)."""
+        return self._lease.epoch
+
+    @property
+    def current(self) -> int:
+        """The next txid to commit; 1 for a new topology."""
+        return self._writer.current
+
+    @property
+    def known_stores(self) -> frozenset[str]:
+        """Names of the stores that hold results of this generation (R27)."""
+        return self._known_stores
+
+    def positions(self) -> dict[int, Any]:
+        """Metadata by partition, as of the commit of ``current - 1``."""
+        return self._positions.all()
+
+    def sealed(self) -> records.TxidRecord | None:
+        """The record of ``current`` if it is sealed: effects of it may exist, and it must be replayed as it says."""
+        record = self.txids.find(self.current)
+        return record if record is not None and record.status == "sealed" else None
+
+    def seal(self, attempt: transaction.TransactionAttempt, tasks: Mapping[str, int], metadata: Any) -> None:
+        """Make it durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``. One multi.
+
+        What is stored of the txid is replaced: ``metadata`` is kept as it is given. Sealing again, for a new attempt, is allowed.
+
+        :raises BatchTooLargeError: the record is beyond ``metadata_bytes_max``; nothing was changed.
+        """
+        self._write(self.current, [], Seal(attempt, tasks, metadata))
+
+    def record(
+        self,
+        attempt: transaction.TransactionAttempt,
+        positions: Mapping[int, Any],
+        touched_stores: Iterable[str] = (),
+        next_seal: Seal | None = None,
+    ) -> None:
+        """Make it durable that ``attempt``, which is sealed, has committed. One multi.
+
+        ``positions`` is the metadata of the partitions that moved. ``next_seal`` seals the next txid in the same multi; only if the
+        two do not fit into one, it follows in a second.
+
+        :raises BatchTooLargeError: more than ``metadata_bytes_max`` would have to be written at once; nothing was changed.
+        """
+        sealed = self.sealed()
+        if sealed is None or (sealed.txid, sealed.attempt_id) != (attempt.txid, attempt.attempt_id):
+            raise ValueError(f"attempt {attempt} cannot be recorded: the sealed one is {sealed and f'{sealed.txid}:{sealed.attempt_id}'}")
+        if next_seal is not None and next_seal.attempt.txid != attempt.txid + 1:
+            raise ValueError(f"the seal of {next_seal.attempt} cannot follow the record of {attempt}")
+        stores = self._known_stores.union(touched_stores)
+        operations = self._positions.operations(positions)
+        if stores != self._known_stores:
+            operations.append(base.Set(self._paths.stores, records.StoresRecord(stores=sorted(stores)).encode()))
+        self.txids.cleanup_before(attempt.txid)
+        rides_along = next_seal if next_seal is not None and self._required_bytes(operations, next_seal) <= self._bytes_max else None
+        self._write(attempt.txid + 1, operations, rides_along, what=f"the record of txid {attempt.txid}", partitions=len(positions))
+        self._positions.apply(positions)
+        self._known_stores = stores
+        if next_seal is not None and rides_along is None:
+            self._write(self.current, [], next_seal)
+
+    def renew(self) -> None:
+        """Take the lease again if the session it was taken in has expired. To be called now and then while nothing is written.
+
+        Costs no round trip while the session lives, and does not wait.
+
+        :raises FencedError: another coordinator has taken the topology meanwhile.
+        """
+        if not self._lease.is_in_doubt or not self._writing.acquire(blocking=False):
+            return
+        try:
+            self._raise_if_ended()
+            with suppress(base.StateUnavailableError):
+                self._ending(self._lease.reclaim)
+        finally:
+            self._writing.release()
+
+    def abandon(self) -> None:
+        """From any thread: make a call that waits for ZooKeeper raise, and every later write, too."""
+        self._waits.abandon()
+
+    def close(self) -> None:
+        """Abandon, and give the lease back, so that the next coordinator need not wait for the session to end. May be called again.
+
+        Does not wait for ZooKeeper: if it is away, the lease ends with the session.
+        """
+        self._waits.abandon()
+        with self._writing:
+            if not self._is_closed:
+                self._is_closed = True
+                with suppress(base.StateConflictError, errors.ZooKeeperUnavailableError):
+                    self._lease.release()
+
+    def _write(self, current: int, operations: Sequence[base.Operation], seal: Seal | None, what: str = "", partitions: int = 0) -> None:
+        with self._writing:
+            self._raise_if_ended()
+            sealed: dict[int, records.TxidRecord] = {}
+            if seal is not None:
+                if seal.attempt.txid != current:
+                    raise ValueError(f"attempt {seal.attempt} cannot be sealed: the next txid to commit is {current}")
+                sealed[seal.attempt.txid] = seal.to_record()
+                if not what:
+                    what, partitions = f"the seal of txid {seal.attempt.txid}", _entries(seal.metadata)
+            size = self._required_bytes(operations, seal)
+            if size > self._bytes_max:
+                raise self._too_large(what, size, partitions)
+            for txid, record in sealed.items():
+                self.txids.override_state(txid, record)
+            fixed = [*self._writer.fixed_operations(current), *operations]
+            changes = self.txids.take_operations(self._bytes_max - base.size_of(fixed), required=sealed)
+            self._ending(lambda: self._writer.write(current, [*operations, *changes]))
+
+    def _required_bytes(self, operations: Sequence[base.Operation], seal: Seal | None) -> int:
+        values = {} if seal is None else {seal.attempt.txid: seal.to_record()}
+        return base.size_of([*self._writer.fixed_operations(self.current), *operations]) + self.txids.required_bytes(values)
+
+    def _check_record(self, txid: int, record: records.TxidRecord, data: bytes) -> None:
+        if record.txid != txid:
+            raise ValueError(f"the record of txid {record.txid} cannot be kept under txid {txid}")
+        size = base.size_of(self._writer.fixed_operations(self.current)) + base.size_of([base.Create(f"{self._paths.txids}/{txid:010d}", data)])
+        if size > self._bytes_max:
+            raise self._too_large(f"the record of txid {txid}", size, _entries(record.metadata))
+
+    def _too_large(self, what: str, size: int, partitions: int) -> errors.BatchTooLargeError:
+        return errors.BatchTooLargeError(
+            f"{what}, with the metadata of {partitions} partitions,",
+            size,
+            self._bytes_max,
+            SETTING,
+            f"Let fewer than {partitions} partitions move in one transaction, make their metadata smaller, or raise {SETTING} "
+            f"(beyond 1 MiB also jute.maxbuffer of the ZooKeeper servers).",
+        )
+
+    def _ending(self, call: Callable[[], None]) -> None:
+        """``call()``; if it fails for good, nothing is written any more."""
+        try:
+            call()
+        except base.StateUnavailableError:
+            raise
+        except errors.TxtopoError as error:
+            self._ended = error
+            raise
+        except BaseException:
+            self._ended = errors.ZooKeeperUnavailableError("a write was interrupted, its outcome is unknown\n  Run the topology again: it resumes.")
+            raise
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+
+class _TxidCodec(records.RecordCodec[records.TxidRecord]):
+    """Records whose txid must be that of their znode."""
+
+    def __init__(self) -> None:
+        super().__init__(records.TxidRecord)
+
+    def decode(self, path: str, data: bytes) -> records.TxidRecord:
+        record = super().decode(path, data)
+        if record.txid != int(path.rpartition("/")[2]):
+            raise errors.UnreadableStateError(path, f"it is the record of txid {record.txid}")
+        return record
+
+
+def _first_nodes(paths: layout.Layout, epoch: records.EpochRecord) -> list[base.Create]:
+    return [
+        writer.Writer.first_node(paths, epoch, transaction.INIT_TXID),
+        base.Create(paths.txids),
+        base.Create(paths.positions),
+        base.Create(paths.stores, records.StoresRecord(stores=[]).encode()),
+    ]
+
+
+def _entries(metadata: Any) -> int:
+    """How many partitions ``metadata`` speaks of, as far as that can be seen: a dict has an entry for each."""
+    return len(metadata) if isinstance(metadata, dict) else 1
+
+
+__all__ = ["METADATA_BYTES_MAX", "Holder", "Seal", "TopologyState"]

@@ -1,0 +1,112 @@
+"""A small process between the driver and the embedded ZooKeeper server: it ends the server when the driver ends, however that ends.
+
+A process killed with SIGKILL cleans nothing up, so somebody else must. The driver holds the writing end of this program's standard
+input and never writes to it: the end of that input is the end of the driver, on every POSIX system, at once and without polling.
+The server is this program's child, hence its pid cannot be reused before it was waited for, and what is killed is surely the server.
+
+Apart, and run by path as a program of its own (``python -I -S watchdog.py LOG LOCK_FD COMMAND...``), so that it starts in a few
+milliseconds: it imports nothing of txtopo.
+
+On standard output it reports one JSON object per line: first ``{"pid": ...}`` or ``{"failed": ...}``; when the server has ended,
+``{"exit": ..., "tail": ...}`` with its exit code and the last of what it wrote.
+
+Invariants:
+    The server never outlives this process by more than a moment, nor this process the server.
+    Of the server's output at most ``2 * LOG_BYTES_MAX`` are kept on disk: in LOG, and in LOG.1 what was before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+LOG_BYTES_MAX = 1024 * 1024
+TAIL_BYTES = 8 * 1024
+CHUNK_BYTES = 64 * 1024
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+class BoundedLog:
+    """Appends to a file; when it would grow beyond the bound, what is there moves to ``.1`` and replaces the older ``.1``."""
+
+    def __init__(self, path: str, bytes_max: int = LOG_BYTES_MAX) -> None:
+        self._path, self._bytes_max = path, bytes_max
+        self.tail = b""
+
+    def write(self, chunk: bytes) -> None:
+        """Append ``chunk``. What cannot be written is dropped: a full disk must not end the server. ``tail`` has it regardless."""
+        self.tail = (self.tail + chunk)[-TAIL_BYTES:]
+        with contextlib.suppress(OSError):
+            if os.path.exists(self._path) and os.path.getsize(self._path) + len(chunk) > self._bytes_max:
+                os.replace(self._path, self._path + ".1")
+            # Opened every time, so that it may be moved or removed by whoever likes to; the server writes little.
+            with open(self._path, "ab") as file:
+                file.write(chunk)
+
+
+def run(log: BoundedLog, lock: int, command: list[str]) -> None:
+    """Run ``command`` until it ends or our standard input does.
+
+    ``lock`` is a descriptor of a file locked with flock; only the server keeps it open, so that the lock says whether the server
+    lives. The file gets the server's pid.
+    """
+    try:
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[lock],
+            preexec_fn=_death_signal(),
+        )
+    except OSError as error:
+        _report({"failed": str(error)})
+        return
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(server.pid).encode(), 0)
+    os.close(lock)
+    _report({"pid": server.pid})
+    assert server.stdout is not None
+    output = server.stdout.fileno()
+    while True:
+        ready, _, _ = select.select([sys.stdin.fileno(), output], [], [])
+        if sys.stdin.fileno() in ready and not os.read(sys.stdin.fileno(), 1):
+            break
+        if output in ready:
+            chunk = os.read(output, CHUNK_BYTES)
+            if not chunk:
+                break
+            log.write(chunk)
+    # SIGKILL, never an orderly shutdown: ZooKeeper has synced all it has answered, and one way to end is one way to test.
+    server.kill()
+    code = server.wait()
+    while chunk := os.read(output, CHUNK_BYTES):
+        log.write(chunk)
+    _report({"exit": code, "tail": log.tail.decode(errors="replace")})
+
+
+def _death_signal() -> Callable[[], object] | None:
+    """Where the system can do it (Linux), have it kill the server should this process itself be killed with SIGKILL."""
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        return None
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _report(news: dict[str, object]) -> None:
+    # The driver may be gone, which is no reason to leave the server running.
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), json.dumps(news).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    run(BoundedLog(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

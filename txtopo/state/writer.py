@@ -1,0 +1,105 @@
+"""Writing exactly once, although an answer may be lost.
+
+Every multi also replaces the znode ``current``, on the condition that nobody wrote it since, and leaves there who wrote it and
+that holder's count of writes. After a lost answer reading that one znode tells which of three things is true: the write was applied;
+nobody wrote since, so it was not; somebody else did, so the topology is lost.
+
+Apart from ``topology`` because it does not care what is written.
+
+Invariants:
+- ``_version`` and ``_write`` are those of the znode ``current`` as this writer last left or found it.
+- One multi at a time (the caller's lock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from txtopo import errors
+from txtopo.state import base, layout, lease, patience, records
+
+
+@dataclass(slots=True)
+class _Write:
+    """One multi under way. ``is_doubtful``: a try of it may have been applied."""
+
+    current: int
+    set_current: base.Set
+    operations: Sequence[base.Operation]
+    is_doubtful: bool = False
+
+
+class Writer:
+    """Performs multis under ``lease``, waiting for ZooKeeper as ``waits`` allows."""
+
+    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: patience.Patience) -> None:
+        """Read ``current``.
+
+        :raises UnreadableStateError: it is missing or cannot be understood.
+        """
+        self._store, self._paths, self._lease, self._waits = store, paths, held, waits
+        node = store.get(paths.current)
+        if node is None:
+            raise errors.UnreadableStateError(paths.current, "it is missing, although the topology has a generation")
+        self._version = node.version
+        self._write = 0
+        self.current = records.CurrentRecord.decode(paths.current, node.data).current
+        """The next txid to commit."""
+
+    @staticmethod
+    def first_node(paths: layout.Layout, epoch: records.EpochRecord, current: int) -> base.Create:
+        """The znode ``current`` of a new topology."""
+        return base.Create(paths.current, records.CurrentRecord(current=current, epoch=epoch.epoch, holder_id=epoch.holder_id, write=0).encode())
+
+    def fixed_operations(self, current: int) -> list[base.Operation]:
+        """What :meth:`write` puts before the operations it is given."""
+        record = records.CurrentRecord(current=current, epoch=self._lease.epoch, holder_id=self._lease.holder_id, write=self._write + 1)
+        return [*self._lease.checks(), base.Set(self._paths.current, record.encode(), version=self._version)]
+
+    def write(self, current: int, operations: Sequence[base.Operation]) -> None:
+        """Set ``current`` and perform ``operations``, atomically and exactly once.
+
+        :raises FencedError: the topology is another's; nothing was written.
+        :raises ZooKeeperUnavailableError: no answer for as long as we wait; whether it was written is unknown.
+        :raises UnreadableStateError: a znode of ours was changed or removed by hand; nothing was written.
+        """
+        set_current = self.fixed_operations(current)[-1]
+        assert isinstance(set_current, base.Set)
+        write = _Write(current, set_current, operations)
+        self._waits.insist(lambda: self._try(write))
+        self._version += 1
+        self._write += 1
+        self.current = current
+
+    def _try(self, write: _Write) -> None:
+        """One try, which begins by finding out what the try before has done."""
+        if write.is_doubtful and self._is_applied(write):
+            return
+        for _ in range(lease.TRIES_MAX):
+            write.is_doubtful = True
+            checks = self._lease.checks()
+            try:
+                self._store.multi([*checks, write.set_current, *write.operations])
+                return
+            except base.StateConflictError as conflict:
+                # Refused may also mean: applied by a try that was given up, and which therefore cannot be applied again.
+                if self._is_applied(write):
+                    return
+                if conflict.operation not in checks:
+                    raise errors.UnreadableStateError(conflict.operation.path, f"it was changed or removed by hand ({conflict.reason})") from conflict
+                self._lease.reclaim()
+        raise self._lease.lost()
+
+    def _is_applied(self, write: _Write) -> bool:
+        node = self._store.get(self._paths.current)
+        if node is None:
+            raise self._lease.lost()
+        if node.version == self._version:
+            return False
+        if node.data == write.set_current.data:
+            return True
+        raise self._lease.lost()
+
+
+__all__ = ["Writer"]

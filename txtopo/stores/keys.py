@@ -1,0 +1,123 @@
+"""Keys and values of a store as text: one text per key, and only values that JSON gives back as they were.
+
+Apart from the rules and the databases because every backend must write the same text: a store is then readable by any of
+them, and by a person.
+
+A key is a ``str``, an ``int`` or a tuple of these, of tuples and of ``None``. ``bool`` is refused: Python says that ``True == 1``, so
+two rows would answer to what a ``dict`` holds to be one key. A value is anything made of ``None``, ``bool``, ``int`` of any size, finite
+``float``, ``str``, lists and dicts with ``str`` keys; tuples come back as lists.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+
+from txtopo import errors
+
+Key: TypeAlias = "str | int | tuple[Key | None, ...]"
+"""What identifies a value in a store."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+_PLAIN = frozenset({type(None), bool, int, float, str})
+"""Types that need no comparison with what JSON makes of them: it gives them back exactly or refuses them."""
+
+
+def encode_key(key: Key) -> str:
+    """The one text of ``key``, compact JSON: ``"dog"``, ``7``, ``["dog",7]``.
+
+    :raises errors.UsageError: ``key`` is not of the types above, or holds half of a surrogate pair.
+    """
+    _check_key(key, key)
+    try:
+        return _as_utf8(_encode(key))
+    except (ValueError, RecursionError) as error:
+        raise errors.UsageError(f"the store key {_short(key)} cannot be stored: {error}\n  Use a shorter or a cleaned key.") from None
+
+
+def decode_key(text: str) -> Key:
+    """The key whose text is ``text``."""
+    key: Key = _with_tuples(json.loads(text))
+    return key
+
+
+def prefix_texts(prefix: str | tuple[Key | None, ...]) -> tuple[str | None, str]:
+    """How the texts of the keys under ``prefix`` look: ``(the one text that is the prefix itself, how all the others begin)``.
+
+    A ``str`` finds the ``str`` keys that begin with it; a tuple finds the tuples whose first elements it is, and never takes
+    ``("a", 10)`` for a continuation of ``("a", 1)``.
+    """
+    if isinstance(prefix, str):
+        return None, encode_key(prefix)[:-1]
+    if isinstance(prefix, tuple):
+        text = encode_key(prefix)
+        return text, text[:-1] + "," if prefix else "["
+    raise errors.UsageError(f"a store is scanned by a str or by a tuple, not by {_short(prefix)}\n  Use get(key) for one key, items() for all.")
+
+
+def encode_value(value: Any) -> str:
+    """``value`` as compact JSON.
+
+    :raises errors.UsageError: JSON would not give ``value`` back (but for tuples, which become lists); names the place.
+    """
+    try:
+        text = _as_utf8(_encode(value))
+        different = None if type(value) in _PLAIN else _difference(value, json.loads(text), "value")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise errors.UsageError(f"the value {_short(value)} cannot be kept in a store: {error}\n  {_VALUE_CURE}") from None
+    if different is not None:
+        raise errors.UsageError(f"the value {_short(value)} would not come back from a store as it is: {different} changes\n  {_VALUE_CURE}")
+    return text
+
+
+def decode_value(text: str | None) -> Any:
+    """The value whose text is ``text``; ``None`` for no value. Always a new object, so that changing it changes no other."""
+    return None if text is None else json.loads(text)
+
+
+_VALUE_CURE = "Store None, bool, int, finite float, str, and lists and dicts (with str keys) of these; turn anything else into them first."
+
+
+def _check_key(part: Any, whole: Any) -> None:
+    if isinstance(part, tuple):
+        for item in part:
+            if item is not None:
+                _check_key(item, whole)
+    elif not isinstance(part, str | int) or isinstance(part, bool):
+        raise errors.UsageError(
+            f"a store key cannot hold {_short(part)} of type {type(part).__name__} (the key is {_short(whole)})\n"
+            "  A key is a str, an int, or a tuple of these and of None. Use str(...) or int(...)."
+        )
+
+
+def _as_utf8(text: str) -> str:
+    text.encode("utf-8")  # Half of a surrogate pair has no place in a database's text; UnicodeEncodeError is a ValueError.
+    return text
+
+
+def _with_tuples(value: Any) -> Any:
+    return tuple(_with_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _difference(value: Any, back: Any, path: str) -> str | None:
+    """Where ``back``, which JSON made of ``value``, first differs from it; None if nowhere."""
+    if isinstance(value, list | tuple):
+        places = (_difference(item, back[index], f"{path}[{index}]") for index, item in enumerate(value))
+    elif isinstance(value, dict):
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            return f"{path}, whose key {wrong[0]!r} is not a str,"
+        places = (_difference(item, back[key], f"{path}[{key!r}]") for key, item in value.items())
+    else:
+        return None if value == back else path
+    return next((place for place in places if place is not None), None)
+
+
+def _short(value: Any) -> str:
+    """``repr`` for a message: bounded, and never itself the failure (an integer may be too long to print)."""
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):
+        return f"of type {type(value).__name__}"
+    return shown if len(shown) <= 80 else shown[:77] + "..."

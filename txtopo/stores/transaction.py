@@ -1,0 +1,246 @@
+"""One open transaction of a store: the updates of a task, each applied exactly once (R28, R30-R32).
+
+Apart from ``base``, which opens and fences it: here a key is read, judged by ``stamps`` and taken one step further. :class:`Session` is
+all that this asks of a database. Runs on executors: standard library only.
+
+Invariants:
+    - ``_unwritten`` names rows of ``_rows`` that the database does not have yet; nothing else is ahead of the database.
+    - Once an update was refused, the transaction can only fail, whatever user code does with the exception.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from txtopo import errors
+from txtopo.stores import keys, stamps
+
+K = TypeVar("K", bound=keys.Key)
+D = TypeVar("D")
+
+ROWS_HELD_MAX = 10_000
+"""How many rows a store transaction holds in memory before it writes them to the (still open) database transaction."""
+
+
+class StoreConflict(Exception):
+    """Two writers met at one key: in one transaction, or from two topologies (R32). The engine reports it as ``StoreConflictError``."""
+
+    def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int) -> None:
+        super().__init__(store, key, first_writer, second_writer, txid)
+        self.store, self.key, self.first_writer, self.second_writer, self.txid = store, key, first_writer, second_writer, txid
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.store}: key {self.key} was written by {self.first_writer}, "
+            f"and {self.second_writer} wants to write it in transaction {self.txid}\n"
+            "  A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
+            "  task; give another component or topology its own store."
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Update:
+    """What an update did, or had done when the transaction was first applied (R28): a replay gets the same ``prev`` and ``curr``."""
+
+    prev: Any
+    """The value before; None if there was none."""
+    curr: Any
+    """The value after, as JSON gives it back; None if deleted."""
+    applied: bool
+    """False if an earlier run of this transaction had already applied it."""
+
+
+class Session(abc.ABC):
+    """One open database transaction: what the rules need of a database, and nothing more."""
+
+    @abc.abstractmethod
+    def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
+        """The fence, under a lock that until the end of this transaction lets no other attempt raise it."""
+
+    @abc.abstractmethod
+    def write_fence(self, fence: stamps.Fence) -> None:
+        """Make or replace the fence."""
+
+    @abc.abstractmethod
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        """The rows of these keys, tombstones too; absent keys are left out."""
+
+    @abc.abstractmethod
+    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
+        """Make or replace these rows."""
+
+    @abc.abstractmethod
+    def take_back(self, mine: stamps.Stamp) -> None:
+        """Restore every row that an earlier attempt of ``mine``'s transaction and component wrote; remove those that were not there (R31)."""
+
+    @abc.abstractmethod
+    def sweep(self, mine: stamps.Stamp) -> None:
+        """Remove the topology's tombstones of earlier transactions: these are committed, nothing will ask for them again."""
+
+    @abc.abstractmethod
+    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+        """Make the component's rows settled values of ``mine``, without its task; returns how many."""
+
+    @abc.abstractmethod
+    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
+        """Remove the rows and fences of a component, or of the whole topology; returns how many of each."""
+
+
+class StoreTransaction:
+    """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use after its ``with`` block.
+
+    A key that this attempt updates several times, in one block or in several of the same ``finish_batch``, is taken one step further each
+    time; on replay each of these updates returns what it returned at first (R32).
+    """
+
+    def __init__(self, address: str, opaque: bool, session: Session, mine: stamps.Stamp, earlier_steps: Mapping[Any, int]) -> None:
+        self._address, self._opaque, self._session, self._mine, self._earlier_steps = address, opaque, session, mine, earlier_steps
+        self._rows: dict[str, stamps.Row | None] = {}
+        self._unwritten: dict[str, None] = {}
+        self._steps: dict[str, int] = {}
+        self._doom: BaseException | None = None
+        self._is_inside_function = False
+        self._is_open = True
+
+    def get(self, key: keys.Key) -> Any:
+        """The value as this task sees it, None if there is none: as it was before the transaction, plus this attempt's own updates.
+
+        What another task wrote in the same transaction is not seen, on no attempt: it would be there or not by chance.
+        """
+        self._check_open()
+        text = keys.encode_key(key)
+        with self._all_or_nothing():
+            row = self._rows[text] if text in self._rows else self._session.read_rows([text]).get(text)
+        where = stamps.standing(row, self._mine, self._opaque)
+        if row is not None and where == "ahead":
+            self._refuse_late(row)
+        return keys.decode_value(stamps.seen(row, where, self._steps_taken(text)))
+
+    def update(self, key: keys.Key, fn: Callable[[Any], Any]) -> Update:
+        """Set ``key`` to ``fn(old)``, where ``old`` is None if there is no value; ``fn`` is not called if that was done before.
+
+        :raises StoreConflict: another task or component wrote this key in this transaction.
+        :raises errors.StaleAttemptError: a newer attempt wrote this key.
+        """
+        text = keys.encode_key(key)
+        self._load([text])
+        return self._step(text, functools.partial(self._made_by, fn))
+
+    def update_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> dict[K, Update]:
+        """Set every key to ``combine(old, delta)``; reads and writes in bulk. All or nothing: when ``combine`` raises, the transaction is lost."""
+        updates: dict[K, Update] = {}
+        pairs = iter(deltas.items())
+        with self._all_or_nothing():
+            while chunk := [(keys.encode_key(key), key, delta) for key, delta in itertools.islice(pairs, ROWS_HELD_MAX)]:
+                self._load([text for text, _, _ in chunk])
+                for text, key, delta in chunk:
+                    updates[key] = self._step(text, functools.partial(self._made_by, functools.partial(_combined, combine, delta)))
+        return updates
+
+    def delete(self, key: keys.Key) -> Update:
+        """Remove ``key``; an update like another, also when there is nothing to remove. Its ``curr`` is None."""
+        text = keys.encode_key(key)
+        self._load([text])
+        return self._step(text, lambda old: None)
+
+    def _step(self, text: str, change: Callable[[str | None], str | None]) -> Update:
+        row = self._rows[text]
+        where = stamps.standing(row, self._mine, self._opaque)
+        step = self._steps_taken(text)
+        known = len(row.steps) if row is not None and where == "mine" else 0
+        if row is not None and where in ("foreign", "rival"):
+            self._refuse(StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
+        if row is not None and where == "ahead":
+            self._refuse_late(row)
+        if step > known:
+            self._refuse(_changed_by_others(self._address, text, step))
+        prev = stamps.seen(row, where, step)
+        if row is not None and step < known:
+            curr = row.steps[step]
+        else:
+            curr = change(prev)
+            self._rows[text] = stamps.advanced(row, text, where, self._mine, curr)
+            self._unwritten[text] = None
+        self._steps[text] = step + 1
+        return Update(keys.decode_value(prev), keys.decode_value(curr), applied=step >= known)
+
+    def _made_by(self, fn: Callable[[Any], Any], old: str | None) -> str:
+        self._is_inside_function = True
+        try:
+            return keys.encode_value(fn(keys.decode_value(old)))
+        finally:
+            self._is_inside_function = False
+
+    def _load(self, texts: Sequence[str]) -> None:
+        self._check_open()
+        if self._is_inside_function:
+            raise errors.UsageError("a store cannot be updated inside the function given to update\n  Read there with get(), and update afterwards.")
+        with self._all_or_nothing():
+            if len(self._rows) + len(texts) > ROWS_HELD_MAX:
+                self._write()
+                self._rows.clear()
+            missing = [text for text in texts if text not in self._rows]
+            if missing:
+                found = self._session.read_rows(missing)
+                self._rows.update((text, found.get(text)) for text in missing)
+
+    def _write(self) -> None:
+        self._session.write_rows(row for text in self._unwritten if (row := self._rows[text]) is not None)
+        self._unwritten.clear()
+
+    def finish(self) -> dict[tuple[str, str], int]:
+        """Write what is left; the last act before the database commits. Returns the updates made so far of each key, for ``store_steps``.
+
+        A refusal that user code caught and dropped still ends the attempt here.
+        """
+        if self._doom is not None:
+            raise self._doom
+        self._write()
+        return {(self._address, text): count for text, count in self._steps.items()}
+
+    def end(self) -> None:
+        """Refuse every later call."""
+        self._is_open = False
+
+    def _steps_taken(self, text: str) -> int:
+        return self._steps.get(text) or self._earlier_steps.get((self._address, text), 0)
+
+    def _refuse_late(self, row: stamps.Row) -> NoReturn:
+        there, here = f"{row.stamp.txid}:{row.stamp.attempt}", f"{self._mine.txid}:{self._mine.attempt}"
+        self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, there, here))
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        self._doom = self._doom or error
+        raise error
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        # After an error a database may have rolled back by itself: not a single statement may follow, it would stand outside the transaction.
+        try:
+            yield
+        except BaseException as error:
+            self._doom = self._doom or error
+            raise
+
+    def _check_open(self) -> None:
+        if self._doom is not None:
+            raise self._doom
+        if not self._is_open:
+            raise errors.UsageError("this store transaction has ended\n  Use it inside its `with store.transaction(...)` block.")
+
+
+def _combined(combine: Callable[[Any, D], Any], delta: D, old: Any) -> Any:
+    return combine(old, delta)
+
+
+def _changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:
+    return errors.StateMismatchError(
+        f"store {address}: {step} updates of key {text} that this attempt had committed are gone\n"
+        "  Something other than this topology changed the store meanwhile. Stop that, and run again."
+    )

@@ -1,0 +1,137 @@
+"""Rows in append-only files: how processes of one machine share a source that grows while they read it.
+
+Apart from the spouts because this is all that knows of files, and it knows nothing of transactions. Every instance that
+names the same directory sees the same rows, in whatever process or copy it lives.
+
+Invariants:
+- Entry k of a partition's index is where the pickle of row k ends; the entry is written after the row, so a reader never sees half a row.
+- What an index entry covers is never changed again.
+- One writer at a time: appending holds the lock of the directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import itertools
+import os
+import pickle
+import shutil
+import struct
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.topology import pickling
+
+_ENTRY_BYTES = 8
+
+
+class RowSpool:
+    """The rows of numbered partitions, kept in ``directory``."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    @classmethod
+    def create(cls) -> RowSpool:
+        """A new, empty spool in a private temporary directory, which is removed when this process ends."""
+        spool = cls(tempfile.mkdtemp(prefix="txtopo-memory-spout-"))
+        atexit.register(_remove_as_owner, spool.directory, os.getpid())
+        return spool
+
+    def remove(self) -> None:
+        """Delete the rows and their directory."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def num_partitions(self) -> int:
+        """One more than the largest partition ever appended to."""
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            raise self._gone() from None
+        return max((int(name.removesuffix(".index")) + 1 for name in names if name.endswith(".index")), default=0)
+
+    def count(self, partition: int) -> int:
+        """How many rows ``partition`` has now; 0 for one that was never appended to."""
+        try:
+            return os.stat(self._path(partition, "index")).st_size // _ENTRY_BYTES
+        except FileNotFoundError:
+            if not os.path.isdir(self.directory):
+                raise self._gone() from None
+            return 0
+
+    def append(self, partition: int, rows: Sequence[Sequence[Any]]) -> None:
+        """Add ``rows`` to ``partition``, making it if it is new; the rows are copied here and now."""
+        pickled = [_dumps(tuple(row)) for row in rows]
+        try:
+            lock = open(os.path.join(self.directory, "lock"), "ab")  # noqa: SIM115
+        except FileNotFoundError:
+            raise self._gone() from None
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._write(partition, pickled)
+
+    def _write(self, partition: int, pickled: list[bytes]) -> None:
+        with self._open_to_write(partition, "index") as index, self._open_to_write(partition, "rows") as data:
+            # Where the index ends is the truth: a writer that died half-way left bytes behind that nobody can see.
+            count = os.fstat(index.fileno()).st_size // _ENTRY_BYTES
+            end = 0
+            if count:
+                index.seek((count - 1) * _ENTRY_BYTES)
+                (end,) = struct.unpack(">Q", index.read(_ENTRY_BYTES))
+            data.seek(end)
+            data.write(b"".join(pickled))
+            data.flush()
+            ends: list[int] = []
+            for row in pickled:
+                end += len(row)
+                ends.append(end)
+            index.seek(count * _ENTRY_BYTES)
+            index.write(struct.pack(f">{len(ends)}Q", *ends))
+
+    def read(self, partition: int, index: int, amount: int) -> list[tuple[Any, ...]]:
+        """Rows ``index … index + amount - 1`` of ``partition``; :class:`~txtopo.errors.InputError` if they are not all there."""
+        count = self.count(partition)
+        if count < index + amount:
+            raise errors.InputError(
+                f"memory spout: partition {partition} has {count} rows; the batch was planned as rows {index} to {index + amount - 1}\n"
+                "  Give the spout the rows it had in the earlier run, or start over with `txtopo state reset`."
+            )
+        if not amount:
+            return []
+        first = max(index - 1, 0)
+        with open(self._path(partition, "index"), "rb") as file:
+            file.seek(first * _ENTRY_BYTES)
+            entries = index + amount - first
+            ends = struct.unpack(f">{entries}Q", file.read(entries * _ENTRY_BYTES))
+        bounds = ends if index else (0, *ends)
+        with open(self._path(partition, "rows"), "rb") as file:
+            file.seek(bounds[0])
+            data = memoryview(file.read(bounds[-1] - bounds[0]))
+        return [pickle.loads(data[start - bounds[0] : end - bounds[0]]) for start, end in itertools.pairwise(bounds)]
+
+    def _path(self, partition: int, kind: str) -> str:
+        return os.path.join(self.directory, f"{partition}.{kind}")
+
+    def _open_to_write(self, partition: int, kind: str) -> Any:
+        return os.fdopen(os.open(self._path(partition, kind), os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+
+    def _gone(self) -> errors.InputError:
+        return errors.InputError(
+            f"memory spout: its rows are gone: no directory {self.directory}\n"
+            "  They live as long as the process that made the spout, on its machine: make the spout in the process that runs the topology."
+        )
+
+
+def _dumps(row: tuple[Any, ...]) -> bytes:
+    data = pickle.dumps(row, protocol=pickle.HIGHEST_PROTOCOL)
+    # A class of __main__ is pickled by name, which means nothing in a worker; cloudpickle carries it along, but is far slower.
+    return pickling.dumps(row) if b"__main__" in data else data
+
+
+def _remove_as_owner(directory: str, owner_pid: int) -> None:
+    # A forked child inherits the registration but not the directory.
+    if os.getpid() == owner_pid:
+        shutil.rmtree(directory, ignore_errors=True)
