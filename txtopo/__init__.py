@@ -61,14 +61,15 @@ if TYPE_CHECKING:
     from txtopo.config import Config
     from txtopo.runtime.cluster import LocalCluster, submit_topology
     from txtopo.runtime.main import main
-    from txtopo.runtime.run import RunStatus, TopologyRun
+    from txtopo.runtime.run import TopologyRun
+    from txtopo.runtime.status import RunStatus
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Config": "txtopo.config",
     "LocalCluster": "txtopo.runtime.cluster",
-    "RunStatus": "txtopo.runtime.run",
+    "RunStatus": "txtopo.runtime.status",
     "TopologyRun": "txtopo.runtime.run",
     "main": "txtopo.runtime.main",
     "submit_topology": "txtopo.runtime.cluster",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from tests.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend, wait_until
 from txtopo import errors
 from txtopo.state import administration, memory
-from txtopo.state.base import Create, Delete, Set, StateStore
+from txtopo.state.base import Create, Delete, Operation, Set, StateStore
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.state.records import TxidRecord
 from txtopo.state.rotating import StrictOrderError
@@ -295,6 +295,35 @@ def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(store
     shown = administration.show(store, "words")
     assert (shown["current"], shown["positions"]["0"], shown["stores"]) == (4, 3, ["count/1", "count/2", "count/3"])
     assert json.loads(contents(store)["/words/current"])["write"] == 6
+
+
+@pytest.mark.rule(25)
+def test_after_a_lost_answer_the_outcome_is_read_before_anything_is_sent_again(store: Unreliable) -> None:
+    state = opened(store)
+    store.log.clear()
+    store.lose_next("after")
+    state.seal(attempt(1), TASKS, None)
+    assert len(store.log) == 1
+
+
+@pytest.mark.rule(25)
+def test_a_request_that_arrives_only_after_the_outcome_was_read_still_counts_once(store: Unreliable) -> None:
+    state = opened(store)
+    late: list[list[Operation]] = []
+
+    def delay(operations: Sequence[Operation]) -> memory.Fault | None:
+        if not late:
+            late.append(list(operations))
+            return "before"
+        store.fault = None
+        store.inner.multi(late[0])
+        return None
+
+    store.fault = delay
+    state.seal(attempt(1), TASKS, None)
+    assert len(late) == 1
+    state.record(attempt(1), {0: "a"})
+    assert (state.current, json.loads(contents(store)["/words/current"])["write"]) == (2, 2)
 
 
 @pytest.mark.rule(25)

@@ -317,6 +317,14 @@ class TestGeneration:
         run(store, process.task(generation="second"), 1, 1, cat=1)
         assert dict(store.items()) == {"cat": 1, "dog": 5}
 
+    @pytest.mark.rule(27, 30, 31)
+    def test_values_of_a_generation_that_is_over_count_as_earlier_whatever_their_txid(self, make: Callable[..., Store], process: Process) -> None:
+        store = make(opaque=True)
+        run(store, process.task("sum"), 40, dog=5)
+        assert run(store, process.task("count", generation="second"), 1, 0, dog=1) == {"dog": Update(5, 6, applied=True)}
+        run(store, process.task("count", generation="second"), 1, 1)
+        assert run(store, process.task("count", generation="second"), 1, 2, dog=2) == {"dog": Update(5, 7, applied=True)}
+
     @pytest.mark.rule(27, 29)
     def test_a_store_newer_than_its_state_can_be_adopted_as_it_is(self, either: Store, process: Process) -> None:
         run(either, process.task(), 7, dog=3)
@@ -491,6 +499,8 @@ class TestOpaqueValues:
             run(store, process.task("count", task=1), 2, 0, dog=10)
         run(store, process.task("count"), 2, 1, cat=1)
         assert dict(store.items()) == {"cat": 1, "dog": 6}
+        run(store, process.task("sum"), 2, 2)
+        assert dict(store.items()) == {"cat": 1, "dog": 1}
 
     @pytest.mark.rule(30, 32)
     def test_within_an_attempt_a_repeated_run_of_a_task_is_already_applied(self, make: Callable[..., Store], process: Process) -> None:

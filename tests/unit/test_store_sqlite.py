@@ -126,6 +126,15 @@ class TestFile:
         with pytest.raises(StateMismatchError, match="It was emptied, or it is another store"):
             contract.run(store, process.task(known_stores=frozenset({"count/counts"})), 2, dog=1)
 
+    @pytest.mark.rule(32)
+    def test_a_row_removed_by_hand_between_two_blocks_of_a_task_is_noticed(self, store: SqliteStore, process: contract.Process) -> None:
+        context = process.task()
+        contract.run(store, context, 1, dog=1)
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+            connection.execute("DELETE FROM counts")
+        with pytest.raises(StateMismatchError, match=r'what this attempt did to key "dog" is gone \(updates committed: 1\)'):
+            contract.run(store, context, 1, dog=1)
+
     def test_tables_of_others_are_left_alone(self, store: SqliteStore, process: contract.Process) -> None:
         with closing(sqlite3.connect(store.path)) as connection:
             connection.executescript("PRAGMA user_version = 7; CREATE TABLE counts(mine); CREATE TABLE other(mine); INSERT INTO other VALUES (1)")

@@ -37,7 +37,8 @@ class LocalCluster:
         master: str = "local[2]",
         data_dir: str | Path | None = None,
     ) -> None:
-        self._runs: dict[str, TopologyRun] = {}
+        self.runs: dict[str, TopologyRun] = {}
+        """The runs of this cluster, by name."""
         self._embedded: EmbeddedZooKeeper | None = None
         self._temporary: str | None = None
         session.refuse_connect()
@@ -56,32 +57,32 @@ class LocalCluster:
     def submit_topology(self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> TopologyRun:
         """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the topology's id."""
         typed = conf if isinstance(conf, config.Config) else config.Config(conf)
-        running = self._runs.get(name)
+        running = self.runs.get(name)
         if running is not None and running.is_alive:
             raise errors.UsageError(f"a topology named {name!r} is running in this cluster; stop it first, or choose another name")
         if not isinstance(topology, TopologyGraph):
             raise errors.UsageError(f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}")
         assert self.zookeeper is not None
         run = TopologyRun(name, typed, topology, self._context, self.zookeeper, owns_leases=self._owns_lease_of(topology.id))
-        self._runs[name] = run
+        self.runs[name] = run
         return run
 
     def _owns_lease_of(self, topology_id: str) -> bool:
         """A lease found in a server of our own is a dead coordinator's, unless one of our own runs holds it."""
-        return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self._runs.values())
+        return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self.runs.values())
 
     def kill_topology(self, name: str) -> None:
         """End a topology now; its state stays, and the next run replays what was not committed."""
-        if name not in self._runs:
-            raise errors.UsageError(f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self._runs)) or 'none'}")
-        self._runs.pop(name).kill()
+        if name not in self.runs:
+            raise errors.UsageError(f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self.runs)) or 'none'}")
+        self.runs.pop(name).kill()
 
     def shutdown(self) -> None:
         """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next cluster."""
-        for run in self._runs.values():
+        for run in self.runs.values():
             if run.is_alive:
                 run.kill()
-        self._runs.clear()
+        self.runs.clear()
         if self._embedded is not None:
             self._embedded.stop()
             self._embedded = None

@@ -54,7 +54,7 @@ class Engine:
         self._timer_ids = itertools.count()
         widest = max(level.slots for level in self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts).plan.processing.levels)
         self._side_by_side = max(1, run.cores // widest)
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: dict[TransactionAttempt, Callable[[], None]] = {}
         self._processing = 0
         self._committing = 0
         self._opens = 0
@@ -195,15 +195,14 @@ class Engine:
         return work
 
     def _admit_later(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
-        heapq.heappush(self._waiting, (attempt.txid * 2_000_000_000 + attempt.attempt_id, functools.partial(self._processing_job, attempt, job)))
+        self._waiting[attempt] = functools.partial(self._processing_job, attempt, job)
         self._admit()
 
     def _admit(self) -> None:
         """Give Spark as many processing jobs as have cores, and one ahead unless a commit could wait behind it."""
         while self._waiting and self._processing < self._side_by_side + (0 if self._committing else 1):
-            _, job = heapq.heappop(self._waiting)
             self._processing += 1
-            self._process_threads.submit(job)
+            self._process_threads.submit(self._waiting.pop(min(self._waiting)))
 
     def _processing_job(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
         """On a processing thread."""

@@ -97,7 +97,7 @@ class TopologyRun:
     @property
     def is_alive(self) -> bool:
         """Whether it still runs."""
-        return self._thread.is_alive()
+        return bool(self._thread.is_alive())
 
     # -- waiting -------------------------------------------------------------------------------------------------------------
 

@@ -241,6 +241,6 @@ def _combined(combine: Callable[[Any, D], Any], delta: D, old: Any) -> Any:
 
 def _changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:
     return errors.StateMismatchError(
-        f"store {address}: {step} updates of key {text} that this attempt had committed are gone\n"
+        f"store {address}: what this attempt did to key {text} is gone (updates committed: {step})\n"
         "  Something other than this topology changed the store meanwhile. Stop that, and run again."
     )

@@ -21,7 +21,7 @@ def _load_cloudpickle() -> Any:
 cloudpickle = _load_cloudpickle()
 
 
-class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
     """Notes every class that travels by value, so that executors can name it instead of carrying it (see ``dataplane.wire``)."""
 
     def __init__(self, file: io.BytesIO) -> None:

@@ -1,0 +1,65 @@
+"""One local cluster for all tests that need real Spark and a real ZooKeeper: starting Spark costs seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo import Config, LocalCluster, TopologyRun
+
+FAST = {"backoff_min_s": 0.01, "backoff_max_s": 0.1, "poll_interval_s": 0.05}
+"""Settings that make a test wait less; none of them changes what happens."""
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster of two cores for the whole session. Every test uses topology ids of its own."""
+    with LocalCluster(master="local[2]", data_dir=tmp_path_factory.mktemp("zookeeper")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The shared cluster; whatever the test left running is ended."""
+    yield shared_cluster
+    for run in list(shared_cluster.runs.values()):
+        if run.is_alive:
+            run.kill()
+
+
+def fast(**settings: Any) -> Config:
+    """A configuration with short waits."""
+    return Config({**FAST, **settings})
+
+
+def run_to_idle(cluster: LocalCluster, topology: Any, timeout_s: float = 90.0, **settings: Any) -> TopologyRun:
+    """Submit, wait until everything is committed, stop."""
+    run = cluster.submit_topology(topology.id, fast(**settings), topology)
+    run.wait_until_idle(timeout_s)
+    run.stop()
+    return run
+
+
+class Journal:
+    """Lines that user code in workers appends to a file, for the test to read: what ran, where, how often."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, line: str) -> None:
+        """Append one line; whole lines of several processes do not mix."""
+        with self.path.open("a") as file:
+            file.write(line + "\n")
+
+    def lines(self) -> list[str]:
+        """Everything so far, in the order it was written."""
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    def count(self, line: str) -> int:
+        """How often ``line`` was written."""
+        return self.lines().count(line)
+
+
