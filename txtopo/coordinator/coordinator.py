@@ -211,13 +211,15 @@ class TransactionCoordinator:
         for txid in range(self.current + len(self._active), end):
             if self._backing_off is not None and txid >= self._backing_off:
                 return
+            is_emitting = any(entry.status is Status.EMITTING for entry in self._active.values())
             if txid > self._newest:
-                if self._opening is None and not self._spout_said_no:
+                # What is being emitted decides where the next batch begins, and so whether there is one.
+                if self._opening is None and not self._spout_said_no and not is_emitting:
                     self._opening = txid
                     commands.append(messages.Open(txid))
                 return
             emits = self.policy.opaque or txid not in self._known
-            if emits and any(entry.status is Status.EMITTING for entry in self._active.values()):
+            if emits and is_emitting:
                 return
             self._begin(txid, emits, commands)
 

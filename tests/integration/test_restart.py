@@ -1,0 +1,129 @@
+"""A run ends, another begins: what is committed stays, what was begun is replayed, what was sealed is replayed as it was sealed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters import Journal, fast, run_to_idle
+from tests.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
+from txtopo import FencedError, Fields, LocalCluster, StateMismatchError, UserCodeError, ZooKeeperUnavailableError
+from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout
+
+
+class EndsInside(Keep):
+    """Raises, once, after its write of ``txid``: the transaction is sealed and applied, but not recorded."""
+
+    txid = 2
+
+    def fail_once(self, hook: str) -> None:
+        if (self.attempt.txid, hook) == (self.txid, "after") and not self.journal.count("ended"):
+            self.journal.write("ended")
+            raise RuntimeError("ended inside the commit")
+
+
+@pytest.mark.rule(23)
+@pytest.mark.parametrize("kind", ["plain", "planned", "storm-style"])
+def test_a_sealed_transaction_is_replayed_first_under_its_own_task_counts(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
+    journal = Journal(tmp_path / "journal")
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+
+    def spout(size: int) -> Any:
+        return Ranges(journal, size, 5) if kind == "plain" else Partitioned(journal, 2, size, 2, kind == "planned")
+
+    id = f"sealed-{kind}"
+    run = cluster.submit_topology(id, fast(max_spout_pending=3), keeping_topology(id, spout(20), EndsInside(store, journal)))
+    with pytest.raises(UserCodeError, match="ended inside"):
+        run.join(60)
+    assert run.status().current == 2
+    before = batches(store)
+    run_to_idle(cluster, keeping_topology(id, spout(20), EndsInside(store, journal), spout_tasks=1, pass_tasks=3), max_spout_pending=2)
+    after = batches(store)
+    assert {txid: after[txid] for txid in before} == before
+    assert sorted(n for batch in after.values() for n in batch) == list(range(20)) if kind == "plain" else sorted([*range(20), *range(1000, 1020)])
+    tasks = {line.split()[1]: line.split()[2:] for line in journal.lines() if line.startswith("tasks")}
+    assert tasks["2:1000000"] == ["1", "2"], "txid 2 was sealed with two tasks of 'pass', and a new epoch has begun"
+    assert tasks["3:1000000"] == ["1", "3"], "new parallelism applies from the first unsealed transaction"
+
+
+@pytest.mark.rule(23)
+def test_a_second_run_continues_where_the_first_stopped_and_counts_nothing_twice(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(n,) for n in range(6)]}, Fields("n"), 2)
+    topology = keeping_topology("continues", spout, Keep(store, journal))
+    assert run_to_idle(cluster, topology).status().current == 4
+    assert run_to_idle(cluster, topology).status().committed == 0
+    spout.append(0, [(100,), (101,), (102,)])
+    spout.append(1, [(200,)])
+    run = run_to_idle(cluster, topology)
+    assert (run.status().current, run.status().committed) == (6, 2)
+    assert store.get("total") == sum(range(6)) + 100 + 101 + 102 + 200
+
+
+@pytest.mark.rule(9)
+def test_appended_rows_are_read_while_the_topology_runs_and_idleness_is_asked_afresh(cluster: LocalCluster, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 10)
+    run = cluster.submit_topology("appends", fast(), keeping_topology("appends", spout, Keep(store, Journal(tmp_path / "journal"))))
+    run.wait_until_idle(60)
+    for n in (10, 100, 1000):
+        spout.append(0, [(n,)])
+        run.wait_until_idle(60)
+    assert store.get("total") == 1111
+    assert run.stop().committed == 4, "an idle topology made empty transactions"
+
+
+@pytest.mark.rule(26)
+def test_a_second_coordinator_of_the_same_topology_is_refused_and_the_first_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
+    topology = keeping_topology("one-only", spout, Keep(store, Journal(tmp_path / "journal")))
+    run = cluster.submit_topology("first", fast(), topology)
+    with pytest.raises(FencedError, match="pid") as caught:
+        cluster.submit_topology("second", fast(), topology)
+    assert caught.value.exit_code == 4
+    spout.append(0, [(2,)])
+    run.wait_until_idle(60)
+    assert store.get("total") == 3
+
+
+@pytest.mark.rule(27)
+def test_a_store_that_was_emptied_under_old_state_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
+    topology = keeping_topology("emptied", spout, Keep(store, Journal(tmp_path / "journal")))
+    run_to_idle(cluster, topology)
+    for file in tmp_path.glob("kept.db*"):
+        file.unlink()
+    spout.append(0, [(2,)])
+    run = cluster.submit_topology("emptied", fast(), topology)
+    with pytest.raises(StateMismatchError, match=r"txtopo store adopt") as caught:
+        run.join(60)
+    assert caught.value.exit_code == 6
+
+
+@pytest.mark.rule(27)
+def test_a_store_of_another_generation_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
+    topology = keeping_topology("generations", spout, Keep(store, Journal(tmp_path / "journal")))
+    with LocalCluster(master="local[2]") as other:
+        run_to_idle(other, topology)
+    run = cluster.submit_topology("generations", fast(), topology)
+    with pytest.raises(StateMismatchError, match="generation"):
+        run.join(60)
+    assert store.get("total") == 1, "the store was changed"
+
+
+def test_a_zookeeper_that_is_not_there_is_exit_code_5(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
+    topology = keeping_topology("nowhere", spout, Keep(store, Journal(tmp_path / "journal")))
+    with LocalCluster(zookeeper="127.0.0.1:1", master="local[2]") as cluster:
+        with pytest.raises(ZooKeeperUnavailableError, match=r"127\.0\.0\.1:1") as caught:
+            cluster.submit_topology("nowhere", fast(zookeeper_connect_timeout_s=1.0), topology)
+    assert caught.value.exit_code == 5
