@@ -48,6 +48,7 @@ class Attempt:
     opened_at: float
     result: JobResult | None = None
     emission: JobResult | None = None
+    num_partitions: int = 0
     pinned: list[Pinned] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     stores: frozenset[str] = frozenset()
@@ -108,10 +109,14 @@ class AttemptRunner:
 
     def emit(self, work: Attempt) -> None:
         """The emission job: learn the batch's metadata."""
-        txid = work.attempt.txid
-        batch = self._batches.new_batch(txid)
+        batch = self._batches.new_batch(work.attempt.txid)
+        work.num_partitions = batch.num_partitions
         work.emission = self._job(work, "emission", batch)
-        self._batches.learnt(txid, batch.num_partitions, work.emission.tally.metadata)
+
+    def learn(self, work: Attempt) -> None:
+        """Make what the emission found out the metadata of the txid."""
+        assert work.emission is not None
+        self._batches.learnt(work.attempt.txid, work.num_partitions, work.emission.tally.metadata)
 
     def process(self, work: Attempt, known_stores: frozenset[str], committed: int) -> None:
         """The processing job, and the late job if held bolts emitted while executing."""

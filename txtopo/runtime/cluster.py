@@ -5,8 +5,10 @@ Runs on: driver.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +41,7 @@ class LocalCluster:
     ) -> None:
         self.runs: dict[str, TopologyRun] = {}
         """The runs of this cluster, by name."""
+        self._reviving = threading.Lock()
         self._embedded: EmbeddedZooKeeper | None = None
         self._temporary: str | None = None
         session.refuse_connect()
@@ -49,7 +52,8 @@ class LocalCluster:
         self.zookeeper = zookeeper if self._embedded is None else self._embedded.hosts
         """``host:port[/chroot]`` of the ZooKeeper in use."""
         try:
-            self._context = session.spark_context(master, spark_conf)
+            self.context = session.spark_context(master, spark_conf)
+            """The Spark context in use."""
         except BaseException:
             self.shutdown()
             raise
@@ -63,9 +67,18 @@ class LocalCluster:
         if not isinstance(topology, TopologyGraph):
             raise errors.UsageError(f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}")
         assert self.zookeeper is not None
-        run = TopologyRun(name, typed, topology, self._context, self.zookeeper, owns_leases=self._owns_lease_of(topology.id))
+        run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._owns_lease_of(topology.id), self._revive)
         self.runs[name] = run
         return run
+
+    @property
+    def zookeeper_pid(self) -> int | None:
+        """The process of our own ZooKeeper; ``None`` if somebody else's is used."""
+        return None if self._embedded is None else self._embedded.pid
+
+    def _revive(self) -> None:
+        with self._reviving:
+            _revive(self._embedded)
 
     def _owns_lease_of(self, topology_id: str) -> bool:
         """A lease found in a server of our own is a dead coordinator's, unless one of our own runs holds it."""
@@ -97,6 +110,12 @@ class LocalCluster:
         self.shutdown()
 
 
+def _revive(embedded: EmbeddedZooKeeper | None) -> None:
+    """Start our ZooKeeper again if it has died; its data is on disk."""
+    if embedded is not None and not embedded.is_alive:
+        embedded.restart()
+
+
 class Submission:
     """One topology on the Spark context there is (``spark-submit``), or on a local one; with its ZooKeeper. A context manager."""
 
@@ -109,9 +128,13 @@ class Submission:
             context = session.submitted_context()
             if context is None:
                 context = session.spark_context(master, spark_conf)
+            self.master = str(context.master)
+            """The Spark master in use."""
             zookeeper = conf.zookeeper if self._embedded is None else self._embedded.hosts
             assert zookeeper is not None
-            self.run = TopologyRun(name, conf, topology, context, zookeeper, owns_leases=self._embedded is not None)
+            self.zookeeper = zookeeper
+            """``host:port[/chroot]`` of the ZooKeeper in use."""
+            self.run = TopologyRun(name, conf, topology, context, zookeeper, self._embedded is not None, functools.partial(_revive, self._embedded))
         except BaseException:
             self.close()
             raise

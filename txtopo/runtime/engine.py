@@ -22,6 +22,7 @@ from txtopo import config, errors, faults
 from txtopo.coordinator import messages
 from txtopo.coordinator.coordinator import Policy, TransactionCoordinator
 from txtopo.coordinator.messages import Command, Event
+from txtopo.coordinator.transitions import Status
 from txtopo.dataplane.job import Run
 from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.runtime.batches import Batches
@@ -39,8 +40,9 @@ _THREADS_END_S = 5.0
 class Engine:
     """Runs one topology until it is stopped, done, or an error ends it."""
 
-    def __init__(self, run: Run, conf: config.Config, jobs: SparkJobs, state: TopologyState, board: StatusBoard, rng: random.Random) -> None:
-        self._run, self._conf, self._state, self._board, self._rng = run, conf, state, board, rng
+    def __init__(self, run: Run, conf: config.Config, jobs: SparkJobs, state: TopologyState, board: StatusBoard, rng: random.Random, revive: Callable[[], None]) -> None:
+        """``revive`` is called about once a second: it may bring back what the run stands on, such as a server of its own."""
+        self._run, self._conf, self._state, self._board, self._rng, self._revive = run, conf, state, board, rng, revive
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._batches = Batches(run.graph, run.conf, state)
         self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted)
@@ -211,6 +213,9 @@ class Engine:
 
     def _processing_done(self, event: Event) -> None:
         self._processing -= 1
+        if isinstance(event, messages.Emitted) and self._coordinator.active.get(event.attempt.txid) == (event.attempt, Status.EMITTING):
+            # Only what the live attempt learnt counts; a late answer must not decide what the batch is.
+            self._runner.learn(self._attempts[event.attempt])
         self._handle(event)
         self._admit()
 
@@ -227,8 +232,7 @@ class Engine:
             work.failure = AttemptFailedError("failed", str(error))
             return messages.Failed(attempt, "failed")
         except errors.TxtopoError as error:
-            work.failure = AttemptFailedError("fatal", str(error), error)
-            return messages.Failed(attempt, "fatal")
+            return self._refuse(work, error)
         except BaseException as error:
             self._queue.put(functools.partial(self._stop_with, error))
             return messages.Failed(attempt, "failed")
@@ -256,28 +260,32 @@ class Engine:
 
     # -- committing: on the commit thread --------------------------------------------------------------------------------------
 
-    def _commit_step(self, work: Attempt, step: Callable[[], Event]) -> None:
+    def _commit_step(self, step: Callable[[], Event]) -> None:
         try:
             self._post(step())
-        except errors.BatchTooLargeError as error:
-            work.failure = AttemptFailedError("fatal", str(error), error)
-            self._post(messages.Failed(work.attempt, "fatal"))
         except BaseException as error:
             # The state is lost or another's: nothing more may be written, so there is nothing to drain.
             self.kill(error)
 
-    def _seal_of(self, work: Attempt) -> Seal:
-        return Seal(work.attempt, work.task_counts, self._batches.metadata(work.attempt.txid))
+    def _refuse(self, work: Attempt, error: errors.TxtopoError) -> Event:
+        work.failure = AttemptFailedError("fatal", str(error), error)
+        return messages.Failed(work.attempt, "fatal")
 
     def _seal(self, work: Attempt) -> None:
+        txid = work.attempt.txid
+
         def step() -> Event:
-            faults.reach("seal.before", work.attempt.txid)
-            self._state.seal(work.attempt, work.task_counts, self._batches.metadata(work.attempt.txid))
-            faults.reach("seal.after", work.attempt.txid)
+            faults.reach("seal.before", txid)
+            try:
+                self._state.require_recordable(txid, self._batches.moved(txid))
+                self._state.seal(work.attempt, work.task_counts, self._batches.metadata(txid))
+            except errors.BatchTooLargeError as error:
+                return self._refuse(work, error)
+            faults.reach("seal.after", txid)
             return messages.Sealed(work.attempt)
 
         if not work.discarded:
-            self._commit_step(work, step)
+            self._commit_step(step)
 
     def _apply(self, work: Attempt) -> None:
         txid = work.attempt.txid
@@ -301,16 +309,28 @@ class Engine:
 
         def step() -> Event:
             faults.reach("record.before", txid)
-            if following is not None:
-                faults.reach("seal.before", following.attempt.txid)
-            next_seal = None if following is None else self._seal_of(following)
+            next_seal = self._ride_along(following)
             self._state.record(work.attempt, self._batches.moved(txid), work.stores, next_seal)
             faults.reach("record.after", txid)
-            if following is not None:
-                faults.reach("seal.after", following.attempt.txid)
+            if next_seal is not None:
+                faults.reach("seal.after", next_seal.attempt.txid)
             return messages.Recorded(work.attempt)
 
-        self._commit_step(work, step)
+        self._commit_step(step)
+
+    def _ride_along(self, following: Attempt | None) -> Seal | None:
+        """The seal of the next transaction, for the same write; if it could never be recorded, it fails before effects of it can exist."""
+        if following is None:
+            return None
+        txid = following.attempt.txid
+        faults.reach("seal.before", txid)
+        seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid))
+        try:
+            self._state.require_recordable(txid, self._batches.moved(txid))
+        except errors.BatchTooLargeError as error:
+            self._post(self._refuse(following, error))
+            return None
+        return seal
 
     # -- the end of an attempt -------------------------------------------------------------------------------------------------
 
@@ -366,6 +386,7 @@ class Engine:
 
     def _renew(self) -> None:
         try:
+            self._revive()
             self._state.renew()
         except errors.TxtopoError as error:
             self.kill(error)

@@ -1,0 +1,148 @@
+"""Running one topology as a program: progress on standard error, Ctrl-C, and an exit code that says how it ended.
+
+The same code behind ``python file.py``, ``spark-submit file.py`` (both through :func:`main`) and ``txtopo run`` (through :func:`run`).
+
+Runs on: driver, main thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from txtopo import config, errors
+from txtopo.runtime import cluster, options, progress, signals, target
+from txtopo.runtime.run import TopologyRun
+from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.topology.graph import TopologyGraph
+
+DEFAULT_MASTER = "local[*]"
+_POLL_S = 0.2
+
+
+def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, argv: Sequence[str] | None = None) -> None:
+    """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv`` (default: the command line).
+
+    Returns when the run has ended well; otherwise prints what was wrong and ends the program with the exit code of the error. Options win over
+    ``conf``. Inside ``spark-submit`` its SparkContext is used, else a local Spark is started. ``topology`` may be a builder, too.
+
+    ::
+
+        if __name__ == "__main__":
+            txtopo.main(topology, Config(max_spout_pending=3))
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if target.loading() is not None:
+        raise errors.UsageError(
+            f"{target.loading()} runs its topology when it is imported\n  Guard the call: `if __name__ == \"__main__\":` before txtopo.main(…)."
+        )
+    parser = options.Parser(prog=Path(sys.argv[0]).name or None, description="Run this topology.", epilog=options.RUN_EPILOG)
+    options.add_run_options(parser)
+
+    def run_it() -> int:
+        given = parser.parse_args(arguments)
+        graph = target.as_topology(topology, "what txtopo.main was given")
+        return run(graph, options.config_of(given, conf), given, _directory_of_program())
+
+    code = exit_code_of(run_it, verbose=is_verbose(arguments))
+    if code:
+        sys.exit(code)
+
+
+def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
+    """Do ``action``; an error is printed, without Python's traceback unless ``verbose``, and becomes its exit code."""
+    try:
+        return action()
+    except KeyboardInterrupt as interruption:
+        print("txtopo: interrupted", file=sys.stderr)
+        return signals.exit_code_of(interruption)
+    except errors.TxtopoError as error:
+        if verbose:
+            traceback.print_exception(error)
+        print(f"txtopo: error: {error}", file=sys.stderr)
+        return errors.exit_code_of(error)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if verbose:
+            traceback.print_exception(error)
+        print(f"txtopo: error: {type(error).__name__}: {error}" + ("" if verbose else "\n  -v shows where."), file=sys.stderr)
+        return 1
+
+
+def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path) -> int:
+    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it. ``directory`` is where its code is."""
+    if given.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise errors.UsageError(
+            f"--master {given.master} comes too late: this program runs inside spark-submit\n  Give it to spark-submit, before the file's name."
+        )
+    shown = progress.Progress(sys.stderr)
+    with signals.StopSignals() as stop:
+        try:
+            submission = _submit(topology, conf, given, directory)
+        except KeyboardInterrupt as interruption:
+            shown.say("interrupted before the run began; nothing was changed")
+            return signals.exit_code_of(interruption)
+        with submission as running:
+            stop.watch()
+            ours = "" if conf.zookeeper else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
+            shown.started(running.began, submission.zookeeper + ours, submission.master)
+            return _watch(running, shown, stop)
+
+
+def _submit(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path) -> cluster.Submission:
+    if conf.zookeeper is not None:
+        # Found out now, before Spark is started for nothing.
+        ZooKeeperStateStore(conf.zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s).close()
+    with target.importable_by_workers(directory):
+        return cluster.Submission(given.name or topology.id, conf, topology, given.master or DEFAULT_MASTER)
+
+
+def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals) -> int:
+    """Until the run has ended: show how it goes, and pass on what signals ask for."""
+    stopping = False
+    how = "failed"
+    try:
+        while True:
+            try:
+                running.join(_POLL_S)
+                how = "stopped" if stopping else "done"
+                return 0
+            except TimeoutError:
+                if not running.is_alive:
+                    raise
+            if stop.forced:
+                how = "aborted"
+                _kill(running, shown)
+                return 128 + stop.signum
+            if stop.asked and not stopping:
+                stopping = True
+                running.drain()
+                shown.stopping()
+            shown.update(running.status())
+    finally:
+        shown.ended(running.status(), how)
+
+
+def _kill(running: TopologyRun, shown: progress.Progress) -> None:
+    try:
+        running.kill()
+    except TimeoutError as error:
+        shown.say(str(error))
+
+
+def _directory_of_program() -> Path:
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path.cwd() if file is None else Path(file).absolute().parent
+
+
+def is_verbose(arguments: Sequence[str]) -> bool:
+    """Whether ``-v`` is among ``arguments``; asked before they are parsed, because that too may fail."""
+    return "-v" in arguments or "--verbose" in arguments

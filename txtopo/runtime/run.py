@@ -37,11 +37,10 @@ class TopologyRun:
     ``wait_*`` and :meth:`join` raise what ended the run, if that was an error; they raise ``TimeoutError`` when ``timeout_s`` have passed.
     """
 
-    def __init__(self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, owns_leases: bool) -> None:
+    def __init__(self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, owns_leases: bool, revive: Callable[[], None]) -> None:
         """Take the topology and begin; refuses what cannot run here. Everything that can be wrong beforehand is found now."""
         self.name, self.topology_id, self.conf = name, graph.id, conf
         self._refuse_local_only(graph, str(context.master))
-        self._board = StatusBoard(RunStatus(graph.id, name))
         self._error: BaseException | None = None
         self._store = ZooKeeperStateStore(
             zookeeper, conf.zookeeper_root, connect_timeout_s=conf.zookeeper_connect_timeout_s, session_timeout_s=conf.zookeeper_session_timeout_s
@@ -53,13 +52,16 @@ class TopologyRun:
         except BaseException:
             self._store.close()
             raise
+        self.began = RunStatus(graph.id, name, generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
+        """The status before anything ran: which txid the run began with."""
+        self._board = StatusBoard(self.began)
         try:
             limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max)
             mapping = {**conf.as_mapping(), "topology.name": name, "topology.transactional.id": graph.id}
             is_local = session.local_cores(str(context.master)) is not None
             run = Run(uuid.uuid4().hex, graph, session.cores_of(context), mapping, self._state.generation, is_local, limits)
             self._jobs = SparkJobs(context, run)
-            self._engine = Engine(run, conf, self._jobs, self._state, self._board, random.Random())
+            self._engine = Engine(run, conf, self._jobs, self._state, self._board, random.Random(), revive)
         except BaseException:
             self._state.close()
             self._store.close()

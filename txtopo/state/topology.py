@@ -145,6 +145,15 @@ class TopologyState:
         """
         self._write(self.current, [], Seal(attempt, tasks, metadata))
 
+    def require_recordable(self, txid: int, positions: Mapping[int, Any]) -> None:
+        """Refuse now, before effects of ``txid`` can exist, what :meth:`record` would refuse when they do.
+
+        :raises BatchTooLargeError: recording that ``positions`` have moved would take more than ``metadata_bytes_max``.
+        """
+        size = self._required_bytes(self._positions.operations(positions), None)
+        if size > self._bytes_max:
+            raise self._too_large(f"the record of txid {txid}", size, len(positions))
+
     def record(
         self,
         attempt: transaction.TransactionAttempt,
@@ -289,8 +298,8 @@ def _first_nodes(paths: layout.Layout, epoch: records.EpochRecord) -> list[base.
 
 
 def _entries(metadata: Any) -> int:
-    """How many partitions ``metadata`` speaks of, as far as that can be seen: a dict has an entry for each."""
-    return len(metadata) if isinstance(metadata, dict) else 1
-
-
-__all__ = ["METADATA_BYTES_MAX", "Holder", "Seal", "TopologyState"]
+    """How many partitions ``metadata`` speaks of, for a message: it is a dict of them, or has one under ``partitions``."""
+    if not isinstance(metadata, Mapping):
+        return 1
+    partitions = metadata.get("partitions")
+    return len(partitions) if isinstance(partitions, Mapping) else len(metadata)

@@ -128,7 +128,7 @@ class RowSpool:
 def _dumps(row: tuple[Any, ...]) -> bytes:
     data = pickle.dumps(row, protocol=pickle.HIGHEST_PROTOCOL)
     # A class of __main__ is pickled by name, which means nothing in a worker; cloudpickle carries it along, but is far slower.
-    return pickling.dumps(row) if b"__main__" in data else data
+    return pickling.dumps(row) if any(module.encode() in data for module in pickling.by_value_modules()) else data
 
 
 def _remove_as_owner(directory: str, owner_pid: int) -> None:

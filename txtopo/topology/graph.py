@@ -38,6 +38,10 @@ class Component:
     config: Mapping[str, Any] = field(default_factory=dict)
     type_name: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", MappingProxyType(dict(self.outputs)))
+        object.__setattr__(self, "config", MappingProxyType(dict(self.config)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         args = (self.id, self.kind, self.parallelism, self.template, dict(self.outputs), self.inputs, self.committer)
         return Component, (*args, self.spout_kind, dict(self.config), self.type_name)
@@ -55,6 +59,9 @@ class TopologyGraph:
     components: Mapping[str, Component]
     by_value: tuple[type, ...] = ()
     local_only: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "components", MappingProxyType(dict(self.components)))
 
     @property
     def spout(self) -> Component:
@@ -84,11 +91,7 @@ class TopologyGraph:
             )
             for component in self.components.values()
         }  # fmt: skip
-        return TopologyGraph(self.id, MappingProxyType(changed), self.by_value, self.local_only)
+        return TopologyGraph(self.id, changed, self.by_value, self.local_only)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TopologyGraph._restore, (self.id, dict(self.components), self.by_value, self.local_only)
-
-    @staticmethod
-    def _restore(id: str, components: dict[str, Component], by_value: tuple[type, ...], local_only: tuple[tuple[str, str], ...]) -> TopologyGraph:
-        return TopologyGraph(id, MappingProxyType(components), by_value, local_only)
+        return TopologyGraph, (self.id, dict(self.components), self.by_value, self.local_only)

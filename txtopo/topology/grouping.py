@@ -17,8 +17,8 @@ bytes, bytearray      ``b``  as they are
 UUID                  ``u``  16 bytes
 date                  ``d``  ISO 8601
 datetime, naive       ``t``  ISO 8601 with microseconds
-datetime, aware       ``T``  the same, in UTC
-enum                  ``e``  name, UTF-8
+datetime, aware       ``T``  the same, in UTC; where UTC has no such year, microseconds since 1970
+enum                  ``e``  name, UTF-8 (``Flag.A | Flag.B`` is ``A|B``; a flag without a name is refused)
 tuple, list           ``l``  the encoded items, each preceded by its length
 ====================  =====  ==========================================================================
 """
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from typing import Any, Literal, Protocol
 from txtopo.topology.stream import Fields
 
 KEY_ENCODING_VERSION = 1
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 GroupingKind = Literal["shuffle", "fields", "global", "all", "none", "local_or_shuffle"]
 
@@ -76,13 +79,37 @@ class UnsupportedKeyError(TypeError):
         )
 
 
+_PRINTABLE_BITS = 2000
+_DECIMAL_EXPONENT_MAX = 100_000
+
+
+def _digits(value: int) -> bytes:
+    """``value`` in decimal. Python refuses to print long integers beyond a bound that an environment variable sets; Decimal does not."""
+    return b"%d" % value if value.bit_length() <= _PRINTABLE_BITS else str(Decimal(value)).encode()
+
+
 def _number(value: float | Decimal) -> bytes:
-    if value != value:
+    if math.isnan(value) if isinstance(value, float) else value.is_nan():
         return b"nnan"
     if value in (float("inf"), float("-inf")):
         return b"ninf" if value > 0 else b"n-inf"
+    if not value:
+        return b"n0/1"
+    if isinstance(value, Decimal) and abs(value.adjusted()) > _DECIMAL_EXPONENT_MAX:
+        raise UnsupportedKeyError(f"decimal.Decimal beyond 1E±{_DECIMAL_EXPONENT_MAX}")
     exact = Fraction(value)
-    return b"n%d/%d" % (exact.numerator, exact.denominator)
+    return b"n" + _digits(exact.numerator) + b"/" + _digits(exact.denominator)
+
+
+def _instant(value: datetime.datetime) -> bytes:
+    try:
+        return value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec="microseconds").encode()
+    except OverflowError:
+        return b"%d" % ((value - _EPOCH) // datetime.timedelta(microseconds=1))
+
+
+def _name_of(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _sequence(values: Sequence[Any]) -> bytes:
@@ -100,9 +127,11 @@ def encode_value(value: Any) -> bytes:
     if value is None:
         return b"0"
     if isinstance(value, enum.Enum):
+        if value.name is None:
+            raise UnsupportedKeyError(_name_of(value))
         return b"e" + value.name.encode()
     if isinstance(value, int):
-        return b"n%d/1" % value
+        return b"n" + _digits(value) + b"/1"
     if isinstance(value, float | Decimal):
         return _number(value)
     if isinstance(value, str):
@@ -114,12 +143,12 @@ def encode_value(value: Any) -> bytes:
     if isinstance(value, datetime.datetime):
         if value.utcoffset() is None:
             return b"t" + value.replace(fold=0, tzinfo=None).isoformat(timespec="microseconds").encode()
-        return b"T" + value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec="microseconds").encode()
+        return b"T" + _instant(value)
     if isinstance(value, datetime.date):
         return b"d" + value.isoformat().encode()
     if isinstance(value, tuple | list):
         return b"l" + _sequence(value)
-    raise UnsupportedKeyError(f"{type(value).__module__}.{type(value).__qualname__}")
+    raise UnsupportedKeyError(_name_of(value))
 
 
 def encode_key(values: Sequence[Any]) -> bytes:

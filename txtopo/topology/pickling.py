@@ -1,4 +1,4 @@
-"""Pickling code and objects for executors, also when they were defined in ``__main__``.
+"""Pickling code and objects for executors, also when they were defined where no executor can import them: in ``__main__``, say.
 
 Apart because an executor with a bare interpreter has no cloudpickle of its own; pyspark always ships one.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import pickle
+from types import ModuleType
 from typing import Any
 
 
@@ -29,13 +30,27 @@ class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined
         self.by_value: list[type] = []
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type) and obj.__module__ == "__main__" and obj not in self.by_value:
+        if isinstance(obj, type) and _is_in(obj.__module__, by_value_modules()) and obj not in self.by_value:
             self.by_value.append(obj)
         return super().reducer_override(obj)
 
 
+def by_value_modules() -> list[str]:
+    """Names of the modules, and packages, whose code travels with what uses it."""
+    return ["__main__", *sorted(cloudpickle.list_registry_pickle_by_value())]
+
+
+def _is_in(module: str, packages: list[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def travel_by_value(module: ModuleType) -> None:
+    """From now on, what ``module`` (which must be in ``sys.modules``) defines travels by value, as what ``__main__`` defines does."""
+    cloudpickle.register_pickle_by_value(module)
+
+
 def dumps(obj: Any) -> bytes:
-    """``obj`` as bytes; code defined in ``__main__`` travels along."""
+    """``obj`` as bytes; code of :func:`by_value_modules` travels along."""
     data: bytes = cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     return data
 
@@ -51,5 +66,3 @@ def dumps_with_classes(obj: Any) -> tuple[bytes, tuple[type, ...]]:
 def loads(data: bytes) -> Any:
     """The inverse of :func:`dumps`."""
     return pickle.loads(data)
-
-

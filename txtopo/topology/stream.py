@@ -7,6 +7,7 @@ The tuple is on the hottest path of the package, so it holds two references and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from txtopo.topology.transaction import TransactionAttempt
@@ -74,19 +75,12 @@ class Fields:
         return Fields, self._names
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class StreamSpec:
     """One declared output stream: its fields (field 0 carries the attempt), and whether the sender names the receiving task."""
 
-    __slots__ = ("direct", "fields")
-
-    def __init__(self, fields: Fields, direct: bool = False) -> None:
-        self.fields, self.direct = fields, direct
-
-    def __eq__(self, other: object) -> bool:
-        return (self.fields, self.direct) == (other.fields, other.direct) if isinstance(other, StreamSpec) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((self.fields, self.direct))
+    fields: Fields
+    direct: bool = False
 
     def __repr__(self) -> str:
         return f"StreamSpec({self.fields!r}{', direct=True' if self.direct else ''})"
@@ -104,6 +98,8 @@ class OutputFieldsDeclarer:
 
     def declare_stream(self, stream: str, fields: Fields | Sequence[str], direct: bool = False) -> None:
         """Declare ``stream``; field 0 carries the attempt. ``ValueError`` if it is declared twice or has no fields."""
+        if not isinstance(direct, bool):
+            raise ValueError(f"direct is True or False, not {direct!r}; the names of the fields go together: Fields('tx', 'word')")
         if not isinstance(stream, str) or not stream:
             raise ValueError(f"a stream id is a non-empty string, not {stream!r}")
         if stream in self._streams:

@@ -1,0 +1,78 @@
+"""The Spark context: made right, refused when wrong, shared when equal. Contexts that are not ours live in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from txtopo import LocalCluster, SetupError
+from txtopo.runtime import session
+
+
+def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` in a process of its own."""
+    here = str(Path(__file__).parents[2])
+    variables = {**os.environ, "PYTHONPATH": here, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
+    return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_context_of_ours_has_every_setting_and_is_shared_by_consecutive_clusters(cluster: LocalCluster) -> None:
+    conf = dict(cluster.context.getConf().getAll())
+    for key, (value, _) in session.REQUIRED.items():
+        assert conf[key] == value, key
+    for key, value in session.WANTED.items():
+        assert conf[key] == value, key
+    with LocalCluster(master="local[2]") as another:
+        assert another.context is cluster.context
+
+
+@pytest.mark.rule(33)
+def test_settings_that_could_mix_two_emissions_are_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"spark\.speculation=true, but a second copy of a task would emit the batch twice"):
+        session.our_settings("local[2]", {"spark.speculation": "true"})
+    with pytest.raises(SetupError, match=r"spark\.task\.maxFailures=4"):
+        session.our_settings("local[2]", {"spark.task.maxFailures": "4"})
+
+
+@pytest.mark.rule(33)
+def test_a_given_context_without_the_needed_settings_is_refused_and_says_what_to_set(tmp_path: Path) -> None:
+    code = """
+import pyspark, txtopo
+context = pyspark.SparkContext("local[1]", "mine")
+try:
+    txtopo.LocalCluster(master="local[1]", data_dir="zk")
+except txtopo.SetupError as error:
+    print("REFUSED", error)
+finally:
+    context.stop()
+"""
+    done = run_python(code, tmp_path)
+    assert "REFUSED the Spark session given has spark.stage.max" in done.stdout, done.stderr
+    assert "set spark.stage.max" in done.stdout
+
+
+@pytest.mark.parametrize("variable", ["SPARK_REMOTE", "SPARK_API_MODE"])
+def test_spark_connect_is_refused_before_anything_is_started(tmp_path: Path, variable: str) -> None:
+    code = """
+import txtopo
+try:
+    txtopo.LocalCluster(data_dir="zk")
+except txtopo.SetupError as error:
+    print("REFUSED", error, error.exit_code)
+"""
+    done = run_python(code, tmp_path, **{variable: "sc://127.0.0.1" if variable == "SPARK_REMOTE" else "connect"})
+    assert "REFUSED this is a Spark Connect session" in done.stdout, done.stderr
+    assert not (tmp_path / "zk").exists()
+
+
+def test_cores_of_masters() -> None:
+    assert session.local_cores("local") == 1
+    assert session.local_cores("local[3]") == 3
+    assert session.local_cores("local[2,4]") == 2
+    assert session.local_cores("local[*]") == os.cpu_count()
+    assert session.local_cores("local-cluster[2,3,512]") == 6
+    assert session.local_cores("spark://127.0.0.1:7077") is None

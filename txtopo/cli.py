@@ -1,0 +1,261 @@
+"""The command ``txtopo``: run, explain and look after topologies.
+
+Results go to standard output, progress and errors to standard error. What a command does is elsewhere: ``runtime.main`` runs a topology,
+``runtime.inspection`` looks at stored state, ``runtime.upkeep`` changes it. Here is only what can be typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import txtopo
+from txtopo import errors
+from txtopo.plan import compiler, explain
+from txtopo.runtime import cluster, inspection, options, session, target, upkeep
+from txtopo.runtime import main as running
+from txtopo.state import administration, directory
+
+TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
+
+_DESCRIPTION = "Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order."
+_EXAMPLES = """\
+examples:
+  txtopo run words.py                        run the topology in words.py, until it is stopped
+  txtopo run words.py --until-exhausted      … or until its input ends
+  txtopo explain words.py                    what would run where
+  txtopo status                              which topologies there are, and how far they have come
+  txtopo state reset word-count              what it would take to begin with the first batch
+"""
+_DRY_RUN = "Without --execute nothing is changed: what would be is printed.\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # Names may be in any script; a terminal that cannot show one must not end the command.
+            stream.reconfigure(errors="backslashreplace")
+
+    def do_it() -> int:
+        given = _parser().parse_args(arguments)
+        do: Callable[[argparse.Namespace], int] = given.do
+        code = do(given)
+        sys.stdout.flush()
+        return code
+
+    return running.exit_code_of(do_it, verbose=running.is_verbose(arguments))
+
+
+# -- what can be typed -----------------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = options.Parser(prog="txtopo", description=_DESCRIPTION, epilog=f"{_EXAMPLES}\n{options.EXIT_CODES}")
+    parser.add_argument("--version", action="version", version=f"txtopo {txtopo.__version__}")
+    parser.set_defaults(do=_help_of(parser))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    run = commands.add_parser("run", help="run a topology", description="Run a topology, from where its last run stopped.", epilog=options.RUN_EPILOG)
+    run.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    options.add_run_options(run)
+    run.set_defaults(do=_run)
+
+    explained = commands.add_parser(
+        "explain", help="show what runs where", description="Show the plan of a topology: levels, shuffles, and what waits for the commit."
+    )
+    explained.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    explained.add_argument("--master", default="local[2]", metavar="URL", help="plan for this local Spark master (default: %(default)s)")
+    explained.add_argument("--format", choices=("text", "mermaid"), default="text", help="as text, or as a Mermaid flow chart (default: %(default)s)")
+    options.add_verbose(explained)
+    explained.set_defaults(do=_explain)
+
+    status = commands.add_parser(
+        "status", help="show how far topologies have come", description="Show how far topologies have come, while they run or not."
+    )
+    status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this one")
+    _add_json(status)
+    _add_state_options(status)
+    status.set_defaults(do=_status)
+
+    _add_state_commands(commands)
+    _add_store_commands(commands)
+    return parser
+
+
+def _add_state_commands(commands: Any) -> None:
+    state = commands.add_parser(
+        "state", help="look at the state of a topology, or start it over", description="The state of a topology: what ZooKeeper remembers of it."
+    )
+    state.set_defaults(do=_help_of(state))
+    actions = state.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    show = actions.add_parser(
+        "show", help="show all of it", description="Show everything that is stored of a topology, also what cannot be understood."
+    )
+    show.add_argument("topology", metavar="TOPOLOGY_ID")
+    _add_json(show)
+    _add_state_options(show)
+    show.set_defaults(do=_state_show)
+
+    reset = actions.add_parser(
+        "reset", help="remove it", epilog=_DRY_RUN,
+        description="Remove the state of a topology that is not running: its next run begins with the first batch.",
+    )  # fmt: skip
+    reset.add_argument("topology", metavar="TOPOLOGY_ID")
+    _add_execute(reset)
+    _add_state_options(reset)
+    reset.set_defaults(do=_state_reset)
+
+
+def _add_store_commands(commands: Any) -> None:
+    store = commands.add_parser("store", help="make a store and a state fit again", description="Stores: where topologies keep their results.")
+    store.set_defaults(do=_help_of(store))
+    actions = store.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    clear = actions.add_parser(
+        "clear", help="remove a topology's results", epilog=_DRY_RUN, description="Remove what a topology has written to a store."
+    )
+    _add_store_arguments(clear)
+    clear.set_defaults(do=_store_clear)
+
+    adopt = actions.add_parser(
+        "adopt", help="go on from what a store holds", epilog=_DRY_RUN,
+        description="Take what a store holds as the result of all transactions a topology has committed, whoever wrote it:\n"
+        "after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
+    )  # fmt: skip
+    _add_store_arguments(adopt)
+    adopt.add_argument("--from-topology", metavar="ID", help="the results were written by the topology of this id, and become the other's")
+    adopt.set_defaults(do=_store_adopt)
+
+
+def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", metavar="URL_OR_PATH", help="the store: the path of an SQLite file, or sqlite:///PATH")
+    parser.add_argument("table", metavar="TABLE", help="its table, as in SqliteStore(path, table)")
+    parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
+    parser.add_argument(
+        "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
+    )
+    _add_execute(parser)
+    _add_state_options(parser)
+
+
+def _add_execute(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--execute", action="store_true", help="do it")
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_state_options(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_argument_group("where the state is")
+    where.add_argument("--data-dir", type=Path, metavar="DIR", help=f"data directory of the runs (default: {cluster.DEFAULT_DATA_DIR})")
+    where.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the ensemble the runs were given")
+    where.add_argument("--zookeeper-root", default="/txtopo", metavar="PATH", help="the setting zookeeper_root of the runs (default: %(default)s)")
+    options.add_verbose(parser)
+
+
+def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    def show(given: argparse.Namespace) -> int:
+        parser.print_help()
+        return 0
+
+    return show
+
+
+# -- what is done ----------------------------------------------------------------------------------------------------------------
+
+
+def _run(given: argparse.Namespace) -> int:
+    found = target.resolve(given.target)
+    return running.run(found.topology, options.config_of(given, found.conf), given, found.directory)
+
+
+def _explain(given: argparse.Namespace) -> int:
+    cores = _cores(given.master)
+    plan = compiler.compile_plan(target.resolve(given.target).topology, cores)
+    print(explain.mermaid(plan) if given.format == "mermaid" else explain.explain(plan), end="")
+    return 0
+
+
+def _cores(master: str) -> int:
+    try:
+        cores = session.local_cores(master)
+    except ValueError:
+        cores = None
+    if cores is None or cores < 1:
+        raise errors.UsageError(
+            f"--master {master} does not say how many cores there are\n  Give local[N], with N the cores of the cluster, or local[*]."
+        )
+    return cores
+
+
+def _data_dir(given: argparse.Namespace) -> Path:
+    return Path(given.data_dir or cluster.DEFAULT_DATA_DIR)
+
+
+def _opened(given: argparse.Namespace) -> Any:
+    if given.data_dir is not None and given.zookeeper is not None:
+        raise errors.UsageError("the state is either in --data-dir or in --zookeeper\n  Give one of them.")
+    if given.data_dir is not None and not given.data_dir.is_dir():
+        raise errors.UsageError(f"there is no directory {given.data_dir}\n  Give the data directory that the runs were given.")
+    return inspection.opened(_data_dir(given), given.zookeeper, given.zookeeper_root)
+
+
+def _status(given: argparse.Namespace) -> int:
+    with _opened(given) as opened:
+        if opened is None and given.topology is not None:
+            raise errors.UsageError(inspection.nothing_stored(_data_dir(given)))
+        ids = [given.topology] if given.topology is not None else administration.topologies(opened.store) if opened is not None else []
+        statuses = [inspection.status_of(opened, id) for id in ids]
+    if given.json:
+        print(json.dumps({"topologies": statuses}, indent=2, ensure_ascii=False))
+    elif statuses:
+        print("\n\n".join(inspection.status_text(status) for status in statuses))
+    else:
+        print(f"no topology has state in {opened.where}" if opened is not None else inspection.nothing_stored(_data_dir(given)))
+    return 0
+
+
+def _state_show(given: argparse.Namespace) -> int:
+    with _opened(given) as opened:
+        found = inspection.require(opened, _data_dir(given))
+        shown = administration.show(found.store, given.topology)
+    print(json.dumps(shown, indent=2, ensure_ascii=False) if given.json else inspection.state_text(shown, found.is_live))
+    return 0
+
+
+def _state_reset(given: argparse.Namespace) -> int:
+    with _opened(given) as opened:
+        print(upkeep.reset_state(inspection.require(opened, _data_dir(given)), given.topology, given.execute))
+    return _say_how_to_execute(given)
+
+
+def _store_clear(given: argparse.Namespace) -> int:
+    store = upkeep.open_store(given.store, given.table)
+    # The store alone does not know whether its topology runs; where somebody can tell, ask.
+    if given.zookeeper is not None or directory.running(_data_dir(given)) is not None:
+        with _opened(given) as opened:
+            upkeep.require_stopped(opened, given.topology)
+    print(upkeep.clear_store(store, given.topology, given.component, given.execute))
+    return _say_how_to_execute(given)
+
+
+def _store_adopt(given: argparse.Namespace) -> int:
+    store = upkeep.open_store(given.store, given.table, must_exist=False)
+    with _opened(given) as opened:
+        found = inspection.require(opened, _data_dir(given))
+        print(upkeep.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute))
+    return _say_how_to_execute(given)
+
+
+def _say_how_to_execute(given: argparse.Namespace) -> int:
+    if not given.execute:
+        print("nothing was changed; the same command with --execute does it")
+    return 0

@@ -1,0 +1,191 @@
+"""Looking at what topologies have stored, from another process: while they run, and when nothing does.
+
+Apart from ``state.administration`` (what there is) because this is how to get there, and how it looks to a person.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from txtopo import errors
+from txtopo.state import administration, base, directory, layout
+from txtopo.state.embedded import EmbeddedZooKeeper
+from txtopo.state.zookeeper import ZooKeeperStateStore
+
+STARTING_WAIT_S = 15.0
+"""How long to wait for the server of a directory whose owner is just starting it."""
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Stored state, open. ``where`` names it; ``is_live`` is False when its ZooKeeper runs only for this look, so that nobody holds a lease."""
+
+    store: base.StateStore
+    where: str
+    is_live: bool
+
+
+@contextlib.contextmanager
+def opened(data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo") -> Iterator[Opened | None]:
+    """The state in ``zookeeper``, or else in ``data_dir``; ``None`` if nothing was ever stored there.
+
+    A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
+    """
+    if zookeeper is not None:
+        with contextlib.closing(ZooKeeperStateStore(zookeeper, root)) as store:
+            yield Opened(store, store.address, is_live=True)
+        return
+    endpoint, embedded = _server(data_dir)
+    if endpoint is None:
+        yield None
+        return
+    try:
+        with contextlib.closing(ZooKeeperStateStore(endpoint, root)) as store:
+            yield Opened(store, str(data_dir), is_live=embedded is None)
+    finally:
+        if embedded is not None:
+            embedded.stop()
+
+
+def _server(data_dir: Path) -> tuple[str | None, EmbeddedZooKeeper | None]:
+    """Where the server of ``data_dir`` listens, and the server if it was started here."""
+    deadline = time.monotonic() + STARTING_WAIT_S
+    while True:
+        running = directory.running(data_dir)
+        if running is not None:
+            return running.hosts, None
+        if not (data_dir / "zookeeper" / "version-2").is_dir():
+            return None, None
+        try:
+            embedded = EmbeddedZooKeeper(data_dir).start()
+        except errors.FencedError:
+            # Owned, but not serving yet, or not any more.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return embedded.hosts, embedded
+
+
+def nothing_stored(data_dir: Path) -> str:
+    """What to say where there is no state."""
+    return (
+        f"nothing is stored in {data_dir}: no topology has run with this data directory\n"
+        "  Another one is named with `--data-dir DIR`, an ensemble with `--zookeeper HOST:PORT`."
+    )
+
+
+def require(found: Opened | None, data_dir: Path) -> Opened:
+    """``found``, which must be there."""
+    if found is None:
+        raise errors.UsageError(nothing_stored(data_dir))
+    return found
+
+
+def status_of(found: Opened, topology_id: str) -> dict[str, Any]:
+    """How a topology stands, as JSON-able values.
+
+    Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the last committed one, 0 if none), ``generation``,
+    ``epoch``, ``lease`` (who runs it, or None), ``transactions`` (those that are not committed, by txid: status and sealing attempt). What cannot
+    be understood is shown as ``administration.show`` shows it.
+    """
+    shown = administration.show(found.store, topology_id)
+    current, lease = shown["current"], shown["lease"] if found.is_live else None
+    known = isinstance(current, int)
+    open_records = {txid: record for txid, record in shown["records"].items() if not (known and txid.isdecimal() and int(txid) < current)}
+    return {
+        "topology_id": topology_id,
+        "running": lease is not None,
+        "current": current,
+        "committed": current - 1 if known else current,
+        "generation": shown["generation"],
+        "epoch": shown["epoch"],
+        "lease": lease,
+        "transactions": {txid: _brief(record) for txid, record in open_records.items()},
+    }
+
+
+def _brief(record: dict[str, Any]) -> dict[str, Any]:
+    return record if "unreadable" in record else {"status": record["status"], "attempt_id": record["attempt_id"]}
+
+
+def holder(found: Opened, topology_id: str) -> dict[str, Any] | None:
+    """Who runs the topology now, as its lease says; ``None`` if nobody does."""
+    node = found.store.get(layout.Layout(topology_id).lease) if found.is_live else None
+    lease: dict[str, Any] | None = None if node is None else administration.show(found.store, topology_id)["lease"]
+    return lease
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------------
+
+
+def status_text(status: dict[str, Any]) -> str:
+    """One topology, in a few lines."""
+    current = status["current"]
+    lines = [
+        f"topology {status['topology_id']}",
+        f"  committed     {plain(status['committed']) if status['committed'] != 0 else 'nothing yet'}",
+        f"  next txid     {plain(current)}",
+        f"  coordinator   {holder_text(status['lease'])}",
+        f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
+    ]
+    if status["transactions"]:
+        lines.append(f"  open          {', '.join(f'{txid} {_open_text(record)}' for txid, record in status['transactions'].items())}")
+    return "\n".join(lines)
+
+
+def holder_text(lease: dict[str, Any] | None) -> str:
+    """Who runs a topology."""
+    if lease is None:
+        return "not running"
+    if "unreadable" in lease:
+        return plain(lease)
+    return f"pid {lease['pid']} on {lease['host']} since {lease['started']}, run {lease['name']!r}"
+
+
+def _open_text(record: dict[str, Any]) -> str:
+    if "unreadable" in record:
+        return plain(record)
+    return f"sealed (by attempt {record['attempt_id']})" if record["status"] == "sealed" else "open"
+
+
+def plain(value: Any) -> str:
+    """``value`` as text, also one that could not be understood."""
+    return f"unreadable: {value['unreadable']}" if isinstance(value, dict) and "unreadable" in value else str(value)
+
+
+def state_text(shown: dict[str, Any], is_live: bool) -> str:
+    """Everything that is stored of one topology; ``shown`` comes from ``administration.show``."""
+    lines = [
+        f"topology {shown['topology_id']}",
+        f"  generation    {plain(shown['generation'])}",
+        f"  epoch         {plain(shown['epoch'])}",
+        f"  current       {plain(shown['current'])}",
+        f"  lease         {holder_text(shown['lease'] if is_live else None)}",
+        f"  stores        {_stores_text(shown['stores'])}",
+        "  transactions" + ("" if shown["records"] else "  none"),
+    ]
+    lines.extend(f"    {txid:<10} {_record_text(record)}" for txid, record in shown["records"].items())
+    lines.append("  positions of the source, by partition" + ("" if shown["positions"] else "  none"))
+    lines.extend(f"    {partition:<10} {plain(position)}" for partition, position in shown["positions"].items())
+    return "\n".join(lines)
+
+
+def _record_text(record: dict[str, Any]) -> str:
+    if "unreadable" in record:
+        return plain(record)
+    return f"{record['status']:<6} attempt {record['attempt_id']}, tasks {record['tasks']}, metadata {record['metadata']}"
+
+
+def _stores_text(stores: Any) -> str:
+    return plain(stores) if isinstance(stores, dict) else ", ".join(stores) or "none"
+
+
+__all__ = ["Opened", "holder", "holder_text", "nothing_stored", "opened", "plain", "require", "state_text", "status_of", "status_text"]

@@ -1,0 +1,87 @@
+"""The options of a run, the same wherever it is started from: ``txtopo run``, ``python file.py`` or ``spark-submit file.py``.
+
+Apart from ``main`` so that the parsing can be read, and tested, without anything that runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from txtopo import config, errors
+
+EXIT_CODES = """\
+exit codes:
+  0  done, or stopped as asked
+  1  an error in the topology
+  2  wrong usage, or an invalid topology
+  3  one batch failed max_attempts times
+  4  another coordinator holds, or took, the topology; or the data directory is in use
+  5  ZooKeeper cannot be reached
+  6  ZooKeeper and a store do not belong together
+  130 (143)  ended at once by the second Ctrl-C (SIGTERM)
+"""
+
+_SIGNALS = """\
+Ctrl-C (or SIGTERM) finishes the commits in flight and stops; a second one stops at once. Either way the next run resumes
+where this one stopped, and nothing is counted twice.
+"""
+
+RUN_EPILOG = f"{_SIGNALS}\n{EXIT_CODES}"
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises :class:`UsageError` where argparse would end the process; takes no abbreviated options."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **more})
+
+    def error(self, message: str) -> NoReturn:
+        raise errors.UsageError(f"{message}\n  `{self.prog} --help` says what can be asked for.")
+
+
+def at_least_one(text: str) -> int:
+    """A whole number of at least 1; the type of an option."""
+    number = int(text) if text.strip().isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to ``parser``."""
+    ends = parser.add_argument_group("when to end (default: run until stopped)")
+    ends.add_argument("--until-exhausted", action="store_true", help="end when the spout has nothing more and all is committed")
+    ends.add_argument("--max-transactions", type=at_least_one, metavar="N", help="end when this run has committed N transactions")
+    where = parser.add_argument_group("where to run")
+    where.add_argument("--master", metavar="URL", help="Spark master (default: local[*]); inside spark-submit give it to spark-submit")
+    where.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="a ZooKeeper ensemble (default: one of our own, in the data directory)")
+    where.add_argument("--data-dir", metavar="DIR", help="where our own ZooKeeper keeps its data (default: .txtopo)")
+    more = parser.add_argument_group("more")
+    more.add_argument("--name", help="name of the run (default: the topology's id)")
+    more.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+        help="any setting of txtopo.Config, as JSON or text, such as max_spout_pending=5 or until=null; wins over the file's own; may be repeated",
+    )  # fmt: skip
+    add_verbose(more)
+
+
+def add_verbose(parser: argparse._ActionsContainer) -> None:
+    """Add ``-v``."""
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the Python traceback of an error")
+
+
+def config_of(options: argparse.Namespace, code: config.Config | Mapping[str, Any] | None) -> config.Config:
+    """The configuration in the code, overridden by ``--set``, overridden by the options with a name of their own."""
+    conf = code if isinstance(code, config.Config) else config.Config(code or {})
+    for text in options.settings:
+        key, value = config.parse_assignment(text)
+        conf = conf.replaced(**{key: value})
+    named = {
+        "until": "exhausted" if options.until_exhausted else None,
+        "max_transactions": options.max_transactions,
+        "zookeeper": options.zookeeper,
+        "data_dir": options.data_dir,
+    }
+    return conf.replaced(**{key: value for key, value in named.items() if value is not None})

@@ -1,0 +1,251 @@
+"""TARGET on the command line: a topology in a module or a file, found and loaded.
+
+``package.module``, ``file.py``, ``file.py:attribute`` or ``module:factory('argument', key=2)``; without an attribute ``topology``. What is found
+may be a topology, a builder, or a function without arguments that makes one of them. Its module's ``conf`` is the code's configuration.
+
+Apart from ``main`` because ``explain`` loads a topology too, and runs nothing.
+
+Invariants: a file is loaded as the module ``FILE_MODULE``, never under a name by which a worker could find it and run it a second time; what it
+defines travels by value, as what ``__main__`` defines does.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, TypeVar
+
+from txtopo import config, errors
+from txtopo.topology import pickling
+from txtopo.topology.builder import TransactionalTopologyBuilder
+from txtopo.topology.graph import TopologyGraph
+
+T = TypeVar("T")
+
+DEFAULT_ATTRIBUTE = "topology"
+FILE_MODULE = "__txtopo_main__"
+"""The name of the module a file is loaded as; multiprocessing's ``__mp_main__`` is the model."""
+
+_loading: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What TARGET led to. ``directory`` is where its imports are found, beside the usual places."""
+
+    topology: TopologyGraph
+    conf: config.Config | None
+    directory: Path
+
+
+def loading() -> str | None:
+    """The target that is being loaded at this moment; ``None`` if none is."""
+    return _loading
+
+
+def resolve(text: str) -> Target:
+    """Load what ``text`` names. :class:`UsageError` says what is missing, with near misses, or shows the traceback of code that failed."""
+    place, attribute = _split(text)
+    directory = Path(place).absolute().parent if _is_file(place) else Path.cwd()
+    for entry in (str(Path.cwd()), str(directory)):
+        if entry in sys.path:
+            sys.path.remove(entry)
+        sys.path.insert(0, entry)
+    module = _load_file(place) if _is_file(place) else _load_module(place)
+    found = _evaluate(module, attribute, place)
+    conf = getattr(module, "conf", None)
+    return Target(
+        topology=as_topology(found, f"{place}:{attribute}"),
+        conf=config.Config(conf) if isinstance(conf, Mapping) else conf if isinstance(conf, config.Config) else None,
+        directory=directory,
+    )
+
+
+def as_topology(value: Any, what: str) -> TopologyGraph:
+    """``value`` if it is a topology; or what it builds if it is a builder, or a function without arguments that makes either."""
+    if callable(value) and not isinstance(value, type):
+        _require_no_arguments(value, what)
+        value = _guarded(what, value)
+    if isinstance(value, TransactionalTopologyBuilder):
+        value = value.build_topology()
+    if not isinstance(value, TopologyGraph):
+        kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        raise errors.UsageError(
+            f"{what} is {kind}, not a topology\n"
+            "  Name what builder.build_topology() returns, a builder, or a function without arguments that makes one."
+        )
+    return value
+
+
+@contextlib.contextmanager
+def importable_by_workers(directory: Path) -> Iterator[None]:
+    """While this lasts, a Spark that is started on this machine has workers that can import what is in ``directory``."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(directory), *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------------
+
+
+def _split(text: str) -> tuple[str, str]:
+    if _is_file(text) and Path(text).is_file():
+        return text, DEFAULT_ATTRIBUTE
+    place, _, attribute = text.partition(":")
+    if not place:
+        raise errors.UsageError(f"{text!r} names no module and no file\n  Give package.module, file.py, or either with :attribute.")
+    return place, attribute or DEFAULT_ATTRIBUTE
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place
+
+
+def _load_file(place: str) -> ModuleType:
+    path = Path(place)
+    if not path.is_file():
+        raise errors.UsageError(f"there is no file {place}{_near_files(path)}")
+    spec = importlib.util.spec_from_file_location(FILE_MODULE, path.absolute())
+    if spec is None or spec.loader is None:
+        raise errors.UsageError(f"{place} is no Python file\n  Its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[FILE_MODULE] = module
+    pickling.travel_by_value(module)
+    loader = spec.loader
+    _guarded(place, lambda: loader.exec_module(module))
+    return module
+
+
+def _near_files(path: Path) -> str:
+    if path.is_dir():
+        return f": {path} is a directory\n  Name a file in it."
+    with_suffix = path.with_name(path.name + ".py")
+    if with_suffix.is_file():
+        return f"\n  Did you mean {with_suffix}?"
+    if not path.parent.is_dir():
+        return f", nor a directory {path.parent}"
+    near = get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=3)
+    return "\n  Did you mean " + " or ".join(str(path.with_name(name)) for name in near) + "?" if near else ""
+
+
+def _load_module(place: str) -> ModuleType:
+    def load() -> ModuleType:
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+                raise
+            raise errors.UsageError(f"there is no module {place!r}: Python finds no {error.name!r} from here{_near_modules(place)}") from error
+
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise errors.UsageError(f"{place!r} is neither a module nor a file\n  A file's name ends in .py; a module's parts are separated by dots.")
+    return _guarded(place, load)
+
+
+def _near_modules(place: str) -> str:
+    *packages, last = place.split(".")
+    folder = Path(*packages)
+    near = get_close_matches(last, [file.stem for file in folder.glob("*.py")], n=3) if folder.is_dir() else []
+    return "\n  Did you mean " + " or ".join(".".join([*packages, name]) for name in near) + "?" if near else ""
+
+
+# -- the attribute -----------------------------------------------------------------------------------------------------------
+
+
+def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
+    """A dotted name, or the call of one with literal arguments."""
+    try:
+        expression = ast.parse(attribute, mode="eval").body
+        name = expression.func if isinstance(expression, ast.Call) else expression
+        found = _look_up(module, _dotted(name), place)
+        if not isinstance(expression, ast.Call):
+            return found
+        arguments = [ast.literal_eval(argument) for argument in expression.args]
+        keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords if keyword.arg is not None}
+    except (SyntaxError, ValueError):
+        raise errors.UsageError(
+            f"{attribute!r} is not the name of an attribute, nor a call of one with literal arguments\n"
+            "  Give `topology` or `make('words.txt', 3)`, for example."
+        ) from None
+    if not callable(found):
+        raise errors.UsageError(f"{place}:{ast.unparse(name)} is a {type(found).__name__} and cannot be called\n  Leave out the parentheses.")
+    return _guarded(f"{place}:{attribute}", lambda: found(*arguments, **keywords))
+
+
+def _dotted(name: ast.expr) -> list[str]:
+    if isinstance(name, ast.Attribute):
+        return [*_dotted(name.value), name.attr]
+    if isinstance(name, ast.Name):
+        return [name.id]
+    raise ValueError
+
+
+def _look_up(module: ModuleType, names: list[str], place: str) -> Any:
+    found: Any = module
+    for name in names:
+        if not hasattr(found, name):
+            raise errors.UsageError(_missing(module, ".".join(names), place))
+        found = getattr(found, name)
+    return found
+
+
+def _missing(module: ModuleType, name: str, place: str) -> str:
+    topologies = [other for other, value in vars(module).items() if isinstance(value, TopologyGraph | TransactionalTopologyBuilder)]
+    near = topologies or get_close_matches(name, [other for other in vars(module) if not other.startswith("_")], n=3)
+    cure = f"Did you mean {' or '.join(f'{place}:{other}' for other in near)}?" if near else "Bind it: topology = builder.build_topology()"
+    return f"{place} has no attribute {name!r}\n  {cure}"
+
+
+def _require_no_arguments(value: Callable[..., Any], what: str) -> None:
+    try:
+        signature = inspect.signature(value)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        raise errors.UsageError(
+            f"{what}{signature} cannot be called without arguments: {error}\n  Give them, as literals: {what}('words.txt', 3)"
+        ) from None
+
+
+# -- code of the user ----------------------------------------------------------------------------------------------------------
+
+
+def _guarded(what: str, action: Callable[[], T]) -> T:
+    """The result of ``action``, which runs the user's code: what it raises is shown as the user's own."""
+    global _loading
+    before, _loading = _loading, what
+    try:
+        return action()
+    except errors.TxtopoError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise errors.UsageError(f"{what} raised {type(error).__name__} while it was loaded:\n{_users_traceback(error)}") from error
+    finally:
+        _loading = before
+
+
+def _users_traceback(error: BaseException) -> str:
+    """The traceback from the first frame of the user's on."""
+    frame: TracebackType | None = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib", importlib.__file__)):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame)).rstrip()
