@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+SESSION_TIMEOUT_S = 40.0
+"""Far longer than a start takes: a driver that waited for its predecessor's session to expire would be seen to."""
 ROOT = Path(__file__).parent.parent
 
 
@@ -31,7 +33,7 @@ def main() -> None:
 
     name, directory, pending = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     with LocalCluster(master="local[2]", data_dir=directory / "zookeeper") as cluster:
-        run = cluster.submit_topology(name, Config(max_spout_pending=pending, until="exhausted", poll_interval_s=0.02), make(name, directory))
+        run = cluster.submit_topology(name, Config(max_spout_pending=pending, until="exhausted", poll_interval_s=0.02, zookeeper_session_timeout_s=SESSION_TIMEOUT_S), make(name, directory))
         started_at = run.status().current
         status = run.join(90)
     print(f"began at {started_at}, committed {status.committed}, current {status.current}, epoch {status.epoch}")

@@ -104,8 +104,7 @@ class TransactionCoordinator:
             case messages.Processed(attempt):
                 self._step(attempt, Step.PROCESSED)
             case messages.Sealed(attempt):
-                if self._step(attempt, Step.SEALED):
-                    commands.append(messages.Apply(attempt))
+                self._on_sealed(attempt, commands)
             case messages.Applied(attempt):
                 self._on_applied(attempt, commands)
             case messages.Recorded(attempt):
@@ -156,6 +155,14 @@ class TransactionCoordinator:
         for later in sorted((t for t in self._active if t >= txid), reverse=True):
             commands.append(messages.Cancel(self._active.pop(later).attempt))
 
+    def _on_sealed(self, attempt: TransactionAttempt, commands: list[Command]) -> None:
+        entry = self._live(attempt)
+        if entry is not None and entry.sealed_with_record:
+            # Its seal travels in the record of the transaction before it, and is answered with that.
+            raise transitions.IllegalEventError(str(attempt), entry.status, Step.SEALED)
+        if self._step(attempt, Step.SEALED):
+            commands.append(messages.Apply(attempt))
+
     def _on_applied(self, attempt: TransactionAttempt, commands: list[Command]) -> None:
         if not self._step(attempt, Step.APPLIED):
             return
@@ -182,7 +189,7 @@ class TransactionCoordinator:
             commands.append(messages.Apply(following.attempt))
 
     def _begin_stop(self, stop: messages.Stop, commands: list[Command]) -> None:
-        if self._stopping is None:
+        if self._stopping is None or (self._stopping.cause is None and stop.cause is not None):
             self._stopping = stop
         committing = [txid for txid, entry in self._active.items() if entry.status in COMMIT_PHASE]
         self._discard_from(max(committing, default=self.current - 1) + 1, commands)

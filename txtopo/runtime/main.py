@@ -84,13 +84,17 @@ def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace,
             f"--master {given.master} comes too late: this program runs inside spark-submit\n  Give it to spark-submit, before the file's name."
         )
     shown = progress.Progress(sys.stderr)
-    with signals.StopSignals() as stop:
+    with signals.StopSignals(early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")) as stop:
         try:
             submission = _submit(topology, conf, given, directory)
         except KeyboardInterrupt as interruption:
-            shown.say("interrupted before the run began; nothing was changed")
+            shown.say("interrupted before the run began")
             return signals.exit_code_of(interruption)
         with submission as running:
+            if stop.asked:
+                shown.say("interrupted before the run began")
+                _kill(running, shown)
+                return 128 + stop.signum
             stop.watch()
             ours = "" if conf.zookeeper else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
             shown.started(running.began, submission.zookeeper + ours, submission.master)
@@ -118,6 +122,15 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
             except TimeoutError:
                 if not running.is_alive:
                     raise
+            except Exception as error:
+                if not _is_of_spark(error):
+                    raise
+                if stop.asked:
+                    # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, whatever we would still do with it.
+                    how = "aborted"
+                    return 128 + stop.signum
+                said = " ".join(str(error).splitlines()[:2])
+                raise errors.TxtopoError(f"Spark ended while the topology was running: {said}\n  Nothing is lost: the next run resumes.") from error
             if stop.forced:
                 how = "aborted"
                 _kill(running, shown)
@@ -129,6 +142,11 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
             shown.update(running.status())
     finally:
         shown.ended(running.status(), how)
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """Whether ``error`` comes from the connection to Spark, which no longer answers, and not from the topology."""
+    return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
 
 
 def _kill(running: TopologyRun, shown: progress.Progress) -> None:

@@ -5,13 +5,14 @@ be writing or holding a lock; so it counts, and the main thread looks.
 
 Runs on: driver, main thread. Elsewhere Python allows no handlers, and nothing is changed.
 
-Invariants: the handlers found on entry are in place again on exit. While a run is watched the first two signals raise nothing.
+Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing; nor does the second, once a run is watched.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ _FORCE = 2
 
 
 class InterruptedBySignalError(KeyboardInterrupt):
-    """A signal while there was nothing to finish first. ``signum`` is its number."""
+    """A signal that is not waited for any longer. ``signum`` is its number."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -28,9 +29,14 @@ class InterruptedBySignalError(KeyboardInterrupt):
 
 
 class StopSignals:
-    """A context in which signals mean "stop". Until :meth:`watch` is called they interrupt at once; from then on they are counted."""
+    """A context in which signals mean "stop": the first one is to be looked at, the second too.
 
-    def __init__(self) -> None:
+    While the run is only being started (until :meth:`watch`) nobody looks: the first signal calls ``early``, which may do no more than write a
+    line, and the second interrupts. Not the first, because a JVM whose start is interrupted leaves files and stack traces behind.
+    """
+
+    def __init__(self, early: Callable[[], None]) -> None:
+        self._early = early
         self._found: dict[int, Any] = {}
         self._watching = False
         self._count = 0
@@ -69,9 +75,11 @@ class StopSignals:
 
     def _received(self, signum: int, frame: FrameType | None) -> None:
         self.signum = signum
-        if not self._watching or self._count >= _FORCE:
-            raise InterruptedBySignalError(signum)
         self._count += 1
+        if self._count > _FORCE or (self._count == _FORCE and not self._watching):
+            raise InterruptedBySignalError(signum)
+        if not self._watching:
+            self._early()
 
 
 def exit_code_of(error: KeyboardInterrupt) -> int:

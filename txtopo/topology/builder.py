@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any
 
 from txtopo import errors
@@ -22,7 +21,7 @@ from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer,
 _FORBIDDEN_IN_IDS = "/\\\0\n\r\t:"
 
 
-@dataclass
+@dataclass(eq=False)
 class _Draft:
     id: str
     instance: Any
@@ -52,6 +51,11 @@ class BoltDeclarer:
         self._draft = draft
 
     def _add(self, kind: GroupingKind, component: str, stream: str, fields: Fields | None = None) -> BoltDeclarer:
+        given: list[tuple[str, Any]] = [("component", component), ("stream", stream)]
+        for what, id in given:
+            if not isinstance(id, str):
+                self._draft.problems.append(f"bolt {self._draft.id!r}: {kind} grouping on {id!r}; name the {what} by its id, a string")
+                return self
         self._draft.subscriptions.append(Subscription(component, stream, Grouping(kind, fields)))
         return self
 
@@ -64,8 +68,9 @@ class BoltDeclarer:
         try:
             named = fields if isinstance(fields, Fields) else Fields(fields)
         except (ValueError, TypeError) as error:
-            self._draft.problems.append(f"bolt {self._draft.id!r}: fields grouping on {component!r}: {error}")
-            named = Fields()
+            problem = f"bolt {self._draft.id!r}: fields grouping on {component!r}: {error}; name fields of that stream: Fields('word')"
+            self._draft.problems.append(problem)
+            return self
         return self._add("fields", component, stream, named)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -132,17 +137,17 @@ class _Build:
         self.problems: list[str] = []
         self.outputs: dict[str, Mapping[str, StreamSpec] | None] = {}
         """What each component declares; ``None`` where its own mistake keeps us from knowing."""
+        self.configs: dict[_Draft, dict[str, Any]] = {}
 
     def topology(self) -> TopologyGraph:
         self.check_ids()
-        self.raise_problems()
-        kinds = {draft.id: self.kind_of(draft) for draft in self.drafts}
+        kinds = {draft: self.kind_of(draft) for draft in self.drafts}
         for draft in self.drafts:
             self.problems.extend(draft.problems)
             self.check_parallelism(draft)
-        templates = {draft.id: self.pickle(draft) for draft in self.drafts if kinds[draft.id] is not None}
+        templates = {draft: self.pickle(draft) for draft in self.drafts if kinds[draft] is not None}
         for draft in self.drafts:
-            self.declare(draft, templates.get(draft.id, (b"", ()))[0])
+            self.inspect(draft, templates.get(draft, (b"", ()))[0])
         for draft in self.bolts:
             self.check_subscriptions(draft)
         order = self.topological_order()
@@ -151,15 +156,15 @@ class _Build:
         components: dict[str, Component] = {}
         local_only: list[tuple[str, str]] = []
         for draft in order:
-            data, classes = templates[draft.id]
+            data, classes = templates[draft]
             by_value.extend(cls for cls in classes if cls not in by_value)
-            kind, spout_kind = kinds[draft.id] or ("batch", None)
+            kind, spout_kind = kinds[draft] or ("batch", None)
             local_only.extend((draft.id, reason) for reason in _local_only(draft.instance))
             components[draft.id] = Component(
-                draft.id, kind, draft.parallelism, data, MappingProxyType(dict(self.outputs[draft.id] or {})), tuple(draft.subscriptions),
-                draft.committer, spout_kind, draft.config, type(draft.instance).__qualname__,
+                draft.id, kind, draft.parallelism, data, self.outputs[draft.id] or {}, tuple(draft.subscriptions),
+                draft.committer, spout_kind, self.configs[draft], type(draft.instance).__qualname__,
             )  # fmt: skip
-        return TopologyGraph(self.topology_id, MappingProxyType(components), tuple(by_value), tuple(local_only))
+        return TopologyGraph(self.topology_id, components, tuple(by_value), tuple(local_only))
 
     def raise_problems(self) -> None:
         if self.problems:
@@ -187,15 +192,22 @@ class _Build:
                 return "spout", "partitioned"
             if isinstance(instance, spout.ITransactionalSpout):
                 return "spout", "transactional"
-            self.problems.append(f"spout {draft.id!r}: {_describe(instance)} is not a transactional spout; subclass BaseTransactionalSpout or BasePartitionedTransactionalSpout")
+            self.problems.append(
+                f"spout {draft.id!r}: {_describe(instance)} is not a transactional spout;"
+                " subclass BaseTransactionalSpout or BasePartitionedTransactionalSpout"
+            )
         elif isinstance(instance, bolts.IBasicBolt):
             if draft.committer:
-                self.problems.append(f"bolt {draft.id!r}: a basic bolt cannot be a committer, it has no batch to commit; subclass BaseTransactionalBolt")
+                self.problems.append(
+                    f"bolt {draft.id!r}: a basic bolt cannot be a committer, it has no batch to commit; subclass BaseTransactionalBolt"
+                )
             return "basic", None
         elif isinstance(instance, bolts.IBatchBolt):
             return "batch", None
         else:
-            self.problems.append(f"bolt {draft.id!r}: {_describe(instance)} is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt")
+            self.problems.append(
+                f"bolt {draft.id!r}: {_describe(instance)} is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt"
+            )
         return None
 
     def check_parallelism(self, draft: _Draft) -> None:
@@ -211,31 +223,51 @@ class _Build:
             name = _unpicklable_attribute(draft.instance)
             what = f"its attribute {name!r} cannot be pickled" if name else "it cannot be pickled"
             self.problems.append(
-                f"component {draft.id!r}: {what} ({type(error).__name__}: {error}); every attempt gets a copy, so keep only plain data in the constructor"
-                " and open connections with context.resource(name, factory)"
+                f"component {draft.id!r}: {what} ({type(error).__name__}: {error}); every attempt gets a copy,"
+                " so keep only plain data in the constructor and open connections with context.resource(name, factory)"
             )
             return b"", ()
 
-    def declare(self, draft: _Draft, template: bytes) -> None:
-        self.outputs[draft.id] = None
-        if not template:
-            return
-        try:
+    def inspect(self, draft: _Draft, template: bytes) -> None:
+        """Ask a copy of the component what it declares and how it is configured."""
+        streams: Mapping[str, StreamSpec] | None = None
+        if template:
             copy = pickling.loads(template)
             declarer = OutputFieldsDeclarer()
-            copy.declare_output_fields(declarer)
-            self.outputs[draft.id] = declarer.streams
-            draft.config = {**(copy.get_component_configuration() or {}), **draft.config}
+            try:
+                copy.declare_output_fields(declarer)
+                streams = declarer.streams
+            except Exception as error:
+                self.problems.append(f"component {draft.id!r}: declaring its streams failed: {type(error).__name__}: {error}")
+            self.configs[draft] = self.configuration(draft, copy)
+        if isinstance(draft.id, str):
+            self.outputs.setdefault(draft.id, streams)
+
+    def configuration(self, draft: _Draft, copy: Any) -> dict[str, Any]:
+        """The component's own settings under those of its declarer, copied as they will be on their way to the executors."""
+        try:
+            merged = {**(copy.get_component_configuration() or {}), **draft.config}
         except Exception as error:
-            self.problems.append(f"component {draft.id!r}: declaring its streams failed: {type(error).__name__}: {error}")
+            what = f"{type(error).__name__}: {error}"
+            self.problems.append(f"component {draft.id!r}: get_component_configuration failed: {what}; it returns a dict or None")
+            return {}
+        config: dict[str, Any] = {}
+        for key, value in merged.items():
+            try:
+                config[key] = pickling.loads(pickling.dumps(value))
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}"
+                self.problems.append(f"component {draft.id!r}: its setting {key!r} cannot be pickled ({what}); settings are plain data")
+        return config
 
     def check_subscriptions(self, draft: _Draft) -> None:
-        if not draft.subscriptions:
+        if not draft.subscriptions and not draft.problems:
             self.problems.append(f"bolt {draft.id!r} listens to nobody; add a grouping, for example .shuffle_grouping({self.spout.id!r})")
         seen: set[tuple[str, str]] = set()
         for subscription in draft.subscriptions:
             if (subscription.source, subscription.stream) in seen:
-                self.problems.append(f"bolt {draft.id!r} listens twice to stream {subscription.stream!r} of {subscription.source!r}; keep one grouping")
+                what = f"stream {subscription.stream!r} of {subscription.source!r}"
+                self.problems.append(f"bolt {draft.id!r} listens twice to {what}; keep one grouping")
             seen.add((subscription.source, subscription.stream))
             self.check_subscription(draft, subscription)
 
@@ -249,30 +281,40 @@ class _Build:
             return
         if subscription.stream not in streams:
             declared = ", ".join(map(repr, streams)) or "no stream; it needs declare_output_fields"
-            self.problems.append(f"{where} on stream {subscription.stream!r}, but {subscription.source!r} declares {declared}")
+            close = get_close_matches(subscription.stream, streams, n=1)
+            cure = f"; did you mean {close[0]!r}?" if close else ""
+            self.problems.append(f"{where} on stream {subscription.stream!r}, but {subscription.source!r} declares {declared}{cure}")
             return
         spec = streams[subscription.stream]
         if spec.direct:
-            self.problems.append(f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is a direct stream; use a direct grouping")
+            what = f"stream {subscription.stream!r} of {subscription.source!r}"
+            self.problems.append(f"{where} on {what}, which is a direct stream; use a direct grouping")
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
                 self.problems.append(f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping")
             for name in subscription.grouping.fields:
-                if name not in spec.fields:
+                if name == spec.fields[0]:
+                    others = ", ".join(map(repr, list(spec.fields)[1:])) or "none: use global_grouping"
                     self.problems.append(
-                        f"{where} on field {name!r}, but stream {subscription.stream!r} of {subscription.source!r} has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
+                        f"{where} on field {name!r}, which carries the transaction attempt, the same for the whole batch; the fields after it are {others}"
+                    )
+                elif name not in spec.fields:
+                    self.problems.append(
+                        f"{where} on field {name!r}, but stream {subscription.stream!r} of {subscription.source!r}"
+                        f" has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
                     )
 
     def topological_order(self) -> list[_Draft]:
         """Kahn's algorithm, always taking the first declared of the components that are free, so that the order is stable."""
-        known = {draft.id for draft in self.drafts}
-        waiting = {draft.id: {s.source for s in draft.subscriptions if s.source in known} for draft in self.drafts}
+        waiting = {draft: {s.source for s in draft.subscriptions if s.source in self.outputs} for draft in self.drafts}
         order: list[_Draft] = []
         left = list(self.drafts)
         while left:
-            free = next((draft for draft in left if not waiting[draft.id]), None)
+            free = next((draft for draft in left if not waiting[draft]), None)
             if free is None:
-                self.problems.append(f"a cycle among {', '.join(repr(draft.id) for draft in left if _on_cycle(draft.id, waiting))}; a batch must end, so tuples may not go round")
+                edges = {draft.id: waiting[draft] for draft in left}
+                members = ", ".join(repr(draft.id) for draft in left if _on_cycle(draft.id, edges))
+                self.problems.append(f"a cycle among {members}; a batch must end, so tuples may not go round")
                 break
             order.append(free)
             left.remove(free)

@@ -1,0 +1,152 @@
+"""Every grouping and several streams, across real Spark tasks."""
+
+from __future__ import annotations
+
+import collections
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters import Journal, fast, run_to_idle
+from tests.spouts import Ranges
+from txtopo import (
+    BaseBatchBolt,
+    BatchOutputCollector,
+    EmitError,
+    Fields,
+    LocalCluster,
+    OutputFieldsDeclarer,
+    TopologyConf,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    Tuple,
+    submit_topology,
+)
+
+
+class Fork(BaseBatchBolt):
+    """Even numbers on the default stream, odd ones on ``odd``."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit(tup.values, stream="odd" if tup["n"] % 2 else "default")
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "n"))
+        declarer.declare_stream("odd", Fields("tx", "n"))
+
+
+class Sink(BaseBatchBolt):
+    """Writes down what each task got, in order, with where it came from."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.context, self.attempt, self.got = context, attempt, []  # type: ignore[var-annotated]
+
+    def execute(self, tup: Tuple) -> None:
+        self.got.append((tup.source_component, tup.source_task, tup.source_stream_id, tup["n"]))
+
+    def finish_batch(self) -> None:
+        self.journal.write(json.dumps([self.context.component_id, self.context.task_index, self.attempt.txid, self.got]))
+
+
+GROUPINGS = ("shuffle", "fields", "global", "all", "none", "local_or_shuffle")
+NUMBERS = 40
+
+
+@pytest.mark.rule(9, 10, 16, 17)
+def test_every_grouping_over_several_streams_and_tasks(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    builder = TransactionalTopologyBuilder("groupings", "numbers", Ranges(journal, 2 * NUMBERS, NUMBERS), 2)
+    builder.set_bolt("fork", Fork(), 3).shuffle_grouping("numbers")
+    for kind in GROUPINGS:
+        declarer = builder.set_bolt(kind, Sink(journal), 3)
+        fields: tuple[Any, ...] = (Fields("n"),) if kind == "fields" else ()
+        getattr(declarer, f"{kind}_grouping")("fork", *fields)
+        getattr(declarer, f"{kind}_grouping")("fork", *fields, stream="odd")
+    run_to_idle(cluster, builder.build_topology(), max_spout_pending=2)
+    lines = [json.loads(line) for line in journal.lines() if line.startswith("[")]
+    got = {(component, task, txid): rows for component, task, txid, rows in lines}
+    assert len(got) == len(lines) == len(GROUPINGS) * 3 * 2, "every task finishes once per transaction, also with no tuples"
+    for txid in (1, 2):
+        batch = range(NUMBERS * (txid - 1), NUMBERS * txid)
+        for kind in GROUPINGS:
+            rows = [got[kind, task, txid] for task in range(3)]
+            numbers = collections.Counter(row[3] for of_task in rows for row in of_task)
+            assert numbers == dict.fromkeys(batch, 3 if kind == "all" else 1), kind
+            assert all(row[2] == ("odd" if row[3] % 2 else "default") for of_task in rows for row in of_task)
+            assert all(of_task == sorted(of_task, key=lambda row: row[:2]) for of_task in rows), "not in the order of source and task"
+        assert [len(got["global", task, txid]) for task in range(3)] == [NUMBERS, 0, 0]
+        per_sender = collections.Counter((task, row[1], row[2]) for task in range(3) for row in got["shuffle", task, txid])
+        for sender in range(3):
+            for stream in ("default", "odd"):
+                counts = [per_sender[task, sender, stream] for task in range(3)]
+                assert max(counts) - min(counts) <= 1, "shuffle is not even"
+
+
+class WrongFirstValue(Fork):
+    """Emits without the attempt."""
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit(["not the attempt", tup["n"]])
+
+
+class WrongArity(Fork):
+    """Emits a value too many."""
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit([*tup.values, 1], stream="odd")
+
+
+class WrongStream(Fork):
+    """Emits on a stream it does not declare."""
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit(tup.values, stream="even")
+
+
+@pytest.mark.rule(14)
+@pytest.mark.parametrize(
+    ("bolt", "says"),
+    [
+        (WrongFirstValue, r"stream 'default' with 'not the attempt' as first value"),
+        (WrongArity, r"stream 'odd' 3 values for the 2 fields \(tx, n\)"),
+        (WrongStream, r"stream 'even', which it does not declare; it declares 'default', 'odd'"),
+    ],
+)
+def test_a_wrong_emit_stops_the_topology_and_names_component_stream_and_what_was_expected(
+    cluster: LocalCluster, tmp_path: Path, bolt: Any, says: str
+) -> None:
+    builder = TransactionalTopologyBuilder(bolt.__name__, "numbers", Ranges(Journal(tmp_path / "journal"), 4, 4), 1)
+    builder.set_bolt("fork", bolt(), 1).shuffle_grouping("numbers")
+    run = cluster.submit_topology(bolt.__name__, fast(), builder.build_topology())
+    with pytest.raises(EmitError, match=says) as caught:
+        run.join(60)
+    assert caught.value.component == "fork"
+
+
+def test_submit_topology_uses_the_context_there_is_and_returns_when_the_input_is_exhausted(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    builder = TransactionalTopologyBuilder("submitted", "numbers", Ranges(journal, 20, 5), 1)
+    builder.set_bolt("sink", Sink(journal)).global_grouping("numbers")
+    topology = builder.build_topology()
+    status = submit_topology("submitted", fast(until="exhausted", zookeeper=cluster.zookeeper), topology)
+    assert (status.state, status.committed, status.current) == ("stopped", 4, 5)
+
+
+def test_max_transactions_ends_a_run_after_so_many_commits(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    builder = TransactionalTopologyBuilder("bounded", "numbers", Ranges(journal, 40, 5), 1)
+    builder.set_bolt("sink", Sink(journal)).global_grouping("numbers")
+    topology = builder.build_topology()
+    for committed in (3, 6):
+        run = cluster.submit_topology("bounded", fast(max_transactions=3, max_spout_pending=5), topology)
+        status = run.join(60)
+        assert (status.committed, status.current) == (3, committed + 1)
