@@ -1,0 +1,78 @@
+# `make` alone says what there is. Everything runs in .venv, which is made on first use and again only when pyproject.toml changes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := .txtopo/demo
+INSTALLED := $(VENV)/.installed
+INSTALLED_DOCS := $(VENV)/.installed-docs
+
+.PHONY: help venv java demo demo-reset test lint types layers docs docs-refresh ci
+
+help: ## Say what there is
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: java $(INSTALLED) ## Make .venv with everything that running and developing needs
+
+$(INSTALLED): pyproject.toml
+	@stop() { printf >&2 '%s\n' "$$@"; exit 1; }; \
+	command -v "$(PYTHON)" >/dev/null || stop "there is no $(PYTHON)" "  Install Python 3.11 or newer: apt-get install python3 python3-venv"; \
+	"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  stop "$$("$(PYTHON)" --version) is too old; 3.11 or newer is needed" "  Install one and name it: make $(or $(MAKECMDGOALS),venv) PYTHON=python3.12"; \
+	if ! "$(BIN)/python" -c 'import pip' 2>/dev/null; then \
+	  "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
+	    stop "$(PYTHON) cannot make a virtual environment: its venv package is not installed" "  Type: apt-get install python3-venv"; \
+	  rm -rf "$(VENV)"; \
+	  "$(PYTHON)" -m venv "$(VENV)"; \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(INSTALLED_DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+java: # Both Spark and the embedded ZooKeeper need it.
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	said=$$("$$java" -version 2>&1) || said=; \
+	version=$$(sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' <<<"$$said"); \
+	if (( $${version:-0} < 17 )); then \
+	  printf >&2 '%s\n' "Java 17 or newer is needed; $$java is $${version:+Java }$${version:-not there}" \
+	    "  Type: apt-get install openjdk-17-jre-headless; or set JAVA_HOME to the directory of a newer one"; \
+	  exit 1; \
+	fi
+
+demo: java $(INSTALLED) ## Count every word of Python's own library, exactly once; interrupt it, type it again
+	$(BIN)/txtopo run starter/stdlib_words.py --until-exhausted --data-dir $(DEMO)
+	@echo
+	@$(BIN)/python -m starter.stdlib_words report
+
+demo-reset: ## Forget what the demo has counted
+	rm -rf $(DEMO)
+
+test: java $(INSTALLED) ## Run every test, with real Spark and real ZooKeeper; TXTOPO_NO_SKIPS=1 forbids skipping
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED) ## Look for mistakes in the source (ruff)
+	$(BIN)/ruff check
+
+types: $(INSTALLED) ## Check the types (mypy --strict)
+	$(BIN)/mypy
+
+layers: $(INSTALLED) ## Check that imports only go down (import-linter)
+	$(BIN)/lint-imports
+
+docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
+	$(BIN)/python docs/generated.py
+
+ci: lint types layers docs test ## Everything that must pass before a change goes in

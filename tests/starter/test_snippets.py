@@ -1,0 +1,77 @@
+"""Every Python snippet of the documentation runs, and prints what the page says it prints.
+
+A page is one session: its snippets share their names, and a directory of their own. A block of text after ``<!-- output -->`` is what the
+snippet before it prints. ``<!-- no-run -->`` marks a fragment that only makes sense in place. All pages share one Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo import LocalCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "starter" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"(?P<no_run><!-- no-run -->\s*)?"
+    r"^```python\n(?P<code>.*?)^```\n"
+    r"(?:\s*<!-- output -->\s*^```text\n(?P<output>.*?)^```)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """One block: its place, its code, and what it prints (None if the page does not say)."""
+
+    page: Path
+    line: int
+    code: str
+    output: str | None
+
+    def run(self, names: dict[str, Any]) -> None:
+        """Run it as the program ``names["__name__"]``; tracebacks name the page and the line in it."""
+        code = "\n" * self.line + self.code
+        exec(compile(code, str(self.page), "exec"), names)
+
+
+def snippets(page: Path) -> Iterator[Snippet]:
+    """The snippets of ``page`` that run, in order."""
+    text = page.read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        if match["no_run"] is None:
+            yield Snippet(page, text.count("\n", 0, match.start("code")), match["code"], match["output"])
+
+
+WITH_SNIPPETS = [page for page in PAGES if any(snippets(page))]
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_snippets_of_a_page_run_and_print_what_it_says(
+    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["snippet.py"])
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for snippet in snippets(page):
+        capsys.readouterr()
+        snippet.run(names)
+        if snippet.output is not None:
+            assert capsys.readouterr().out == snippet.output, f"{page.name}, line {snippet.line + 1}"
+
+
+def test_the_pages_that_teach_have_snippets_and_say_what_they_print() -> None:
+    for name in ("README.md", "docs/getting-started.md", "docs/stores.md"):
+        assert any(snippet.output for snippet in snippets(ROOT / name)), name
+
+
+def test_a_snippet_that_is_not_run_says_so() -> None:
+    fenced = sum(page.read_text(encoding="utf-8").count("```python\n") for page in PAGES)
+    not_run = sum(page.read_text(encoding="utf-8").count("<!-- no-run -->\n```python\n") for page in PAGES)
+    assert fenced == not_run + sum(len(list(snippets(page))) for page in PAGES)

@@ -1,0 +1,171 @@
+"""The documentation says what the source says: what is made from it is fresh, lists are complete, and links lead somewhere."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txtopo
+from txtopo import cli, config, errors, stores, testing
+from txtopo.coordinator import transitions
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def _generated() -> Any:
+    spec = importlib.util.spec_from_file_location("generated", DOCS / "generated.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generated = _generated()
+PAGES = [*generated.pages(), ROOT / "starter" / "README.md"]
+
+
+def text_of(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+# -- what is made from the source ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_what_is_made_from_the_source_is_fresh(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert generated.refreshed(text) == text, f"{named(page)} is not what the source says any more; type `make docs-refresh`"
+
+
+def test_every_part_that_can_be_made_from_the_source_is_on_a_page() -> None:
+    shown = re.findall(r"<!-- begin ([a-z-]+) -->", "".join(page.read_text(encoding="utf-8") for page in PAGES))
+    assert sorted(shown) == sorted(generated.REGIONS)
+
+
+def test_the_architecture_page_shows_the_coordinators_own_state_diagram() -> None:
+    assert f"```mermaid\n{transitions.diagram()}```" in text_of("architecture.md")
+
+
+def test_the_configuration_page_has_every_setting_with_its_docstring() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", text_of("configuration.md"), flags=re.MULTILINE))
+    assert rows.keys() >= config.Config.model_fields.keys()
+    assert all(text.strip() for text in rows.values())
+
+
+def test_every_setting_has_a_docstring() -> None:
+    assert generated.attribute_docstrings(config.Config).keys() >= config.Config.model_fields.keys()
+
+
+# -- rules -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_semantics_page_has_every_rule_once_and_in_order() -> None:
+    assert re.findall(r"^\*\*R(\d+)\.\*\*", text_of("semantics.md"), flags=re.MULTILINE) == [str(rule) for rule in generated.RULES]
+
+
+def test_every_rule_a_test_names_exists() -> None:
+    assert set(generated.rules_by_test(ROOT / "tests")) == set(generated.RULES)
+
+
+def test_the_table_of_rules_and_tests_sees_every_way_to_mark(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_a.py").write_text("import pytest\npytestmark = pytest.mark.rule(3)\n@pytest.mark.rule(1, 3)\ndef test_x() -> None: ...\n")
+    (tests / "test_b.py").write_text("T = pytest.mark.rule(1)(Machine.TestCase)\n")
+    table = generated.rule_table(tests)
+    assert "| R1 | `tests/test_a.py`<br>`tests/test_b.py` |" in table
+    assert "| R2 | no test yet |" in table
+    assert "| R3 | `tests/test_a.py` (2) |" in table
+
+
+# -- lists that must be complete ---------------------------------------------------------------------------------------------------
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    shown = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text_of("api.md"), flags=re.MULTILINE))
+    public = {f"{module.__name__}.{name}" for module in (txtopo, stores, testing) for name in module.__all__}
+    assert public - shown == set()
+    assert {name for name in shown - public if not name.startswith("txtopo.connectors.")} == set()
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _options(below)
+        else:
+            yield from (option for option in action.option_strings if option.startswith("--"))
+
+
+def test_the_command_line_page_names_every_option_and_no_other() -> None:
+    there_are = set(_options(cli._parser())) - {"--help"}
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text_of("command-line.md"))) - {"--help"}
+    assert shown == there_are
+
+
+def _commands(parser: argparse.ArgumentParser, before: str = "txtopo") -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                found = list(_commands(below, f"{before} {name}"))
+                yield from found or [f"{before} {name}"]
+
+
+def test_the_command_line_page_has_a_section_for_every_command() -> None:
+    sections = re.findall(r"^## (txtopo [a-z ]*[a-z])", text_of("command-line.md"), flags=re.MULTILINE)
+    assert sections == list(_commands(cli._parser()))
+
+
+def test_the_errors_page_has_every_exit_code() -> None:
+    codes = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", text_of("errors.md"), flags=re.MULTILINE) for code in row.split(",")}
+    raised = {getattr(errors, name).exit_code for name in vars(errors) if isinstance(getattr(getattr(errors, name), "exit_code", None), int)}
+    assert codes == raised | {0, 130, 143}
+
+
+def test_every_error_is_drawn_in_the_tree() -> None:
+    tree = generated.error_tree()
+    assert [name for name in vars(errors) if name.endswith(("Error", "Exception")) and f"── {name} " not in tree] == []
+
+
+def test_the_glossary_is_in_alphabetical_order_and_says_each_word_once() -> None:
+    words = [word.replace("`", "").lower() for word in re.findall(r"^- (?:\*\*|`)(.+?)(?:\*\*|`):", text_of("glossary.md"), flags=re.MULTILINE)]
+    assert len(words) > 30
+    assert words == sorted(set(words))
+
+
+# -- decisions, links, make --------------------------------------------------------------------------------------------------------
+
+
+def test_decisions_are_numbered_without_gaps_and_say_context_decision_and_consequences() -> None:
+    decisions = sorted((DOCS / "decisions").glob("0*.md"))
+    assert [int(page.name[:4]) for page in decisions] == list(range(1, len(decisions) + 1))
+    for number, page in enumerate(decisions, 1):
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith(f"# {number}. "), page.name
+        assert re.findall(r"^\*\*(\w+)\.\*\*", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"], page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_to_files_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_make_alone_lists_every_target_that_a_page_tells_people_to_type() -> None:
+    told = {target for page in PAGES for target in re.findall(r"(?:`|\$ )make ([a-z][a-z-]*)", page.read_text(encoding="utf-8"))}
+    listed = subprocess.run(["make", "--silent"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert {"demo", "test", "ci"} <= told
+    assert told <= set(re.findall(r"^  make ([a-z-]+) ", listed, flags=re.MULTILINE))

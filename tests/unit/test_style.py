@@ -1,0 +1,146 @@
+"""The style, enforced by reading the sources: what a linter does not know."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import starter
+import txtopo
+from tests.conftest import TIERS
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = sorted((ROOT / "txtopo").rglob("*.py"))
+SOURCES = [*PACKAGE, *sorted((ROOT / "starter").rglob("*.py"))]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+LINES_MAX = 450
+DUMPING_GROUNDS = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
+HEAVY = ("pyspark", "kazoo", "pydantic")
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
+def calls_of(node: ast.AST, *functions: str) -> list[ast.Call]:
+    return [call for call in ast.walk(node) if isinstance(call, ast.Call) and ast.unparse(call.func) in functions]
+
+
+def test_a_module_is_no_longer_than_one_idea_needs() -> None:
+    lines = {named(path): len(text_of(path).splitlines()) for path in SOURCES}
+    too_long = {name: count for name, count in lines.items() if count > LINES_MAX}
+    assert too_long == {}, "split them where the second idea begins"
+
+
+def test_every_module_says_in_its_docstring_what_it_is_for() -> None:
+    assert [named(path) for path in [*SOURCES, *TESTS] if tree_of(path).body and not (ast.get_docstring(tree_of(path)) or "").strip()] == []
+
+
+def test_every_public_class_and_function_of_the_package_has_a_docstring() -> None:
+    silent = [
+        f"{named(path)}: {node.name}"
+        for path in PACKAGE
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_") and ast.get_docstring(node) is None
+    ]
+    assert silent == []
+
+
+def test_no_module_or_folder_is_named_after_what_fits_nowhere_else() -> None:
+    assert [named(path) for path in [*SOURCES, *TESTS] if not DUMPING_GROUNDS.isdisjoint(path.relative_to(ROOT).with_suffix("").parts)] == []
+
+
+def test_nothing_is_imported_with_a_star() -> None:
+    starred = [
+        named(path)
+        for path in [*SOURCES, *TESTS]
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+    ]
+    assert starred == []
+
+
+def test_pythons_own_hash_decides_nothing() -> None:
+    deciding: list[str] = []
+    for path in PACKAGE:
+        dunders = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef) and node.name == "__hash__"]
+        allowed = {id(call) for dunder in dunders for call in calls_of(dunder, "hash")}
+        deciding.extend(f"{named(path)}:{call.lineno}" for call in calls_of(tree_of(path), "hash") if id(call) not in allowed)
+    assert deciding == [], "hash() differs from process to process: use the key encoding of topology.grouping"
+
+
+def test_no_work_is_left_as_a_note() -> None:
+    assert [named(path) for path in [*SOURCES, *TESTS] if re.search(r"#\s*(TODO|FIXME|XXX|HACK)\b", text_of(path))] == []
+
+
+def test_no_test_sleeps() -> None:
+    tests = [path for path in TESTS if path.name.startswith("test_")]
+    sleeping = [f"{named(path)}:{call.lineno}" for path in tests for call in calls_of(tree_of(path), "time.sleep", "sleep")]
+    assert sleeping == [], "wait for a condition, with a bound"
+
+
+def test_every_folder_of_tests_is_a_tier() -> None:
+    parts = [path.relative_to(ROOT / "tests").parts for path in TESTS]
+    assert {folder for folder, *below in parts if below} <= set(TIERS)
+
+
+# -- what is imported, and when ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module", ["txtopo", "txtopo.stores", "txtopo.testing", "txtopo.connectors.files", "txtopo.dataplane.execute", "txtopo.plan.compiler"]
+)
+def test_what_executors_import_needs_neither_pyspark_nor_kazoo_nor_pydantic(module: str) -> None:
+    code = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == ""
+
+
+def test_all_is_what_can_be_imported() -> None:
+    with_all = [module_of(path) for path in PACKAGE if "\n__all__ = [" in text_of(path)]
+    assert "txtopo" in with_all
+    for name in with_all:
+        module = importlib.import_module(name)
+        assert [public for public in module.__all__ if not hasattr(module, public)] == [], name
+        assert len(set(module.__all__)) == len(module.__all__), name
+
+
+def test_every_public_name_of_txtopo_is_in_all() -> None:
+    found = {name for name, value in vars(txtopo).items() if not name.startswith("_") and getattr(value, "__module__", "").startswith("txtopo")}
+    assert "TransactionAttempt" in found
+    assert found - set(txtopo.__all__) == set()
+
+
+def test_a_name_that_txtopo_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = txtopo.nothing
+
+
+def test_the_starters_import_public_names_only() -> None:
+    assert starter.__doc__
+    for path in sorted((ROOT / "starter").glob("*.py")):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and node.module == "txtopo":
+                assert {alias.name for alias in node.names} <= set(txtopo.__all__), named(path)
