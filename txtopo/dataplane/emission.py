@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from txtopo.dataplane.job import Batch
@@ -23,9 +24,12 @@ def emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[
         if task.job.committed > 0:
             task.call("cleanup_before", emitter.cleanup_before, task.job.committed)
         return {}
-    if batch.mode == "new":
-        mine = range(task.index, batch.num_partitions, task.context.num_tasks)
-        return {partition: _emit_new(task, spout, emitter, partition, batch.partitions.get(partition)) for partition in mine}
+    if batch.mode in ("new", "opaque"):
+        partitions = batch.num_partitions if batch.mode == "new" else task.call("num_partitions", emitter.num_partitions)
+        task.num_partitions = partitions
+        hook = "emit_partition_batch_new" if batch.mode == "new" else "emit_partition_batch"
+        mine = range(task.index, partitions, task.context.num_tasks)
+        return {partition: _emit_new(task, spout, getattr(emitter, hook), hook, partition, batch.partitions.get(partition)) for partition in mine}
     hook = "emit_planned_partition_batch" if batch.mode == "planned" else "emit_partition_batch"
     for partition in sorted(batch.partitions):
         if partition % task.context.num_tasks == task.index and batch.partitions[partition] is not None:
@@ -34,11 +38,11 @@ def emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[
     return {}
 
 
-def _emit_new(task: SpoutTask, spout: Any, emitter: Any, partition: int, last: Any) -> Any:
-    hook = f"emit_partition_batch_new, partition {partition}"
+def _emit_new(task: SpoutTask, spout: Any, emit: Callable[..., Any], hook: str, partition: int, last: Any) -> Any:
+    hook = f"{hook}, partition {partition}"
     before = task.collector.emitted
     last_metadata = metadata_of.from_json(last, spout.metadata_type)
-    made = task.call(hook, emitter.emit_partition_batch_new, task.job.attempt, task.collector, partition, last_metadata)
+    made = task.call(hook, emit, task.job.attempt, task.collector, partition, last_metadata)
     if made is None and task.collector.emitted > before:
         task.call(hook, _raise_tuples_without_metadata, partition, task.collector.emitted - before)
     return task.call(hook, metadata_of.to_json, made, spout.metadata_type)

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-
 from txtopo.dataplane import wire
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.route import Row, Send

@@ -165,14 +165,13 @@ class SlotRun:
     def complete(self, component: Component, index: int, received: Received) -> None:
         """One task's turn: everything before it is done."""
         if component.kind == "spout":
-            self.emit(self.spouts[index], received)
+            self.complete_spout(self.spouts[index], received)
         else:
             bolt, inbox = self.bolts[component.id, index], self.inboxes[component.id, index]
             inbox.advance()
             assert inbox.complete, f"{component.id}/{index} is not complete at its turn"
             if component.id in self.plan.held and self.phase == "processing":
-                for piece in wire.pieces(bolt.hold(), self.worker.run.limits.blob_bytes_max):
-                    self.outbox.add(Frame("held", component.id, index, "", -1, piece))
+                self.send_held(component.id, index, bolt.hold())
             else:
                 bolt.finish()
         for receiver in self.components:
@@ -180,16 +179,28 @@ class SlotRun:
                 for task in self.tasks_here(receiver):
                     self.inboxes[receiver.id, task].close((component.id, index))
 
-    def emit(self, spout: SpoutTask, received: Received) -> None:
-        """Have a spout emit, or replay what its emission job recorded."""
-        assert self.job.batch is not None
-        if self.job.batch.mode == "recorded":
-            key = (spout.component.id, spout.index)
+    def send_held(self, component: str, task: int, held: bytes) -> None:
+        """Send a held instance on to the commit phase, in pieces that fit the wire."""
+        for piece in wire.pieces(held, self.worker.run.limits.blob_bytes_max):
+            self.outbox.add(Frame("held", component, task, "", -1, piece))
+
+    def complete_spout(self, spout: SpoutTask, received: Received) -> None:
+        """Have a spout emit, replay what its emission job recorded, or commit what it emitted."""
+        key = (spout.component.id, spout.index)
+        if self.phase == "commit":
+            held = received.held_bytes(*key)
+            assert held is not None, f"the held emitter of {key} is missing"
+            spout.commit(held)
+        elif self.job.batch is not None and self.job.batch.mode == "recorded":
             for handle in received.lanes.get(key, {}).get(key, []):
                 spout.replay(wire.load_values(received.buffer.read(handle)))
         else:
-            spout.emit()
+            held = spout.emit()
+            if held is not None:
+                self.send_held(*key, held)
             self.report.own.metadata.update(spout.metadata)
+            if spout.num_partitions is not None:
+                self.report.own.partition_counts.add(spout.num_partitions)
 
 
 def forward(worker: WorkerRun, job: Job, slot: int, task_attempt: int, receiving_slots: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:

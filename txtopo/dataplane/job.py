@@ -10,7 +10,7 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
 Part = Literal["emission", "processing", "late", "commit"]
-BatchMode = Literal["whole", "planned", "known", "new", "recorded"]
+BatchMode = Literal["whole", "planned", "known", "new", "opaque", "recorded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Batch:
 
     ``whole``: ``metadata`` for every task · ``planned`` and ``known``: ``partitions`` by number, ``None`` where nothing is to be emitted ·
     ``new``: emit what comes after ``partitions``' metadata and report it, for partitions 0 … ``num_partitions - 1`` · ``recorded``: what the
-    emission job recorded.
+    emission job recorded · ``opaque``: as ``new``, but the emitters say how many partitions there are.
     """
 
     mode: BatchMode

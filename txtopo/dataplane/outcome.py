@@ -110,6 +110,8 @@ class Tally:
     emitted: dict[str, int] = field(default_factory=dict)
     metadata: dict[int, Any] = field(default_factory=dict)
     """What an emission job learnt, by partition."""
+    partition_counts: set[int] = field(default_factory=set)
+    """How many partitions the tasks of an opaque spout saw; more than one number means that they disagree."""
     stores: set[str] = field(default_factory=set)
     """``component/store`` names that were written."""
 
@@ -119,6 +121,7 @@ class Tally:
             for component, count in theirs.items():
                 mine[component] = mine.get(component, 0) + count
         self.metadata.update(other.metadata)
+        self.partition_counts |= other.partition_counts
         self.stores |= other.stores
 
 

@@ -142,18 +142,35 @@ class BoltTask(Task):
 
 
 class SpoutTask(Task):
-    """A spout's emitter: made, one emit, closed (R22)."""
+    """A spout's emitter: made, one emit, closed; that of a committer spout is held between the emit and its commit (R22)."""
 
     metadata: Mapping[int, Any] = {}
     """What this task learnt by emitting, by partition."""
+    num_partitions: int | None = None
+    """How many partitions this task saw, where emitters are asked."""
 
-    def emit(self) -> None:
-        """Emit this task's part of the batch."""
+    def emit(self) -> bytes | None:
+        """Emit this task's part of the batch; returns the emitter, pickled, if it is to be held."""
         assert self.job.batch is not None
         spout = self.call("making a copy of the spout", self.worker.fresh, self.component.id, self.bindings)
         emitter = self.call("get_emitter", spout.get_emitter, self.conf, self.context)
+        is_held = False
         try:
             self.metadata = emission.emit_batch(self, spout, emitter, self.job.batch)
+            if not self.component.committer:
+                return None
+            held: bytes = self.call("holding the emitter between the phases", hold.dump_held, emitter, self.worker.run.token)
+            is_held = True
+            return held
+        finally:
+            if not is_held:
+                self.guard_close(emitter)
+
+    def commit(self, held: bytes) -> None:
+        """Commit what the held emitter emitted, and close it."""
+        emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
+        try:
+            self.call("commit", emitter.commit, self.job.attempt)
         finally:
             self.guard_close(emitter)
 

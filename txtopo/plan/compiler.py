@@ -38,10 +38,11 @@ class Plan:
 
 
 def held_components(graph: TopologyGraph) -> frozenset[str]:
-    """The committers, and everything downstream of one."""
+    """The committers, and everything downstream of one; also a spout that takes part in the commit, but not what is downstream of it: all it
+    emits, it emits in the processing phase."""
     held: set[str] = set()
     for id, component in graph.components.items():
-        if component.committer or any(subscription.source in held for subscription in component.inputs):
+        if component.committer or any(subscription.source in held - {graph.spout.id} for subscription in component.inputs):
             held.add(id)
     return frozenset(held)
 
@@ -51,7 +52,7 @@ def _late_components(graph: TopologyGraph, held: frozenset[str]) -> frozenset[st
     late: set[str] = set()
     for id in reversed(list(graph.components)):
         component = graph.components[id]
-        fed_by_held = id in held and all(subscription.source in held for subscription in component.inputs)
+        fed_by_held = id in held and all(subscription.source in held - {graph.spout.id} for subscription in component.inputs)
         receivers = [other.id for other in graph.components.values() if any(s.source == id for s in other.inputs)]
         if fed_by_held and component.inputs and all(receiver in late for receiver in receivers):
             late.add(id)
@@ -70,5 +71,5 @@ def compile_plan(graph: TopologyGraph, cores: int) -> Plan:
         emission=Levels((Level((graph.spout.id,), processing.levels[0].slots),)),
         processing=processing,
         late=levels.assign_levels(graph, late, cores),
-        commit=levels.assign_levels(graph, held, cores),
+        commit=levels.assign_levels(graph, held, cores, silent=frozenset({graph.spout.id})),
     )

@@ -64,7 +64,9 @@ class _Explanation:
 
     def role(self, component: Component, part: str) -> str:
         if component.kind == "spout":
-            return "emits the batch"
+            if part == "commit":
+                return "commits what it emitted (committer)"
+            return "emits the batch, then is held (committer)" if component.committer else "emits the batch"
         ends = "finishes" if component.kind == "batch" else "cleans up"
         if part != "commit":
             return f"executes, then is held{' (committer)' if component.committer else ''}" if component.id in self.plan.held else f"executes, {ends}"

@@ -59,23 +59,25 @@ def _slots(components: Collection[Component], cores: int) -> int:
     return min(cores, max(component.parallelism for component in components))
 
 
-def _fused_edges(graph: TopologyGraph, members: Collection[str]) -> dict[FusedEdge, tuple[Component, Subscription, Component]]:
+def _fused_edges(
+    graph: TopologyGraph, members: Collection[str], silent: frozenset[str]
+) -> dict[FusedEdge, tuple[Component, Subscription, Component]]:
     return {
         (subscription.source, subscription.stream, id): (graph.components[subscription.source], subscription, graph.components[id])
         for id in members
         for subscription in graph.components[id].inputs
-        if subscription.source in members
+        if subscription.source in members and subscription.source not in silent
     }
 
 
-def _can_hold(graph: TopologyGraph, members: Collection[str], cores: int) -> bool:
+def _can_hold(graph: TopologyGraph, members: Collection[str], cores: int, silent: frozenset[str]) -> bool:
     """Whether ``members`` may share one level: with the slots they would have, every edge among them stays local."""
     slots = _slots([graph.components[id] for id in members], cores)
-    return all(_stays_local(*edge, slots) for edge in _fused_edges(graph, members).values())
+    return all(_stays_local(*edge, slots) for edge in _fused_edges(graph, members, silent).values())
 
 
-def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int) -> Levels:
-    """Level ``components`` of ``graph``, given that only tuples among them move; greedy, in topological order.
+def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int, silent: frozenset[str] = frozenset()) -> Levels:
+    """Level ``components`` of ``graph``, given that only tuples among them move, and none from ``silent`` ones; greedy, in topological order.
 
     A component joins the level of its furthest source if all of that level can then still stay local, otherwise the next one.
     """
@@ -84,19 +86,19 @@ def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int)
     for id, component in graph.components.items():
         if id not in components:
             continue
-        furthest = max((level_of[s.source] for s in component.inputs if s.source in level_of), default=None)
+        furthest = max((level_of[s.source] for s in component.inputs if s.source in level_of and s.source not in silent), default=None)
         if furthest is None:
             level = 0
         else:
-            level = furthest if _can_hold(graph, [*levels[furthest], id], cores) else furthest + 1
-        while level < len(levels) and not _can_hold(graph, [*levels[level], id], cores):
+            level = furthest if _can_hold(graph, [*levels[furthest], id], cores, silent) else furthest + 1
+        while level < len(levels) and not _can_hold(graph, [*levels[level], id], cores, silent):
             level += 1
         if level == len(levels):
             levels.append([])
         levels[level].append(id)
         level_of[id] = level
     made = tuple(Level(tuple(members), _slots([graph.components[id] for id in members], cores)) for members in levels)
-    fused = frozenset(edge for members in levels for edge in _fused_edges(graph, members))
+    fused = frozenset(edge for members in levels for edge in _fused_edges(graph, members, silent))
     return Levels(made, fused)
 
 

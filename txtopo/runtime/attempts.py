@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from txtopo import errors
 from txtopo.coordinator.messages import FailureKind
@@ -20,7 +20,7 @@ from txtopo.dataplane.job import Batch, Job, Part, Run
 from txtopo.dataplane.outcome import Failure
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
-from txtopo.runtime.batches import Batches
+from txtopo.runtime.batches import Batches, moved
 from txtopo.runtime.jobs import JobLostError, JobResult, Pinned, Source, SparkJobs
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -48,7 +48,7 @@ class Attempt:
     opened_at: float
     result: JobResult | None = None
     emission: JobResult | None = None
-    num_partitions: int = 0
+    metadata: Any = None
     pinned: list[Pinned] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     stores: frozenset[str] = frozenset()
@@ -110,13 +110,16 @@ class AttemptRunner:
     def emit(self, work: Attempt) -> None:
         """The emission job: learn the batch's metadata."""
         batch = self._batches.new_batch(work.attempt.txid)
-        work.num_partitions = batch.num_partitions
         work.emission = self._job(work, "emission", batch)
+        tally = work.emission.tally
+        counts = tally.partition_counts or {batch.num_partitions}
+        if len(counts) > 1:
+            raise AttemptFailedError("failed", f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}")
+        work.metadata = moved(counts.pop(), tally.metadata)
 
-    def learn(self, work: Attempt) -> None:
-        """Make what the emission found out the metadata of the txid."""
-        assert work.emission is not None
-        self._batches.learnt(work.attempt.txid, work.num_partitions, work.emission.tally.metadata)
+    def plan(self, work: Attempt) -> None:
+        """Plan an opaque batch for this attempt."""
+        work.metadata = self._batches.plan(work.attempt.txid)
 
     def process(self, work: Attempt, known_stores: frozenset[str], committed: int) -> None:
         """The processing job, and the late job if held bolts emitted while executing."""

@@ -3,8 +3,9 @@
 Runs on: driver. The only module that calls the user's spout coordinator. Metadata goes into ``state.txids``, which is the one place it is kept;
 when it becomes durable is the state's business.
 
-Invariants: metadata of a txid is made once, from that of the txid before (R4). What is recorded of a partitioned batch are the partitions that
-moved; the position of a partition is that of the newest txid in which it moved (R21).
+Invariants: metadata of a txid is made once, from that of the txid before; an opaque spout's is made for every attempt, from that of the attempt of
+the txid before that is now in use (R4). What is recorded of a partitioned batch are the partitions that moved; the position of a partition is that
+of the newest txid in which it moved (R21).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from txtopo.topology import pickling, spout
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext
 from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.transaction import TransactionAttempt
 
 
 class Batches:
@@ -31,10 +33,17 @@ class Batches:
         self._id, self._state = graph.spout.id, state
         instance = pickling.loads(graph.spout.template)
         self._metadata_type = instance.metadata_type
-        self._is_partitioned = graph.spout.spout_kind == "partitioned"
+        self._is_partitioned = graph.spout.spout_kind != "transactional"
+        self._is_opaque = graph.spout.spout_kind == "opaque"
+        self._in_use: dict[int, tuple[TransactionAttempt, Any]] = {}
         context = CoordinatorContext(graph.id, state.generation, graph.spout.id, self._last_metadata)
         self._coordinator = self._call(state.current, "get_coordinator", instance.get_coordinator, TopologyConf(conf).overlaid(graph.spout.config), context)
         self._plans = self._is_partitioned and spout.plans(self._coordinator)
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether every attempt has metadata of its own."""
+        return self._is_opaque
 
     @property
     def emits_metadata(self) -> bool:
@@ -42,14 +51,14 @@ class Batches:
         return self._is_partitioned and not self._plans
 
     def known_txids(self) -> list[int]:
-        """Txids from ``current`` on whose metadata survived the last run."""
+        """Txids from ``current`` on whose metadata or seal survived the last run."""
         return [txid for txid in self._state.txids.txids() if txid >= self._state.current]
 
     def open(self, txid: int) -> bool:
         """Whether ``txid``, which is new, may begin; its metadata is made, unless emitting makes it. ``FailedException`` passes through."""
         if not self._call(txid, "is_ready", self._coordinator.is_ready):
             return False
-        if not self.emits_metadata:
+        if not self.emits_metadata and not self._is_opaque:
             self._state.txids.get_state(txid, self._make)
         return True
 
@@ -62,17 +71,31 @@ class Batches:
 
     def new_batch(self, txid: int) -> Batch:
         """What an emission job starts from, for a ``txid`` whose metadata is learnt by emitting."""
-        n = self._num_partitions(txid)
         last = self._positions_before(txid)
+        if self._is_opaque:
+            return Batch("opaque", partitions=last)
+        n = self._num_partitions(txid)
         return Batch("new", partitions={p: last[p] for p in range(n) if p in last}, num_partitions=n)
 
-    def learnt(self, txid: int, num_partitions: int, metadata: Mapping[int, Any]) -> None:
-        """An emission job found out what ``txid`` consists of."""
-        self._state.txids.get_state(txid, lambda txid, last: _record(txid, _moved(num_partitions, metadata)))
+    def plan(self, txid: int) -> dict[str, Any]:
+        """A plan for one attempt of an opaque batch; :meth:`learnt` puts it to use."""
+        return self._plan(txid)
+
+    def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
+        """``metadata`` is what the live ``attempt`` consists of; for a txid that makes it once, the first to be learnt is kept."""
+        if self._is_opaque:
+            self._in_use[attempt.txid] = (attempt, metadata)
+        else:
+            self._state.txids.get_state(attempt.txid, lambda txid, last: _record(txid, metadata))
+
+    def discard(self, attempt: TransactionAttempt) -> None:
+        """``attempt`` is over: discarded, or recorded."""
+        if attempt.txid in self._in_use and self._in_use[attempt.txid][0] == attempt:
+            del self._in_use[attempt.txid]
 
     def metadata(self, txid: int) -> Any:
-        """What is stored for ``txid``."""
-        return self._stored(txid)
+        """What is sealed with ``txid``: what every replay of it needs. An opaque one is replayed from the positions before it."""
+        return None if self._is_opaque else self._stored(txid)
 
     def moved(self, txid: int) -> dict[int, Any]:
         """The partitions ``txid`` moves, with their new positions."""
@@ -101,7 +124,7 @@ class Batches:
         else:
             plan = self._coordinator.plan_partition_batch
             made = {p: self._call(txid, "plan_partition_batch", plan, txid, p, last.get(p)) for p in range(n)}
-        return _moved(n, {p: self._to_json(txid, f"planning partition {p}", m) for p, m in sorted(made.items())})
+        return moved(n, {p: self._to_json(txid, f"planning partition {p}", m) for p, m in sorted(made.items())})
 
     def _num_partitions(self, txid: int) -> int:
         n = self._call(txid, "num_partitions", self._coordinator.num_partitions)
@@ -118,6 +141,8 @@ class Batches:
     # -- positions -----------------------------------------------------------------------------------------------------------
 
     def _stored(self, txid: int) -> Any:
+        if self._is_opaque:
+            return self._in_use[txid][1]
         record = self._state.txids.find(txid)
         if record is None:
             raise KeyError(f"no metadata of txid {txid}")
@@ -128,13 +153,20 @@ class Batches:
         current = self._state.current
         positions = self._state.positions()
         for earlier in range(current, txid):
-            record = self._state.txids.find(earlier)
-            if record is not None:
-                positions.update(_by_number(record.metadata["partitions"]))
+            metadata = self._metadata_in_use(earlier)
+            if metadata is not None:
+                positions.update(_by_number(metadata["partitions"]))
         return positions
 
+    def _metadata_in_use(self, txid: int) -> Any:
+        if self._is_opaque:
+            used = self._in_use.get(txid)
+            return None if used is None else used[1]
+        record = self._state.txids.find(txid)
+        return None if record is None else record.metadata
+
     def _last_metadata(self) -> Any:
-        newest = max(self._state.txids.txids(), default=0)
+        newest = max([*self._state.txids.txids(), *list(self._in_use)], default=0)
         if self._is_partitioned:
             positions = self._positions_before(newest + 1)
             return {p: metadata_of.from_json(m, self._metadata_type) for p, m in positions.items()}
@@ -160,7 +192,8 @@ def _record(txid: int, metadata: Any) -> TxidRecord:
     return TxidRecord(txid=txid, metadata=metadata)
 
 
-def _moved(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
+def moved(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
+    """A partitioned batch's metadata, as it is stored: only the partitions that moved (R21)."""
     return {"num_partitions": num_partitions, "partitions": {str(p): m for p, m in sorted(metadata.items()) if m is not None}}
 
 

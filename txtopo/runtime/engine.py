@@ -47,7 +47,7 @@ class Engine:
         self._batches = Batches(run.graph, run.conf, state)
         self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted)
         last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
-        policy = Policy(conf.max_spout_pending, conf.max_attempts, conf.max_crashes, last, self._batches.emits_metadata)
+        policy = Policy(conf.max_spout_pending, conf.max_attempts, conf.max_crashes, last, self._batches.emits_metadata, self._batches.is_opaque)
         self._coordinator = TransactionCoordinator(policy, state.epoch, state.current, self._batches.known_txids())
         sealed = state.sealed()
         self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
@@ -134,7 +134,11 @@ class Engine:
                 self._board.update(asked=self._opens)
                 self._spout_thread.submit(functools.partial(self._open, txid, self._opens))
             case messages.Emit(attempt):
-                self._admit_later(attempt, functools.partial(self._emit, self._begin(attempt)))
+                work = self._begin(attempt)
+                if self._batches.emits_metadata:
+                    self._admit_later(attempt, functools.partial(self._emit, work))
+                else:
+                    self._spout_thread.submit(functools.partial(self._plan, work))
             case messages.Process(attempt):
                 work = self._attempts.get(attempt) or self._begin(attempt)
                 self._admit_later(attempt, functools.partial(self._process, work))
@@ -213,11 +217,28 @@ class Engine:
 
     def _processing_done(self, event: Event) -> None:
         self._processing -= 1
-        if isinstance(event, messages.Emitted) and self._coordinator.active.get(event.attempt.txid) == (event.attempt, Status.EMITTING):
-            # Only what the live attempt learnt counts; a late answer must not decide what the batch is.
-            self._runner.learn(self._attempts[event.attempt])
+        self._learn(event)
         self._handle(event)
         self._admit()
+
+    def _plan(self, work: Attempt) -> None:
+        """On the spout's thread: an opaque batch is planned for every attempt."""
+
+        def planned() -> Event:
+            self._runner.plan(work)
+            return messages.Emitted(work.attempt)
+
+        event = self._event_of(work.attempt, planned)
+        self._queue.put(functools.partial(self._planned, event))
+
+    def _planned(self, event: Event) -> None:
+        self._learn(event)
+        self._handle(event)
+
+    def _learn(self, event: Event) -> None:
+        """Only what the live attempt learnt counts: a late answer must not decide what the batch is."""
+        if isinstance(event, messages.Emitted) and self._coordinator.active.get(event.attempt.txid) == (event.attempt, Status.EMITTING):
+            self._batches.learnt(event.attempt, self._attempts[event.attempt].metadata)
 
     def _event_of(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> Event:
         work = self._attempts.get(attempt)
@@ -337,6 +358,7 @@ class Engine:
     def _forget(self, work: Attempt) -> None:
         faults.reach("forget.before", work.attempt.txid)
         work.release()
+        self._batches.discard(work.attempt)
         self._causes = {attempt: failure for attempt, failure in self._causes.items() if attempt.txid > work.attempt.txid}
         self._sealed_tasks.pop(work.attempt.txid, None)
         self._board.count_commit(work.tuples, time.monotonic() - work.opened_at)
@@ -355,6 +377,7 @@ class Engine:
             status = self._board.snapshot()
             outgrew = work.failure is not None and work.failure.kind == "outgrown"
             self._board.update(replays=status.replays + 1, pinned_replays=status.pinned_replays + outgrew)
+        self._batches.discard(attempt)
         self._runner.cancel(work)
 
     # -- the end of the run ----------------------------------------------------------------------------------------------------

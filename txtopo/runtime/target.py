@@ -80,7 +80,7 @@ def as_topology(value: Any, what: str) -> TopologyGraph:
     if isinstance(value, TransactionalTopologyBuilder):
         value = value.build_topology()
     if not isinstance(value, TopologyGraph):
-        kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        kind = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
         raise errors.UsageError(
             f"{what} is {kind}, not a topology\n"
             "  Name what builder.build_topology() returns, a builder, or a function without arguments that makes one."
@@ -185,7 +185,7 @@ def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
             "  Give `topology` or `make('words.txt', 3)`, for example."
         ) from None
     if not callable(found):
-        raise errors.UsageError(f"{place}:{ast.unparse(name)} is a {type(found).__name__} and cannot be called\n  Leave out the parentheses.")
+        raise errors.UsageError(f"{place}:{ast.unparse(name)} is of type {type(found).__name__} and cannot be called\n  Leave out the parentheses.")
     return _guarded(f"{place}:{attribute}", lambda: found(*arguments, **keywords))
 
 

@@ -16,6 +16,7 @@ from txtopo.topology import bolt as bolts
 from txtopo.topology import pickling, spout
 from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
 from txtopo.topology.grouping import Grouping, GroupingKind
+from txtopo.topology.spout import ICommitterTransactionalSpout
 from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer, StreamSpec
 
 _FORBIDDEN_IN_IDS = "/\\\0\n\r\t:"
@@ -103,7 +104,7 @@ class TransactionalTopologyBuilder:
 
     def __init__(self, topology_id: str, spout_id: str, spout: Any, parallelism: int = 1) -> None:
         self._id = topology_id
-        self._spout = _Draft(spout_id, spout, parallelism, committer=False)
+        self._spout = _Draft(spout_id, spout, parallelism, committer=isinstance(spout, ICommitterTransactionalSpout))
         self._bolts: list[_Draft] = []
 
     def get_spout_declarer(self) -> SpoutDeclarer:
@@ -190,11 +191,13 @@ class _Build:
         if draft is self.spout:
             if isinstance(instance, spout.IPartitionedTransactionalSpout):
                 return "spout", "partitioned"
+            if isinstance(instance, spout.IOpaquePartitionedTransactionalSpout):
+                return "spout", "opaque"
             if isinstance(instance, spout.ITransactionalSpout):
                 return "spout", "transactional"
             self.problems.append(
                 f"spout {draft.id!r}: {_describe(instance)} is not a transactional spout;"
-                " subclass BaseTransactionalSpout or BasePartitionedTransactionalSpout"
+                " subclass BaseTransactionalSpout, BasePartitionedTransactionalSpout or BaseOpaquePartitionedTransactionalSpout"
             )
         elif isinstance(instance, bolts.IBasicBolt):
             if draft.committer:

@@ -11,7 +11,7 @@ from txtopo.topology.grouping import Grouping
 from txtopo.topology.stream import StreamSpec
 
 ComponentKind = Literal["spout", "batch", "basic"]
-SpoutKind = Literal["transactional", "partitioned"]
+SpoutKind = Literal["transactional", "partitioned", "opaque"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,18 @@ class TransactionalSpoutEmitter(abc.ABC):
         """Runs on: executor. Called: once, after the emit."""
 
 
+class CommitterSpoutEmitter(TransactionalSpoutEmitter, abc.ABC):
+    """Emitter of an :class:`ICommitterTransactionalSpout`: held after its emit, like a committer, and committed in its turn."""
+
+    @abc.abstractmethod
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """The batch this instance emitted is being committed.
+
+        Runs on: executor. Called: once, in the commit phase, on the instance that emitted, on every task. Order: by txid.
+        On replay: again, on the instance of the new attempt's emission; what it does must be safe to do twice.
+        """
+
+
 class PartitionedSpoutCoordinator(SpoutCoordinator, abc.ABC):
     """Coordinator of an :class:`IPartitionedTransactionalSpout`.
 
@@ -104,6 +116,44 @@ class PartitionedSpoutEmitter(abc.ABC):
         """Runs on: executor. Called: once, after the emit."""
 
 
+class OpaquePartitionedSpoutCoordinator(SpoutCoordinator):
+    """Coordinator of an :class:`IOpaquePartitionedTransactionalSpout`.
+
+    It may also *plan*, like that of a partitioned spout: define ``num_partitions()`` and ``plan_batch(txid, last)`` or
+    ``plan_partition_batch(txid, partition, last_metadata)``. An opaque batch is planned anew for every attempt (R4).
+    """
+
+
+class OpaquePartitionedSpoutEmitter:
+    """Emitter of an :class:`IOpaquePartitionedTransactionalSpout`. Partition p belongs to task p mod tasks (R19)."""
+
+    def num_partitions(self) -> int:
+        """How many partitions (0 … n-1) the source has now.
+
+        Runs on: executor. Called: once per attempt and task, for a spout that does not plan. The tasks of one attempt must agree; if they do
+        not, the attempt is replayed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither num_partitions nor does its coordinator plan (num_partitions and plan_batch)")
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+        """Emit what comes after ``last_metadata``; return the metadata of what was emitted, or ``None`` if there is nothing (R21).
+
+        Runs on: executor. Called: once per attempt, for a spout that does not plan. Order: transactions in order.
+        On replay: again, and may emit other tuples; each must succeed in exactly one transaction (R18).
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither emit_partition_batch nor does its coordinator plan (plan_batch or plan_partition_batch)")
+
+    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        """Emit what was planned; raise ``FailedException`` if that is not possible, and it is planned anew.
+
+        Runs on: executor. Called: for a spout that plans, where the plan is not ``None``. Order: any. On replay: with another plan.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define emit_planned_partition_batch, but its coordinator plans")
+
+    def close(self) -> None:
+        """Runs on: executor. Called: once, after the emit."""
+
+
 class _Spout(_Component):
     metadata_type: ClassVar[Any] = None
     """A pydantic model class, if metadata is to be instances of it instead of plain JSON."""
@@ -133,6 +183,27 @@ class IPartitionedTransactionalSpout(_Spout, abc.ABC):
         """Runs on: executor. Called: once per attempt and task."""
 
 
+class ICommitterTransactionalSpout(ITransactionalSpout):
+    """A spout whose emitters take part in the commit (Storm: ``ICommitterTransactionalSpout``)."""
+
+    @abc.abstractmethod
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> CommitterSpoutEmitter:
+        """Runs on: executor. Called: once per attempt and task."""
+
+
+class IOpaquePartitionedTransactionalSpout(_Spout, abc.ABC):
+    """A spout over partitions whose replays may differ (Storm: ``IOpaquePartitionedTransactionalSpout``): for sources that cannot always
+    give the same batch again. Exactly-once results then need opaque stores."""
+
+    @abc.abstractmethod
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+        """Runs on: driver. Called: once per run."""
+
+    @abc.abstractmethod
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+        """Runs on: executor. Called: once per attempt and task."""
+
+
 class BaseTransactionalSpout(ITransactionalSpout):
     """Base of a spout whose batches are decided as a whole."""
 
@@ -145,6 +216,20 @@ class BasePartitionedTransactionalSpout(IPartitionedTransactionalSpout):
 
     Coordinator = PartitionedSpoutCoordinator
     Emitter = PartitionedSpoutEmitter
+
+
+class BaseCommitterTransactionalSpout(ICommitterTransactionalSpout):
+    """Base of a spout whose emitters take part in the commit."""
+
+    Coordinator = TransactionalSpoutCoordinator
+    Emitter = CommitterSpoutEmitter
+
+
+class BaseOpaquePartitionedTransactionalSpout(IOpaquePartitionedTransactionalSpout):
+    """Base of a spout over partitions whose replays may differ."""
+
+    Coordinator = OpaquePartitionedSpoutCoordinator
+    Emitter = OpaquePartitionedSpoutEmitter
 
 
 def plans(coordinator: Any) -> bool:
