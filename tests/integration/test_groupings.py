@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from txtopo import (
     Tuple,
     submit_topology,
 )
+from txtopo.topology.grouping import two_tasks_for_key
 
 
 class Fork(BaseBatchBolt):
@@ -89,6 +91,45 @@ def test_every_grouping_over_several_streams_and_tasks(cluster: LocalCluster, tm
             for stream in ("default", "odd"):
                 counts = [per_sender[task, sender, stream] for task in range(3)]
                 assert max(counts) - min(counts) <= 1, "shuffle is not even"
+
+
+class Direct(BaseBatchBolt):
+    """Sends each number, by name, to the task that its last digit says; and all to a stream of the usual kind."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.collector, self.tasks = collector, len(context.component_tasks("direct"))
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit_direct(tup["n"] % 10 % self.tasks, tup.values, stream="named")
+        self.collector.emit(tup.values)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "n"))
+        declarer.declare_stream("named", Fields("tx", "n"), direct=True)
+
+
+class Thirds:
+    """A custom grouping: by the number's remainder."""
+
+    def choose_tasks(self, task_index: int, values: Sequence[Any]) -> list[int]:
+        return [values[1] % 3]
+
+
+@pytest.mark.rule(16)
+def test_the_sender_has_a_say_in_direct_partial_key_and_custom_groupings(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    builder = TransactionalTopologyBuilder("senders-say", "numbers", Ranges(journal, NUMBERS, NUMBERS), 2)
+    builder.set_bolt("fork", Direct(), 3).shuffle_grouping("numbers")
+    builder.set_bolt("direct", Sink(journal), 3).direct_grouping("fork", stream="named")
+    builder.set_bolt("custom", Sink(journal), 3).custom_grouping("fork", Thirds())
+    builder.set_bolt("partial", Sink(journal), 3).partial_key_grouping("fork", Fields("n"))
+    run_to_idle(cluster, builder.build_topology())
+    lines = [json.loads(line) for line in journal.lines() if line.startswith("[")]
+    got = {(component, task): sorted(row[3] for row in rows) for component, task, _, rows in lines}
+    assert [got["direct", task] for task in range(3)] == [[n for n in range(NUMBERS) if n % 10 % 3 == task] for task in range(3)]
+    assert [got["custom", task] for task in range(3)] == [[n for n in range(NUMBERS) if n % 3 == task] for task in range(3)]
+    assert sorted(n for task in range(3) for n in got["partial", task]) == list(range(NUMBERS))
+    assert all(task in two_tasks_for_key((n,), 3) for task in range(3) for n in got["partial", task])
 
 
 class WrongFirstValue(Fork):

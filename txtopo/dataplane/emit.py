@@ -29,6 +29,14 @@ def is_immutable(value: Any) -> bool:
     return type(value) in _IMMUTABLE or (type(value) is tuple and all(is_immutable(item) for item in value))
 
 
+_DIRECT = "\0direct "
+
+
+def direct_stream(stream: str, task: int) -> str:
+    """How a recording names a direct emit to ``task`` on ``stream``; no stream of a user's contains this separator."""
+    return f"{stream}{_DIRECT}{task}"
+
+
 class EmitMistakeError(Exception):
     """What an emit was given cannot be delivered; becomes :class:`txtopo.errors.EmitError` with component and task."""
 
@@ -43,7 +51,8 @@ class Collector(BasicOutputCollector):
         self._component, self._attempt, self._run = component, attempt, run
         self._arity = {stream: len(spec.fields) for stream, spec in outputs.items()}
         self._outputs = outputs
-        self._ports: dict[str, tuple[Send, ...]] = dict.fromkeys(outputs, ())
+        self._ports: dict[str, tuple[Send, ...]] = {stream: () for stream, spec in outputs.items() if not spec.direct}
+        self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {stream: [] for stream, spec in outputs.items() if spec.direct}
         self.emitted = 0
         """Rows emitted so far."""
 
@@ -51,9 +60,13 @@ class Collector(BasicOutputCollector):
         """Add a receiver of ``stream``."""
         self._ports[stream] = (*self._ports[stream], send)
 
+    def connect_direct(self, stream: str, receiver: str, lanes: Sequence[Send]) -> None:
+        """Add a receiver of the direct ``stream``, with one function per task."""
+        self._direct_ports[stream].append((receiver, lanes))
+
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         row = tuple(values)
-        if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt:
+        if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._ports:
             raise EmitMistakeError(self._mistake(row, stream))
         self.emitted += 1
         if _IMMUTABLE.issuperset(map(type, row)) or is_immutable(row):
@@ -74,20 +87,37 @@ class Collector(BasicOutputCollector):
         return copy
 
     def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        raise EmitMistakeError(
-            f"component {self._component!r} emits directly on stream {stream!r}, to which nobody listens by direct grouping; use emit(values, stream={stream!r})"
-        )
+        row = tuple(values)
+        if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._direct_ports:
+            raise EmitMistakeError(self._mistake(row, stream, directly=True))
+        for receiver, lanes in self._direct_ports[stream]:
+            if not 0 <= task_index < len(lanes):
+                raise EmitMistakeError(
+                    f"component {self._component!r} emits directly on stream {stream!r} to task {task_index!r};"
+                    f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
+                )
+        self.emitted += 1
+        for _, lanes in self._direct_ports[stream]:
+            lanes[task_index](row if is_immutable(row) else self._copy(row))
 
     def send_recorded(self, stream: str, row: Row) -> None:
         """Emit a row that was checked and frozen when it was recorded."""
         self.emitted += 1
+        stream, _, task = stream.partition(_DIRECT)
+        if task:
+            for _, lanes in self._direct_ports[stream]:
+                lanes[int(task)](row)
+            return
         for send in self._ports[stream]:
             send(row)
 
-    def _mistake(self, row: Row, stream: str) -> str:
-        where = f"component {self._component!r} emits on stream {stream!r}"
+    def _mistake(self, row: Row, stream: str, directly: bool = False) -> str:
+        where = f"component {self._component!r} emits {'directly ' if directly else ''}on stream {stream!r}"
         if stream not in self._outputs:
             return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
+        if directly != self._outputs[stream].direct:
+            cure = "declare it with direct=True, or use emit(values)" if directly else "use emit_direct(task_index, values)"
+            return f"{where}, which is {'not ' if directly else ''}a direct stream; {cure}"
         fields = ", ".join(self._outputs[stream].fields)
         if len(row) != self._arity[stream]:
             return f"{where} {len(row)} values for the {self._arity[stream]} fields ({fields})"

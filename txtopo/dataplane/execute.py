@@ -143,16 +143,15 @@ class SlotRun:
         component, index = task.component, task.index
         out_lanes: dict[tuple[str, int], emit.OutLane] = {}
         if self.job.part == "emission":
-            lane = self.outbox.lane(component.id, index, component.id, index)
-            for stream in component.outputs:
-                task.collector.connect(stream, lane.sender(stream))
+            self.connect_recorder(task)
             return
         for stream, spec in component.outputs.items():
             for receiver, grouping in self.plan.graph.receivers(component.id, stream):
                 if (component.id, stream, receiver.id) in self.levels.fused:
                     only = route.fixed_task(grouping, index, receiver.parallelism)
                     lanes = [
-                        self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable for t in range(receiver.parallelism)
+                        self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
+                        for t in range(receiver.parallelism)
                     ]
                 else:
                     lanes = []
@@ -160,7 +159,23 @@ class SlotRun:
                         if (receiver.id, t) not in out_lanes:
                             out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index)
                         lanes.append(out_lanes[receiver.id, t].sender(stream))
-                task.collector.connect(stream, route.make_send(grouping, spec.fields, index, self.job.attempt.txid, lanes))
+                if grouping.kind == "direct":
+                    task.collector.connect_direct(stream, receiver.id, lanes)
+                else:
+                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, self.job.attempt.txid, lanes))
+
+    def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
+        """Connect every stream of a spout's task to one lane, which records what is emitted for the processing job to send."""
+        component = task.component
+        lane = self.outbox.lane(component.id, task.index, component.id, task.index)
+        for stream, spec in component.outputs.items():
+            if not spec.direct:
+                task.collector.connect(stream, lane.sender(stream))
+                continue
+            for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
+                # One receiver is enough to record the emit; the others only check the task it names.
+                senders = [lane.sender(emit.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
+                task.collector.connect_direct(stream, receiver.id, senders)
 
     def complete(self, component: Component, index: int, received: Received) -> None:
         """One task's turn: everything before it is done."""
@@ -213,6 +228,10 @@ def forward(worker: WorkerRun, job: Job, slot: int, task_attempt: int, receiving
         outbox.add(frame)
     received.buffer.close()
     return outbox.chunks(Report(job.name, slot, task_attempt))
+
+
+def _ignore(row: route.Row) -> None:
+    pass
 
 
 def _unreachable(row: route.Row) -> None:

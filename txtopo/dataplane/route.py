@@ -6,12 +6,13 @@ A count that a sender keeps (shuffle) starts at a place given by txid and task, 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from txtopo.plan import levels
 from txtopo.topology import grouping as groupings
-from txtopo.topology.grouping import Grouping
+from txtopo.topology.grouping import CustomGrouping, Grouping
 from txtopo.topology.stream import Fields
 
 Row = tuple[Any, ...]
@@ -26,20 +27,24 @@ def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> i
         return 0
     if grouping.kind in ("none", "local_or_shuffle"):
         return levels.local_task(sending_task, receiving_tasks)
-    return 0 if receiving_tasks == 1 else None
+    return 0 if receiving_tasks == 1 and grouping.kind not in ("custom", "direct") else None
 
 
 def make_send(grouping: Grouping, fields: Fields, sending_task: int, txid: int, lanes: Sequence[Send]) -> Send:
     """A function that sends a row to the right ones of ``lanes`` (one per receiving task)."""
     only = fixed_task(grouping, sending_task, len(lanes))
-    if only is not None and grouping.kind != "fields":
+    if only is not None and grouping.kind not in ("fields", "partial_key"):
         return lanes[only]
+    if grouping.kind == "custom":
+        assert grouping.custom is not None
+        return _by_choice(lanes, copy.deepcopy(grouping.custom), sending_task)
     if grouping.kind == "shuffle":
         return _round_robin(lanes, sending_task + txid)
     if grouping.kind == "all":
         return _to_all(lanes)
     assert grouping.fields is not None
-    return _by_key(lanes, [fields.index(name) for name in grouping.fields])
+    positions = [fields.index(name) for name in grouping.fields]
+    return _by_two_tasks(lanes, positions) if grouping.kind == "partial_key" else _by_key(lanes, positions)
 
 
 def _round_robin(lanes: Sequence[Send], start: int) -> Send:
@@ -86,3 +91,30 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
         lanes[groupings.task_for_key([row[position] for position in positions], tasks)](row)
 
     return send_by_several
+
+
+def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
+    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the first if they are equal."""
+    sent = [0] * len(lanes)
+
+    def send(row: Row) -> None:
+        first, second = groupings.two_tasks_for_key([row[position] for position in positions], len(lanes))
+        task = first if sent[first] <= sent[second] else second
+        sent[task] += 1
+        lanes[task](row)
+
+    return send
+
+
+def _by_choice(lanes: Sequence[Send], grouping: CustomGrouping, sending_task: int) -> Send:
+    def send(row: Row) -> None:
+        for task in grouping.choose_tasks(sending_task, row):
+            if not 0 <= task < len(lanes):
+                raise WrongTaskError(f"{type(grouping).__qualname__}.choose_tasks chose task {task}; the receiver has tasks 0 … {len(lanes) - 1}")
+            lanes[task](row)
+
+    return send
+
+
+class WrongTaskError(Exception):
+    """A tuple was sent to a task that does not exist; becomes :class:`txtopo.errors.EmitError`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.dataplane import emission, emit, hold
+from txtopo.dataplane import emission, emit, hold, route
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
 from txtopo.dataplane.route import Row
@@ -24,6 +24,7 @@ from txtopo.topology.stream import Tuple, TupleSource
 
 _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     emit.EmitMistakeError: errors.EmitError,
+    route.WrongTaskError: errors.EmitError,
     hold.CannotHoldError: errors.HeldStateError,
     emission.EmissionMistakeError: errors.MetadataError,
     NotJsonError: errors.MetadataError,

@@ -15,7 +15,7 @@ from txtopo import errors
 from txtopo.topology import bolt as bolts
 from txtopo.topology import pickling, spout
 from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
-from txtopo.topology.grouping import Grouping, GroupingKind
+from txtopo.topology.grouping import CustomGrouping, Grouping, GroupingKind
 from txtopo.topology.spout import ICommitterTransactionalSpout
 from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer, StreamSpec
 
@@ -66,13 +66,14 @@ class BoltDeclarer:
 
     def fields_grouping(self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Tuples with equal values of ``fields`` go to the same task."""
+        return self._add_keyed("fields", component, stream, fields)
+
+    def _add_keyed(self, kind: GroupingKind, component: str, stream: str, fields: Fields | Sequence[str]) -> BoltDeclarer:
         try:
-            named = fields if isinstance(fields, Fields) else Fields(fields)
+            return self._add(kind, component, stream, fields if isinstance(fields, Fields) else Fields(fields))
         except (ValueError, TypeError) as error:
-            problem = f"bolt {self._draft.id!r}: fields grouping on {component!r}: {error}; name fields of that stream: Fields('word')"
-            self._draft.problems.append(problem)
-            return self
-        return self._add("fields", component, stream, named)
+            self._draft.problems.append(f"bolt {self._draft.id!r}: {kind} grouping on {component!r}: {error}")
+            return self._add("global", component, stream)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Every tuple goes to task 0."""
@@ -85,6 +86,23 @@ class BoltDeclarer:
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Tuples go where it is cheapest: mostly into the next task of the same process."""
         return self._add("none", component, stream)
+
+    def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """The sender names the task, with ``emit_direct``; ``stream`` is declared with ``direct=True``."""
+        return self._add("direct", component, stream)
+
+    def partial_key_grouping(self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples with equal values of ``fields`` go to one of two tasks, the one that the sender has sent less to: spreads frequent keys."""
+        return self._add_keyed("partial_key", component, stream, fields)
+
+    def custom_grouping(self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """``grouping.choose_tasks(task_index, values)`` names the tasks of every tuple."""
+        if not isinstance(grouping, CustomGrouping) or isinstance(grouping, type):
+            self._draft.problems.append(
+                f"bolt {self._draft.id!r}: custom grouping on {component!r}: {_describe(grouping)} has no method choose_tasks(task_index, values)"
+            )
+        self._draft.subscriptions.append(Subscription(component, stream, Grouping("custom", custom=grouping)))
+        return self
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Tuples stay in the sender's process where it has a task of this bolt."""
@@ -289,19 +307,18 @@ class _Build:
             self.problems.append(f"{where} on stream {subscription.stream!r}, but {subscription.source!r} declares {declared}{cure}")
             return
         spec = streams[subscription.stream]
-        if spec.direct:
+        if spec.direct and subscription.grouping.kind != "direct":
             what = f"stream {subscription.stream!r} of {subscription.source!r}"
             self.problems.append(f"{where} on {what}, which is a direct stream; use a direct grouping")
+        if subscription.grouping.kind == "direct" and not spec.direct:
+            self.problems.append(
+                f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is not a direct stream; declare it with direct=True"
+            )
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
                 self.problems.append(f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping")
             for name in subscription.grouping.fields:
-                if name == spec.fields[0]:
-                    others = ", ".join(map(repr, list(spec.fields)[1:])) or "none: use global_grouping"
-                    self.problems.append(
-                        f"{where} on field {name!r}, which carries the transaction attempt, the same for the whole batch; the fields after it are {others}"
-                    )
-                elif name not in spec.fields:
+                if name not in spec.fields:
                     self.problems.append(
                         f"{where} on field {name!r}, but stream {subscription.stream!r} of {subscription.source!r}"
                         f" has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"

@@ -20,6 +20,7 @@ datetime, naive       ``t``  ISO 8601 with microseconds
 datetime, aware       ``T``  the same, in UTC; where UTC has no such year, microseconds since 1970
 enum                  ``e``  name, UTF-8 (``Flag.A | Flag.B`` is ``A|B``; a flag without a name is refused)
 tuple, list           ``l``  the encoded items, each preceded by its length
+TransactionAttempt    ``a``  the txid, decimal digits: every attempt of a batch is routed alike
 ====================  =====  ==========================================================================
 """
 
@@ -34,22 +35,29 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import blake2b
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from txtopo.topology.stream import Fields
+from txtopo.topology.transaction import TransactionAttempt
 
 KEY_ENCODING_VERSION = 1
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
-GroupingKind = Literal["shuffle", "fields", "global", "all", "none", "local_or_shuffle"]
+GroupingKind = Literal["shuffle", "fields", "global", "all", "none", "local_or_shuffle", "direct", "partial_key", "custom"]
 
 
+@runtime_checkable
 class CustomGrouping(Protocol):
-    """Chooses the receiving tasks of a tuple itself."""
+    """Chooses the receiving tasks of a tuple itself (Storm: ``CustomStreamGrouping``)."""
 
     def choose_tasks(self, task_index: int, values: Sequence[Any]) -> list[int]:
-        """The receiving task indices, for a tuple emitted by task ``task_index``."""
+        """The receiving task indices (none, one or many; 0 … tasks - 1) for a tuple emitted by task ``task_index``; ``values[0]`` is the attempt.
+
+        Runs on: executor. Called: once per tuple. Order: of emission. On replay: again, on a fresh copy, and must choose the same: what it
+        chooses may depend on what this sender sent before in this attempt, and on nothing else (R17). The classic mistake: ``hash(str)``,
+        which differs from process to process.
+        """
         ...
 
 
@@ -59,9 +67,12 @@ class Grouping:
 
     kind: GroupingKind
     fields: Fields | None = None
+    custom: CustomGrouping | None = None
 
     def __str__(self) -> str:
-        return f"fields({', '.join(self.fields)})" if self.fields is not None else self.kind
+        if self.custom is not None:
+            return f"custom({type(self.custom).__qualname__})"
+        return f"{self.kind}({', '.join(self.fields)})" if self.fields is not None else self.kind
 
 
 class UnsupportedKeyError(TypeError):
@@ -148,6 +159,8 @@ def encode_value(value: Any) -> bytes:
         return b"d" + value.isoformat().encode()
     if isinstance(value, tuple | list):
         return b"l" + _sequence(value)
+    if isinstance(value, TransactionAttempt):
+        return b"a%d" % value.txid
     raise UnsupportedKeyError(_name_of(value))
 
 
@@ -159,3 +172,16 @@ def encode_key(values: Sequence[Any]) -> bytes:
 def task_for_key(values: Sequence[Any], num_tasks: int) -> int:
     """The task (0 … ``num_tasks - 1``) that fields grouping gives the key ``values``."""
     return int.from_bytes(blake2b(encode_key(values), digest_size=8).digest(), "big") % num_tasks
+
+
+def two_tasks_for_key(values: Sequence[Any], num_tasks: int) -> tuple[int, int]:
+    """The two tasks that partial key grouping chooses from for the key ``values``; they differ if there is more than one task.
+
+    The first 8 bytes of BLAKE2b (digest size 16) of the encoded key give the first, the others the second among the remaining tasks.
+    """
+    digest = blake2b(encode_key(values), digest_size=16).digest()
+    first = int.from_bytes(digest[:8], "big") % num_tasks
+    if num_tasks == 1:
+        return first, first
+    second = int.from_bytes(digest[8:], "big") % (num_tasks - 1)
+    return first, second + (second >= first)

@@ -100,8 +100,8 @@ class OutputFieldsDeclarer:
         """Declare ``stream``; field 0 carries the attempt. ``ValueError`` if it is declared twice or has no fields."""
         if not isinstance(direct, bool):
             raise ValueError(f"direct is True or False, not {direct!r}; the names of the fields go together: Fields('tx', 'word')")
-        if not isinstance(stream, str) or not stream:
-            raise ValueError(f"a stream id is a non-empty string, not {stream!r}")
+        if not isinstance(stream, str) or not stream or "\0" in stream:
+            raise ValueError(f"a stream id is a non-empty string without NUL, not {stream!r}")
         if stream in self._streams:
             raise ValueError(f"stream {stream!r} is declared twice")
         spec = StreamSpec(fields if isinstance(fields, Fields) else Fields(fields), direct)
