@@ -7,7 +7,7 @@
 Each batch is counted in parallel; one committer adds the counts to a total in a SQLite file, exactly once per transaction.
 The nineteen words below make three transactions: totals 9, 16 and 19.
 
-Run it with ``txtopo run starter/transactional_global_count.py --until-exhausted``; run it again, and nothing is counted twice. The
+Run it with ``txtopo run starter/transactional_global_count.py``; run it again, and nothing is counted twice. The
 store is the file that TXTOPO_STARTER_STORE names, otherwise .txtopo/global-count.db. Source: storm-starter v1.2.4,
 TransactionalGlobalCount.java.
 """
@@ -102,7 +102,7 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
 
 
 topology = make_topology()
-conf = Config(max_spout_pending=3)
+conf = Config(max_spout_pending=3, until="exhausted")
 
 if __name__ == "__main__":
     txtopo.main(topology, conf)

@@ -7,7 +7,7 @@
 A committer feeds further bolts here: when a word moves from one bucket to the next, both buckets change. ``buckets`` is not marked as a
 committer, but everything downstream of one finishes in the commit phase too (R12), so it may write to a store all the same.
 
-Run it with ``txtopo run starter/transactional_words.py --until-exhausted``. The store is the file that TXTOPO_STARTER_STORE
+Run it with ``txtopo run starter/transactional_words.py``. The store is the file that TXTOPO_STARTER_STORE
 names, otherwise .txtopo/words.db, with tables ``word_counts`` and ``word_buckets``. Source: storm-starter v1.2.4, TransactionalWords.java.
 """
 
@@ -134,7 +134,7 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
 
 
 topology = make_topology()
-conf = Config(max_spout_pending=3)
+conf = Config(max_spout_pending=3, until="exhausted")
 
 if __name__ == "__main__":
     txtopo.main(topology, conf)

@@ -58,7 +58,8 @@ class Job:
     part: Part
     attempt: TransactionAttempt
     task_counts: Mapping[str, int]
-    known_stores: frozenset[str] = frozenset()
+    known_stores: Mapping[str, TransactionAttempt] | None = None
+    """As :attr:`txtopo.TopologyContext.known_stores`."""
     committed: int = 0
     batch: Batch | None = None
     pinned: bool = False

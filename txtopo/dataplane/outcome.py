@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from txtopo import errors
+from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
 FailureKind = Literal["failed", "stale", "error"]
@@ -76,7 +77,7 @@ def describe(error: BaseException) -> str:
         text = "(its message cannot be shown)"
     name = type(error).__qualname__
     module = type(error).__module__
-    qualified = name if module in ("builtins", "__main__") else f"{module}.{name}"
+    qualified = name if module in ("builtins", "__main__", pickling.FILE_MODULE) else f"{module}.{name}"
     return (f"{qualified}: {text}" if text else qualified)[:_TEXT_MAX]
 
 

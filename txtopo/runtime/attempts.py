@@ -9,7 +9,6 @@ pinned from then on, until it has been small again for a while.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,13 +20,17 @@ from txtopo.dataplane.outcome import Failure
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
 from txtopo.runtime.batches import Batches, moved
-from txtopo.runtime.jobs import JobLostError, JobResult, Pinned, Source, SparkJobs
+from txtopo.runtime.jobs import JobLostError, JobResult, Jobs, Pinned, Source
+from txtopo.runtime.surroundings import Surroundings
 from txtopo.topology.transaction import TransactionAttempt
 
 _SMALL_AGAIN = 16
 """So many results in a row that would fit through the driver end the pinning."""
 
 _ZOMBIE_POLL_S = 0.05
+
+KnownStores = Mapping[str, TransactionAttempt]
+"""As ``TopologyState.known_stores``."""
 
 
 class AttemptFailedError(Exception):
@@ -94,8 +97,17 @@ class _Pinning:
 class AttemptRunner:
     """Runs the jobs of attempts. ``submitted`` is told when a job of an attempt goes to Spark, which is when its time-out begins (R8)."""
 
-    def __init__(self, run: Run, jobs: SparkJobs, batches: Batches, on_error: Literal["stop", "replay"], submitted: Callable[[TransactionAttempt], None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        jobs: Jobs,
+        batches: Batches,
+        on_error: Literal["stop", "replay"],
+        submitted: Callable[[TransactionAttempt], None],
+        surroundings: Surroundings,
+    ) -> None:
         self._run, self._jobs, self._batches, self._on_error, self._submitted = run, jobs, batches, on_error, submitted
+        self._surroundings = surroundings
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
         self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
         self._zombies: list[str] = []
@@ -105,7 +117,7 @@ class AttemptRunner:
         key = tuple(sorted(task_counts.items()))
         if key not in self._plans:
             self._plans[key] = compiler.compile_plan(self._run.graph.with_task_counts(task_counts), self._run.cores)
-        return Attempt(attempt, task_counts, self._plans[key], time.monotonic())
+        return Attempt(attempt, task_counts, self._plans[key], self._surroundings.now())
 
     def emit(self, work: Attempt) -> None:
         """The emission job: learn the batch's metadata."""
@@ -121,7 +133,7 @@ class AttemptRunner:
         """Plan an opaque batch for this attempt."""
         work.metadata = self._batches.plan(work.attempt.txid)
 
-    def process(self, work: Attempt, known_stores: frozenset[str], committed: int) -> None:
+    def process(self, work: Attempt, known_stores: KnownStores, committed: int) -> None:
         """The processing job, and the late job if held bolts emitted while executing."""
         if work.emission is not None:
             batch, source = Batch("recorded"), work.emission.source
@@ -133,7 +145,7 @@ class AttemptRunner:
             result = self._job(work, "late", None, result.source, known_stores, committed)
         work.result = result
 
-    def apply(self, work: Attempt, known_stores: frozenset[str], committed: int, zombie_wait_s: float) -> None:
+    def apply(self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float) -> None:
         """The commit job. First waits until no task of an earlier, broken one runs any more (R33)."""
         if not work.plan.commit:
             return
@@ -156,7 +168,7 @@ class AttemptRunner:
         part: Part,
         batch: Batch | None,
         source: Source = (),
-        known_stores: frozenset[str] = frozenset(),
+        known_stores: KnownStores | None = None,
         committed: int = 0,
     ) -> JobResult:
         pinning = self._pinning["emission" if part == "emission" else "processing"]
@@ -196,10 +208,10 @@ class AttemptRunner:
         return AttemptFailedError("fatal", str(failure), error)
 
     def _await_zombies(self, bound_s: float) -> None:
-        deadline = time.monotonic() + bound_s
-        while self._zombies and time.monotonic() < deadline:
+        deadline = self._surroundings.now() + bound_s
+        while self._zombies and self._surroundings.now() < deadline:
             if self._jobs.is_running(self._zombies[0]):
-                time.sleep(_ZOMBIE_POLL_S)
+                self._surroundings.sleep(_ZOMBIE_POLL_S)
             else:
                 self._zombies.pop(0)
         self._zombies.clear()

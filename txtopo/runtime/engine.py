@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import functools
 import gc
-import heapq
-import itertools
-import queue
 import random
-import time
 from collections.abc import Callable
 
-from txtopo import config, errors, faults
+from txtopo import config, errors
 from txtopo.coordinator import messages
 from txtopo.coordinator.coordinator import Policy, TransactionCoordinator
 from txtopo.coordinator.messages import Command, Event
@@ -26,9 +22,9 @@ from txtopo.coordinator.transitions import Status
 from txtopo.dataplane.job import Run
 from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.runtime.batches import Batches
-from txtopo.runtime.jobs import SparkJobs
+from txtopo.runtime.jobs import Jobs
 from txtopo.runtime.status import StatusBoard
-from txtopo.runtime.threads import WorkThreads
+from txtopo.runtime.surroundings import Machine, Surroundings
 from txtopo.state.topology import Seal, TopologyState
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -40,20 +36,28 @@ _THREADS_END_S = 5.0
 class Engine:
     """Runs one topology until it is stopped, done, or an error ends it."""
 
-    def __init__(self, run: Run, conf: config.Config, jobs: SparkJobs, state: TopologyState, board: StatusBoard, rng: random.Random, revive: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        conf: config.Config,
+        jobs: Jobs,
+        state: TopologyState,
+        board: StatusBoard,
+        rng: random.Random,
+        revive: Callable[[], None],
+        surroundings: Surroundings | None = None,
+    ) -> None:
         """``revive`` is called about once a second: it may bring back what the run stands on, such as a server of its own."""
         self._run, self._conf, self._state, self._board, self._rng, self._revive = run, conf, state, board, rng, revive
-        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._surroundings = surroundings or Machine()
         self._batches = Batches(run.graph, run.conf, state)
-        self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted)
+        self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted, self._surroundings)
         last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
         policy = Policy(conf.max_spout_pending, conf.max_attempts, conf.max_crashes, last, self._batches.emits_metadata, self._batches.is_opaque)
         self._coordinator = TransactionCoordinator(policy, state.epoch, state.current, self._batches.known_txids())
         sealed = state.sealed()
         self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
         self._attempts: dict[TransactionAttempt, Attempt] = {}
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._timer_ids = itertools.count()
         widest = max(level.slots for level in self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts).plan.processing.levels)
         self._side_by_side = max(1, run.cores // widest)
         self._waiting: dict[TransactionAttempt, Callable[[], None]] = {}
@@ -64,54 +68,56 @@ class Engine:
         self._causes: dict[TransactionAttempt, AttemptFailedError] = {}
         self._ended = False
         self._error: BaseException | None = None
-        self._spout_thread = WorkThreads("spout", 1)
-        self._commit_thread = WorkThreads("commit", 1)
-        self._process_threads = WorkThreads("process", min(conf.max_spout_pending, self._side_by_side + 1))
+        self._spout_thread = self._surroundings.threads("spout", 1)
+        self._commit_thread = self._surroundings.threads("commit", 1)
+        self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, self._side_by_side + 1))
 
     # -- from other threads --------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Finish commits in flight, abandon the rest, end."""
-        self._queue.put(self._drain)
+        self._surroundings.post(self._drain)
 
     def kill(self, error: BaseException | None = None) -> None:
         """End now."""
         self._state.abandon()
-        self._queue.put(functools.partial(self._end, error))
+        self._surroundings.post(functools.partial(self._end, error))
 
     def _post(self, event: Event) -> None:
-        self._queue.put(functools.partial(self._handle, event))
+        self._surroundings.post(functools.partial(self._handle, event))
 
     def _job_submitted(self, attempt: TransactionAttempt) -> None:
-        deadline = time.monotonic() + self._conf.message_timeout_s
-        self._queue.put(functools.partial(self._watch, attempt, deadline))
+        deadline = self._surroundings.now() + self._conf.message_timeout_s
+        self._surroundings.post(functools.partial(self._watch, attempt, deadline))
 
     # -- the loop ------------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Until the end; raises what ended it, if that was an error."""
-        self._board.update(state="running", generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
-        self._after(_RENEW_INTERVAL_S, self._renew)
         try:
-            self._do(self._coordinator.start())
+            self.begin()
             while not self._ended:
-                self._next()()
+                self._surroundings.next()()
         finally:
-            self._close()
+            self.close()
         if self._error is not None:
             raise self._error
 
-    def _next(self) -> Callable[[], None]:
-        now = time.monotonic()
-        if self._timers and self._timers[0][0] <= now:
-            return heapq.heappop(self._timers)[2]
-        try:
-            return self._queue.get(timeout=self._timers[0][0] - now if self._timers else None)
-        except queue.Empty:
-            return heapq.heappop(self._timers)[2]
+    def begin(self) -> None:
+        """The first commands; after them the loop does what its surroundings give it, until :attr:`ended`, and then :meth:`close`."""
+        self._board.update(state="running", generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
+        self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
+        self._do(self._coordinator.start())
 
-    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._timer_ids), action))
+    @property
+    def ended(self) -> bool:
+        """Nothing is left to do."""
+        return self._ended
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the run, if that was an error."""
+        return self._error
 
     def _handle(self, event: Event) -> None:
         self._do(self._coordinator.handle(event))
@@ -155,7 +161,7 @@ class Engine:
             case messages.Cancel(attempt):
                 self._cancel(attempt)
             case messages.BackOff(txid, failures):
-                self._after(self._backoff_s(failures), functools.partial(self._handle, messages.Resume(txid)))
+                self._surroundings.after(self._backoff_s(failures), functools.partial(self._handle, messages.Resume(txid)))
             case messages.Stop(cause, reason, count):
                 self._end(self._error or self._stop_error(cause, reason, count))
 
@@ -166,14 +172,14 @@ class Engine:
         try:
             ready = self._batches.open(txid)
         except errors.FailedException as error:
-            self._queue.put(functools.partial(self._open_failed, txid, error))
+            self._surroundings.post(functools.partial(self._open_failed, txid, error))
         except errors.UserCodeError as error:
             replay = self._conf.on_error == "replay"
-            self._queue.put(functools.partial(self._open_failed, txid, error) if replay else functools.partial(self._stop_with, error))
+            self._surroundings.post(functools.partial(self._open_failed, txid, error) if replay else functools.partial(self._stop_with, error))
         except BaseException as error:
-            self._queue.put(functools.partial(self._stop_with, error))
+            self._surroundings.post(functools.partial(self._stop_with, error))
         else:
-            self._queue.put(functools.partial(self._opened, txid, number, ready))
+            self._surroundings.post(functools.partial(self._opened, txid, number, ready))
 
     def _opened(self, txid: int, number: int, ready: bool) -> None:
         self._open_failures = 0
@@ -185,13 +191,13 @@ class Engine:
             self._board.update(idle_at=number)
             if self._conf.until == "exhausted":
                 self._drain()
-        self._after(self._conf.poll_interval_s, functools.partial(self._handle, messages.Poll()))
+        self._surroundings.after(self._conf.poll_interval_s, functools.partial(self._handle, messages.Poll()))
 
     def _open_failed(self, txid: int, error: BaseException) -> None:
         self._open_failures += 1
         self._board.update(last_error=f"opening txid {txid}: {error}")
         self._handle(messages.NotReady(txid))
-        self._after(self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll()))
+        self._surroundings.after(self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll()))
 
     # -- processing ----------------------------------------------------------------------------------------------------------
 
@@ -213,7 +219,7 @@ class Engine:
     def _processing_job(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
         """On a processing thread."""
         event = self._event_of(attempt, job)
-        self._queue.put(functools.partial(self._processing_done, event))
+        self._surroundings.post(functools.partial(self._processing_done, event))
 
     def _processing_done(self, event: Event) -> None:
         self._processing -= 1
@@ -229,7 +235,7 @@ class Engine:
             return messages.Emitted(work.attempt)
 
         event = self._event_of(work.attempt, planned)
-        self._queue.put(functools.partial(self._planned, event))
+        self._surroundings.post(functools.partial(self._planned, event))
 
     def _planned(self, event: Event) -> None:
         self._learn(event)
@@ -253,9 +259,12 @@ class Engine:
             work.failure = AttemptFailedError("failed", str(error))
             return messages.Failed(attempt, "failed")
         except errors.TxtopoError as error:
+            if isinstance(error, errors.UserCodeError) and self._conf.on_error == "replay":
+                work.failure = AttemptFailedError("failed", str(error))
+                return messages.Failed(attempt, "failed")
             return self._refuse(work, error)
         except BaseException as error:
-            self._queue.put(functools.partial(self._stop_with, error))
+            self._surroundings.post(functools.partial(self._stop_with, error))
             return messages.Failed(attempt, "failed")
 
     def _emit(self, work: Attempt) -> Event:
@@ -270,7 +279,7 @@ class Engine:
         """A job of ``attempt`` went to Spark: fail the attempt if it is still in the same status at ``deadline``."""
         live = self._coordinator.active.get(attempt.txid)
         if live is not None and live[0] == attempt:
-            self._after(deadline - time.monotonic(), functools.partial(self._time_out, attempt, live[1]))
+            self._surroundings.after(deadline - self._surroundings.now(), functools.partial(self._time_out, attempt, live[1]))
 
     def _time_out(self, attempt: TransactionAttempt, status: object) -> None:
         live = self._coordinator.active.get(attempt.txid)
@@ -296,13 +305,13 @@ class Engine:
         txid = work.attempt.txid
 
         def step() -> Event:
-            faults.reach("seal.before", txid)
+            self._surroundings.reach("seal.before", txid)
             try:
                 self._state.require_recordable(txid, self._batches.moved(txid))
                 self._state.seal(work.attempt, work.task_counts, self._batches.metadata(txid))
             except errors.BatchTooLargeError as error:
                 return self._refuse(work, error)
-            faults.reach("seal.after", txid)
+            self._surroundings.reach("seal.after", txid)
             return messages.Sealed(work.attempt)
 
         if not work.discarded:
@@ -312,13 +321,13 @@ class Engine:
         txid = work.attempt.txid
 
         def job() -> Event:
-            faults.reach("apply.before", txid)
+            self._surroundings.reach("apply.before", txid)
             self._runner.apply(work, self._state.known_stores, self._state.current - 1, self._conf.zombie_wait_s)
-            faults.reach("apply.after", txid)
+            self._surroundings.reach("apply.after", txid)
             return messages.Applied(work.attempt)
 
         event = self._event_of(work.attempt, job)
-        self._queue.put(functools.partial(self._apply_done, event))
+        self._surroundings.post(functools.partial(self._apply_done, event))
 
     def _apply_done(self, event: Event) -> None:
         self._committing -= 1
@@ -329,12 +338,12 @@ class Engine:
         txid = work.attempt.txid
 
         def step() -> Event:
-            faults.reach("record.before", txid)
+            self._surroundings.reach("record.before", txid)
             next_seal = self._ride_along(following)
             self._state.record(work.attempt, self._batches.moved(txid), work.stores, next_seal)
-            faults.reach("record.after", txid)
+            self._surroundings.reach("record.after", txid)
             if next_seal is not None:
-                faults.reach("seal.after", next_seal.attempt.txid)
+                self._surroundings.reach("seal.after", next_seal.attempt.txid)
             return messages.Recorded(work.attempt)
 
         self._commit_step(step)
@@ -344,7 +353,7 @@ class Engine:
         if following is None:
             return None
         txid = following.attempt.txid
-        faults.reach("seal.before", txid)
+        self._surroundings.reach("seal.before", txid)
         seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid))
         try:
             self._state.require_recordable(txid, self._batches.moved(txid))
@@ -356,15 +365,15 @@ class Engine:
     # -- the end of an attempt -------------------------------------------------------------------------------------------------
 
     def _forget(self, work: Attempt) -> None:
-        faults.reach("forget.before", work.attempt.txid)
+        self._surroundings.reach("forget.before", work.attempt.txid)
         work.release()
         self._batches.discard(work.attempt)
         self._causes = {attempt: failure for attempt, failure in self._causes.items() if attempt.txid > work.attempt.txid}
         self._sealed_tasks.pop(work.attempt.txid, None)
-        self._board.count_commit(work.tuples, time.monotonic() - work.opened_at)
+        self._board.count_commit(work.tuples, self._surroundings.now() - work.opened_at)
         if work.attempt.txid % _COLLECT_GARBAGE_EVERY == 0:
             gc.collect()
-        faults.reach("forget.after", work.attempt.txid)
+        self._surroundings.reach("forget.after", work.attempt.txid)
 
     def _cancel(self, attempt: TransactionAttempt) -> None:
         work = self._attempts.pop(attempt, None)
@@ -385,7 +394,7 @@ class Engine:
     def _drain(self) -> None:
         if not self._coordinator.stopping:
             self._board.update(state="draining")
-            self._after(self._conf.drain_timeout_s, functools.partial(self.kill, None))
+            self._surroundings.after(self._conf.drain_timeout_s, functools.partial(self.kill, None))
         self._handle(messages.Drain())
 
     def _stop_with(self, error: BaseException) -> None:
@@ -413,7 +422,7 @@ class Engine:
             self._state.renew()
         except errors.TxtopoError as error:
             self.kill(error)
-        self._after(_RENEW_INTERVAL_S, self._renew)
+        self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
 
     def _backoff_s(self, failures: int) -> float:
         """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between half of it and all of it."""
@@ -422,7 +431,7 @@ class Engine:
         bound = min(self._conf.backoff_max_s, self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30))
         return bound * (0.5 + self._rng.random() / 2)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Let go of everything; what still runs in Spark is cancelled, and may end a little later."""
         for work in self._attempts.values():
             self._runner.cancel(work)

@@ -9,9 +9,10 @@ The number of pools, threads and broadcasts does not grow with the number of tra
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark import RDD, StorageLevel
 from pyspark.serializers import NoOpSerializer
@@ -21,6 +22,7 @@ from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Failure, Report, Tally
 from txtopo.dataplane.wire import Frame
 from txtopo.plan.compiler import Plan
+from txtopo.plan.levels import Levels
 from txtopo.runtime import task
 from txtopo.topology import pickling
 
@@ -63,6 +65,22 @@ class JobResult:
         return self.pinned if self.pinned is not None else self.frames
 
 
+class Jobs(Protocol):
+    """Whatever runs the jobs of one run."""
+
+    def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
+        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if it came to no end; a failure of user code is in the result."""
+
+    def group(self, job: Job) -> str:
+        """The group ``job`` is cancelled by."""
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks have stopped."""
+
+    def is_running(self, group: str) -> bool:
+        """Whether a task of ``group`` still runs, as far as anybody knows."""
+
+
 def _one_to_one(key: int) -> int:
     """The partitioner's identity: one module-level function, because Spark compares partitioners by its id."""
     return key
@@ -87,10 +105,7 @@ class SparkJobs:
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure of user code is in the result."""
-        levels = plan.levels_of(job.part).levels
-        if isinstance(source, Pinned):
-            forwarding = len(source.task_attempts) if len(source.task_attempts) != levels[0].slots else 0
-            job = dataclasses.replace(job, expected=source.task_attempts, forwarding_slots=forwarding)
+        job = reading(job, plan.levels_of(job.part), source)
         try:
             self._begin(job, description)
             rdd = self._chain(job, plan, source)
@@ -163,13 +178,13 @@ class SparkJobs:
         if not job.pinned:
             records = rdd.collect()
             _clean(rdd)
-            return _result(job, records, rdd.getNumPartitions(), None)
+            return result_of(job, records, rdd.getNumPartitions())
         # Serialized persistence first, then the local checkpoint: so a lost or recomputed block fails its reader.
         rdd.persist(StorageLevel.MEMORY_AND_DISK)
         rdd.localCheckpoint()
         try:
             records = _raw(rdd.mapPartitionsWithIndex(task.reports_only)).collect()
-            return _result(job, records, rdd.getNumPartitions(), rdd)
+            return result_of(job, records, rdd.getNumPartitions(), functools.partial(Pinned, rdd))
         except BaseException:
             rdd.unpersist(blocking=False)
             _clean(rdd)
@@ -193,13 +208,22 @@ class SparkJobs:
         return False
 
 
+def reading(job: Job, levels: Levels, source: Source) -> Job:
+    """``job``, told what it will read."""
+    if not isinstance(source, Pinned):
+        return job
+    slots = len(source.task_attempts)
+    return dataclasses.replace(job, expected=source.task_attempts, forwarding_slots=slots if slots != levels.levels[0].slots else 0)
+
+
 def _raw(rdd: Any) -> Any:
     rdd._bypass_serializer = True
     return rdd
 
 
-def _result(job: Job, records: Iterable[bytes], slots: int, rdd: Any) -> JobResult:
-    """Put the records of the last level together, and check that all of it is of one computation (R33)."""
+def result_of(job: Job, records: Iterable[bytes], slots: int, pinned: Callable[[tuple[int, ...]], Pinned] | None = None) -> JobResult:
+    """Put the records of the last level together, and check that all of it is of one computation (R33). ``pinned`` makes what stands for
+    results that stayed where they are, of the task attempts that made them."""
     reports: list[Report] = []
     frames: list[Frame] = []
     for record in records:
@@ -218,10 +242,10 @@ def _result(job: Job, records: Iterable[bytes], slots: int, rdd: Any) -> JobResu
         tally.add(report.own)
     failure = next((report.failure for report in reports if report.failure is not None), None)
     outgrown = any(report.outgrown for report in reports)
-    pinned = None if rdd is None else Pinned(rdd, tuple(report.task_attempt for report in reports))
     size = sum(report.result_bytes for report in reports)
     late_rows = any(report.late_rows for report in reports)
-    return JobResult(tally, failure, () if outgrown else tuple(frames), pinned, outgrown, size, late_rows)
+    kept = None if pinned is None else pinned(tuple(report.task_attempt for report in reports))
+    return JobResult(tally, failure, () if outgrown else tuple(frames), kept, outgrown, size, late_rows)
 
 
 def _readable(text: str) -> str:

@@ -100,6 +100,8 @@ def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[st
     settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
     settings["spark.scheduler.allocation.file"] = (_HERE / "fairscheduler.xml").as_uri()
     settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -XX:+ExplicitGCInvokesConcurrent"
+    if local_cores(master) is not None:
+        settings["spark.python.daemon.module"] = "txtopo.runtime.daemon"
     socket_dir = Path(tempfile.gettempdir())
     if len(str(socket_dir)) < 60:
         settings["spark.python.unix.domain.socket.dir"] = str(socket_dir)

@@ -34,7 +34,7 @@ from txtopo.topology.graph import TopologyGraph
 T = TypeVar("T")
 
 DEFAULT_ATTRIBUTE = "topology"
-FILE_MODULE = "__txtopo_main__"
+FILE_MODULE = pickling.FILE_MODULE
 """The name of the module a file is loaded as; multiprocessing's ``__mp_main__`` is the model."""
 
 _loading: str | None = None

@@ -23,14 +23,16 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """Everything that is stored of a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if nobody holds it), ``records`` by txid, ``positions`` by
-    partition, ``stores``. What cannot be understood is shown as ``{"unreadable": why, "text": what is there}``; so is, with text None, what
-    should be there and is not.
+    partition, ``stores`` (names), ``recorded`` (by name of a store, the last recorded attempt that opened it: ``txid:attempt_id``). What
+    cannot be understood is shown as ``{"unreadable": why, "text": what is there}``; so is, with text None, what should be there and is not.
 
     :raises UsageError: there is no such topology.
     """
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
     lease_node = store.get(paths.lease)
+    stores = _decoded(paths.stores, store.get(paths.stores), records.StoresRecord)
+    is_readable = "unreadable" not in stores
     shown: dict[str, Any] = {
         "topology_id": topology_id,
         "generation": _field(store, paths.generation, records.GenerationRecord, "generation"),
@@ -39,7 +41,8 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         "lease": None if lease_node is None else _decoded(paths.lease, lease_node, records.LeaseRecord),
         "records": {},
         "positions": {},
-        "stores": _field(store, paths.stores, records.StoresRecord, "stores"),
+        "stores": sorted(stores["stores"]) if is_readable else stores,
+        "recorded": {name: f"{at['txid']}:{at['attempt_id']}" for name, at in stores["stores"].items()} if is_readable else stores,
     }
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"

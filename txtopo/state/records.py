@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import pydantic
 
 from txtopo import errors
+from txtopo.topology import transaction
 
 V = TypeVar("V")
 R = TypeVar("R", bound="Record")
@@ -223,8 +225,26 @@ class PositionsRecord(Record):
 
 
 class StoresRecord(Record):
-    """Names of the stores that hold results of this generation (R27)."""
+    """The stores that hold results of this generation, by ``component/store`` name: which attempt was the last that opened each and was
+    recorded, as ``{"txid": …, "attempt_id": …}`` (R27, R31)."""
 
-    stores: list[str]
+    stores: dict[str, dict[str, int]]
+
+    @pydantic.model_validator(mode="after")
+    def _names_attempts(self) -> StoresRecord:
+        for name, found in self.stores.items():
+            if found.keys() != {"txid", "attempt_id"} or found["txid"] < transaction.INIT_TXID or found["attempt_id"] < 0:
+                raise ValueError(f"store {name} has {found}, which is no attempt")
+        return self
+
+    @classmethod
+    def of(cls, attempts: Mapping[str, transaction.TransactionAttempt]) -> StoresRecord:
+        """The record of ``attempts`` by name."""
+        return cls(stores={name: {"txid": attempt.txid, "attempt_id": attempt.attempt_id} for name, attempt in sorted(attempts.items())})
+
+    @property
+    def attempts(self) -> dict[str, transaction.TransactionAttempt]:
+        """The attempts by name."""
+        return {name: transaction.TransactionAttempt(found["txid"], found["attempt_id"]) for name, found in self.stores.items()}
 
 

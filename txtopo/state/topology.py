@@ -68,7 +68,7 @@ class TopologyState:
         stores = store.get(paths.stores)
         if stores is None:
             raise errors.UnreadableStateError(paths.stores, "it is missing, although the topology has a generation")
-        self._known_stores = frozenset(records.StoresRecord.decode(paths.stores, stores.data).stores)
+        self._known_stores: Mapping[str, transaction.TransactionAttempt] = records.StoresRecord.decode(paths.stores, stores.data).attempts
         self.txids = rotating.RotatingTransactionalState(
             store, paths.txids, strict_order=True, deferred=True, codec=_TxidCodec(), check=self._check_record
         )
@@ -123,8 +123,8 @@ class TopologyState:
         return self._writer.current
 
     @property
-    def known_stores(self) -> frozenset[str]:
-        """Names of the stores that hold results of this generation (R27)."""
+    def known_stores(self) -> Mapping[str, transaction.TransactionAttempt]:
+        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31)."""
         return self._known_stores
 
     def positions(self) -> dict[int, Any]:
@@ -150,7 +150,8 @@ class TopologyState:
 
         :raises BatchTooLargeError: recording that ``positions`` have moved would take more than ``metadata_bytes_max``.
         """
-        size = self._required_bytes(self._positions.operations(positions), None)
+        newest = transaction.TransactionAttempt(txid, self.epoch * transaction.ATTEMPTS_PER_EPOCH)
+        size = self._required_bytes([*self._positions.operations(positions), self._set_stores(dict.fromkeys(self._known_stores, newest))], None)
         if size > self._bytes_max:
             raise self._too_large(f"the record of txid {txid}", size, len(positions))
 
@@ -163,8 +164,8 @@ class TopologyState:
     ) -> None:
         """Make it durable that ``attempt``, which is sealed, has committed. One multi.
 
-        ``positions`` is the metadata of the partitions that moved. ``next_seal`` seals the next txid in the same multi; only if the
-        two do not fit into one, it follows in a second.
+        ``positions`` is the metadata of the partitions that moved, ``touched_stores`` the ``component/store`` names of the stores that the
+        attempt has opened. ``next_seal`` seals the next txid in the same multi; only if the two do not fit into one, it follows in a second.
 
         :raises BatchTooLargeError: more than ``metadata_bytes_max`` would have to be written at once; nothing was changed.
         """
@@ -173,10 +174,10 @@ class TopologyState:
             raise ValueError(f"attempt {attempt} cannot be recorded: the sealed one is {sealed and f'{sealed.txid}:{sealed.attempt_id}'}")
         if next_seal is not None and next_seal.attempt.txid != attempt.txid + 1:
             raise ValueError(f"the seal of {next_seal.attempt} cannot follow the record of {attempt}")
-        stores = self._known_stores.union(touched_stores)
+        stores = {**self._known_stores, **dict.fromkeys(touched_stores, attempt)}
         operations = self._positions.operations(positions)
         if stores != self._known_stores:
-            operations.append(base.Set(self._paths.stores, records.StoresRecord(stores=sorted(stores)).encode()))
+            operations.append(self._set_stores(stores))
         self.txids.cleanup_before(attempt.txid)
         rides_along = next_seal if next_seal is not None and self._required_bytes(operations, next_seal) <= self._bytes_max else None
         self._write(attempt.txid + 1, operations, rides_along, what=f"the record of txid {attempt.txid}", partitions=len(positions))
@@ -236,6 +237,9 @@ class TopologyState:
             changes = self.txids.take_operations(self._bytes_max - base.size_of(fixed), required=sealed)
             self._ending(lambda: self._writer.write(current, [*operations, *changes]))
 
+    def _set_stores(self, stores: Mapping[str, transaction.TransactionAttempt]) -> base.Operation:
+        return base.Set(self._paths.stores, records.StoresRecord.of(stores).encode())
+
     def _required_bytes(self, operations: Sequence[base.Operation], seal: Seal | None) -> int:
         values = {} if seal is None else {seal.attempt.txid: seal.to_record()}
         return base.size_of([*self._writer.fixed_operations(self.current), *operations]) + self.txids.required_bytes(values)
@@ -293,7 +297,7 @@ def _first_nodes(paths: layout.Layout, epoch: records.EpochRecord) -> list[base.
         writer.Writer.first_node(paths, epoch, transaction.INIT_TXID),
         base.Create(paths.txids),
         base.Create(paths.positions),
-        base.Create(paths.stores, records.StoresRecord(stores=[]).encode()),
+        base.Create(paths.stores, records.StoresRecord.of({}).encode()),
     ]
 
 

@@ -1,8 +1,9 @@
 """What every store is: keyed results that each transaction changes exactly once, however often it is replayed (R27-R32).
 
 A store transaction is one transaction of the database behind it. It first stands at the fence of its component (R29), then
-updates stamped values (R30), and commits. The rules are here, in ``transaction`` and in ``stamps``, once; a backend implements
-``transaction.Session`` and the readings of :class:`Store`, and knows no rule.
+updates stamped values (R30), and commits. Before it raises a fence it asks what is known of recorded attempts: whether the store is the
+one it was (R27), and whether the attempt that raised the fence counts at all (R31, see ``stamps``). The rules are here, in
+``transaction`` and in ``stamps``, once; a backend implements ``transaction.Session`` and the readings of :class:`Store`, and knows no rule.
 
 Apart from ``connectors``: a connector writes where nothing can be read back, a store remembers who wrote what. Runs on executors, so it
 imports the standard library only. A store object is configuration and pickles; connections live in ``context.resource``.
@@ -64,7 +65,8 @@ class Store(abc.ABC):
 
     def __init__(self, name: str, address: str, opaque: bool) -> None:
         self.name = name
-        """What the results are called in their database; known to the coordinator as ``component/name``."""
+        """What the results are called in their database; known to the coordinator as ``component/name``, so that the stores of one
+        component need different names."""
         self.address = address
         """Where the results are, for messages; the same in every process, different for every store."""
         self.opaque = opaque
@@ -75,18 +77,21 @@ class Store(abc.ABC):
         """One transaction of the store: committed when the block ends, rolled back when it raises.
 
         Called: in ``finish_batch`` of a committer, or of what is downstream of one; as often as you like. Open it *also when the batch gave
-        you nothing to write*, and in every task: that is how an opaque store learns that an earlier attempt's writes are void.
+        you nothing to write*, and in every task: that is how a store learns that an earlier attempt's writes are void. If no task of the
+        component does, readers outside see them until one does in a later transaction; what is computed from them never counts.
 
         :raises errors.UsageError: not in the commit phase, or a store of this machine on a cluster.
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
-        :raises errors.StateMismatchError: the store was emptied, or belongs to another generation (R27).
+        :raises errors.StateMismatchError: the store was emptied, restored from an older copy, or belongs to another generation (R27); or it
+            is newer than the state (R29).
         :raises errors.FailedException: the database is busy; the batch is replayed.
         """
         self._check_may_write(context)
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
+        recorded = self._recorded(context)
         with self._session(context.resource) as session:
-            self._stand_at_fence(session, context, mine)
-            opened = transactions.StoreTransaction(self.address, self.opaque, session, mine, context.store_steps)
+            self._stand_at_fence(session, context, mine, recorded)
+            opened = transactions.StoreTransaction(self.address, self.opaque, session, mine, context.store_steps, recorded)
             try:
                 yield opened
                 steps = opened.finish()
@@ -194,23 +199,38 @@ class Store(abc.ABC):
                 "  Use a store that is a server, or run with a local master."
             )
 
-    def _stand_at_fence(self, session: transactions.Session, context: contexts.TopologyContext, mine: stamps.Stamp) -> None:
+    def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
+        """What the context knows of this store, by component."""
+        if context.known_stores is None:
+            return None
+        split = ((name.rpartition("/"), attempt) for name, attempt in context.known_stores.items())
+        return {component: attempt for (component, _, name), attempt in split if name == self.name}
+
+    def _stand_at_fence(
+        self, session: transactions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> None:
         """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29, R31)."""
         fence = session.read_fence(mine.topology_id, mine.component)
-        where = stamps.fence_standing(fence, mine)
-        if where == "absent" and self._known_name(mine.component) in context.known_stores | context.touched_stores:
-            raise _emptied(self, mine)
-        if fence is not None and where == "other generation":
-            raise _other_generation(self, fence, mine)
-        if fence is not None and where == "above":
-            raise errors.StaleAttemptError(self.address, mine.component, f"{fence.txid}:{fence.attempt}", f"{mine.txid}:{mine.attempt}")
+        last = None if recorded is None else recorded.get(mine.component)
+        where = stamps.fence_standing(fence, mine, recorded)
         if where == "equal":
             return
+        if fence is None:
+            if last is not None or self._known_name(mine.component) in context.touched_stores:
+                raise _emptied(self, mine)
+        elif where == "other generation":
+            raise _other_generation(self, fence, mine)
+        elif where == "above":
+            raise errors.StaleAttemptError(self.address, mine.component, _attempt(fence), f"{mine.txid}:{mine.attempt}")
+        elif last is not None and where == "behind":
+            raise _behind(self, fence, last)
+        elif last is not None and where == "unexplained":
+            raise _unexplained(self, fence, last)
+        elif where == "void" or (where == "replayed" and self.opaque):
+            session.take_back(fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
         if fence is not None and fence.txid < mine.txid:
             session.sweep(mine)
-        elif fence is not None and self.opaque:
-            session.take_back(mine)
 
     def _known_name(self, component: str) -> str:
         return f"{component}/{self.name}"
@@ -245,6 +265,29 @@ def _emptied(store: Store, mine: stamps.Stamp) -> errors.StateMismatchError:
         "  It was emptied, or it is another store. Restore it, or choose:\n"
         "    `txtopo store adopt`                go on from what it holds now; the results of earlier transactions are lost\n"
         f"    `txtopo state reset {mine.topology_id}`   forget what was committed and begin with the first batch"
+    )
+
+
+def _attempt(fence: stamps.Fence) -> str:
+    return "adopted" if fence.attempt == stamps.CLOSED_ATTEMPT else f"{fence.txid}:{fence.attempt}"
+
+
+def _behind(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:
+    return errors.StateMismatchError(
+        f"store {store.address} is behind: component {fence.component!r} is at attempt {_attempt(fence)} there, but ZooKeeper has recorded {last}\n"
+        "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
+        "  `txtopo state show`, restore the newest copy, or choose:\n"
+        "    `txtopo store adopt`                go on from what it holds now; what came after it is lost\n"
+        f"    `txtopo state reset {fence.topology_id}`   begin with the first batch; the store must then be cleared or adopted"
+    )
+
+
+def _unexplained(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:
+    return errors.StateMismatchError(
+        f"store {store.address} is ahead: component {fence.component!r} is at attempt {_attempt(fence)} there, but ZooKeeper has recorded {last}\n"
+        "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
+        "    `txtopo store adopt`                go on from what the store holds\n"
+        f"    `txtopo state reset {fence.topology_id}`   begin with the first batch; the store must then be cleared or adopted"
     )
 
 

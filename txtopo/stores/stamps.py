@@ -6,21 +6,39 @@ no topology, and every backend goes through them.
 A value is kept as text (see ``keys``); ``None`` stands for "there is none". A tombstone is a row whose current value is None,
 and a row whose previous value is None did not exist before; a stored JSON null is the text ``null`` and neither of these.
 
+**Void attempts.** The attempt that raised a fence may have failed, and in the replay that was recorded no task of the component may have
+opened the store: then nothing in the store says that its writes do not count. ZooKeeper does, which remembers the last *recorded* attempt
+that opened the store (:data:`Recorded`). What a component wrote after that, in a transaction that is over, is void: it is taken back when
+the component opens the store again, and until then every other component sees through it.
+
+A transactional store is no exception, although a replay there has the same batch and opens the same stores. If it did not, then because
+the code decided otherwise, or was changed between two runs. The effect of a transaction is what its recorded attempt did (R28); to keep
+what the other one left would keep as much of it as was done when it died, which is the effect of no attempt at all.
+
 Invariants:
     - ``Row.steps`` is never empty; its last entry is the current value.
     - ``Row.prev_txid < Row.stamp.txid``: the row as it was before the transaction of its stamp is always of an earlier one.
+    - All void rows of a component are of the transaction of its fence: a fence that is not recorded is never raised beyond its
+      transaction without taking them back.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Literal
+
+from txtopo.topology import transaction
 
 UNKNOWN_ATTEMPT = -1
 """Attempt of a value that was taken back or adopted: the one that made it is no longer known, and nobody needs it."""
 
 CLOSED_ATTEMPT = 2**63 - 1
 """Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
+
+
+Recorded = Mapping[str, transaction.TransactionAttempt]
+"""Of one store, by component: the last recorded attempt that opened it. A component that is not in it has never done so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,25 +89,50 @@ class Row:
         return self.steps[-1]
 
 
-FenceStanding = Literal["absent", "other generation", "above", "equal", "below"]
+FenceStanding = Literal["absent", "other generation", "above", "equal", "behind", "replayed", "recorded", "void", "unexplained"]
+"""How a fence stands to an attempt that wants to write. Apart from absent, other generation, above (the attempt is late) and equal, it is
+below the attempt: behind (the store once stood higher, it is an older copy) · replayed (of an earlier attempt of the same transaction) ·
+recorded (of a transaction that is over, by the attempt that counts, or adopted) · void (of a transaction that is over, by an attempt that
+does not count) · unexplained (above the recorded attempt, of the same transaction: the state is older than the store)."""
+
 Standing = Literal["past", "mine", "undone", "rival", "ahead", "foreign"]
 """How a row stands to a writer: past (an earlier transaction's, or none) · mine (this writer's, this transaction) · undone (of an
-earlier attempt of this opaque transaction) · rival (another writer's, this transaction) · ahead (of a newer attempt: the writer is
-late) · foreign (another topology's)."""
+earlier attempt of this opaque transaction, or of a void one) · rival (another writer's, this transaction) · ahead (of a newer attempt:
+the writer is late) · foreign (another topology's)."""
 
 
-def fence_standing(fence: Fence | None, mine: Stamp) -> FenceStanding:
-    """How ``fence`` stands to the attempt that wants to write (R27, R29)."""
+def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) -> FenceStanding:
+    """How ``fence`` stands to the attempt that wants to write (R27, R29, R31); ``recorded`` is None where nobody keeps a record."""
     if fence is None:
         return "absent"
     if fence.generation != mine.generation:
         return "other generation"
     at, here = (fence.txid, fence.attempt), (mine.txid, mine.attempt)
-    return "equal" if at == here else "above" if at > here else "below"
+    if at >= here:
+        return "equal" if at == here else "above"
+    last = None if recorded is None else recorded.get(mine.component)
+    if last is not None and at < (last.txid, last.attempt_id):
+        return "behind"
+    if fence.txid == mine.txid:
+        return "replayed"
+    if recorded is None or fence.attempt == CLOSED_ATTEMPT or (last is not None and at == (last.txid, last.attempt_id)):
+        return "recorded"
+    return "unexplained" if last is not None and last.txid == fence.txid else "void"
 
 
-def standing(row: Row | None, mine: Stamp, opaque: bool) -> Standing:
-    """How ``row`` stands to the writer ``mine`` (R30, R32).
+def is_void(stamp: Stamp, mine: Stamp, recorded: Recorded | None) -> bool:
+    """Whether ``stamp`` is of an attempt that does not count, at a transaction that was over when ``mine`` began.
+
+    The txid tells: in the transaction of the component's last recorded attempt, and before it, what was void has been taken back.
+    """
+    if recorded is None or stamp.attempt == UNKNOWN_ATTEMPT or stamp.generation != mine.generation or stamp.txid >= mine.txid:
+        return False
+    last = recorded.get(stamp.component)
+    return last is None or stamp.txid > last.txid
+
+
+def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | None) -> Standing:
+    """How ``row`` stands to the writer ``mine`` (R30, R31, R32).
 
     A stamp of another generation is past whatever its txid: only adopting the store lets the two meet, and adopting says
     that all it holds is settled.
@@ -100,7 +143,7 @@ def standing(row: Row | None, mine: Stamp, opaque: bool) -> Standing:
     if stamp.topology_id != mine.topology_id:
         return "foreign"
     if stamp.generation != mine.generation or stamp.txid < mine.txid:
-        return "past"
+        return "undone" if is_void(stamp, mine, recorded) else "past"
     if stamp.txid > mine.txid:
         return "ahead"
     if opaque and stamp.attempt != mine.attempt:

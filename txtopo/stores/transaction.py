@@ -76,12 +76,14 @@ class Session(abc.ABC):
         """Make or replace these rows."""
 
     @abc.abstractmethod
-    def take_back(self, mine: stamps.Stamp) -> None:
-        """Restore every row that an earlier attempt of ``mine``'s transaction and component wrote; remove those that were not there (R31)."""
+    def take_back(self, void: stamps.Fence) -> None:
+        """Restore every row of the component and transaction of ``void`` that its attempt, or an earlier one, wrote; remove those that were
+        not there (R31)."""
 
     @abc.abstractmethod
     def sweep(self, mine: stamps.Stamp) -> None:
-        """Remove the topology's tombstones of earlier transactions: these are committed, nothing will ask for them again."""
+        """Remove the component's tombstones of earlier transactions: these are committed, nothing will ask for them again. Another
+        component's may be void."""
 
     @abc.abstractmethod
     def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
@@ -99,8 +101,11 @@ class StoreTransaction:
     time; on replay each of these updates returns what it returned at first (R32).
     """
 
-    def __init__(self, address: str, opaque: bool, session: Session, mine: stamps.Stamp, earlier_steps: Mapping[Any, int]) -> None:
+    def __init__(
+        self, address: str, opaque: bool, session: Session, mine: stamps.Stamp, earlier_steps: Mapping[Any, int], recorded: stamps.Recorded | None
+    ) -> None:
         self._address, self._opaque, self._session, self._mine, self._earlier_steps = address, opaque, session, mine, earlier_steps
+        self._recorded = recorded
         self._rows: dict[str, stamps.Row | None] = {}
         self._unwritten: dict[str, None] = {}
         self._steps: dict[str, int] = {}
@@ -117,7 +122,7 @@ class StoreTransaction:
         text = keys.encode_key(key)
         with self._all_or_nothing():
             row = self._rows[text] if text in self._rows else self._session.read_rows([text]).get(text)
-        where = stamps.standing(row, self._mine, self._opaque)
+        where = stamps.standing(row, self._mine, self._opaque, self._recorded)
         if row is not None and where == "ahead":
             self._refuse_late(row)
         return keys.decode_value(stamps.seen(row, where, self._steps_taken(text)))
@@ -151,7 +156,7 @@ class StoreTransaction:
 
     def _step(self, text: str, change: Callable[[str | None], str | None]) -> Update:
         row = self._rows[text]
-        where = stamps.standing(row, self._mine, self._opaque)
+        where = stamps.standing(row, self._mine, self._opaque, self._recorded)
         step = self._steps_taken(text)
         known = len(row.steps) if row is not None and where == "mine" else 0
         if row is not None and where in ("foreign", "rival"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
+from txtopo.topology.transaction import TransactionAttempt
+
 T = TypeVar("T")
 Phase = Literal["processing", "commit"]
 
@@ -25,7 +27,7 @@ class TopologyContext:
         phase: Phase,
         resources: Callable[[str, Callable[[], Any]], Any],
         local_master: bool = True,
-        known_stores: frozenset[str] = frozenset(),
+        known_stores: Mapping[str, TransactionAttempt] | None = None,
     ) -> None:
         self.topology_id = topology_id
         """The id the topology's state is kept under."""
@@ -40,9 +42,10 @@ class TopologyContext:
         self.local_master = local_master
         """True if every executor runs on the driver's machine."""
         self.known_stores = known_stores
-        """``component/store`` names that already hold results of this generation (R27); stores look here."""
+        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31).
+        ``None`` where nobody keeps a record of what has committed, as in a test of a single bolt; stores then go by what they hold alone."""
         self.touched_stores: set[str] = set()
-        """``component/store`` names this task wrote to; stores add themselves, the coordinator remembers them."""
+        """``component/store`` names this task has opened a transaction of; stores add themselves, the coordinator remembers them."""
         self.store_steps: dict[Any, int] = {}
         """How many updates of each key this task has made in this attempt; kept by stores so that several compose (R32)."""
         self._task_counts = task_counts

@@ -21,6 +21,9 @@ def _load_cloudpickle() -> Any:
 
 cloudpickle = _load_cloudpickle()
 
+FILE_MODULE = "__txtopo_main__"
+"""The module name of a file that ``txtopo run`` was given: its classes travel by value, like those of ``__main__``."""
+
 
 class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
     """Notes every class that travels by value, so that executors can name it instead of carrying it (see ``dataplane.wire``)."""

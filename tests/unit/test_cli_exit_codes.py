@@ -1,0 +1,131 @@
+"""Every way a command can end has its exit code and one clear message; a Python traceback only comes with -v."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import txtopo
+from txtopo import cli, errors
+from txtopo.runtime import inspection, main, target
+from txtopo.state.directory import DataDirectory
+
+TOPOLOGY = """
+from txtopo import BaseBatchBolt, TransactionalTopologyBuilder
+from txtopo.testing import MemoryTransactionalSpout
+
+
+class Swallow(BaseBatchBolt):
+    def execute(self, tup):
+        pass
+
+
+topology = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout({0: [("a",)]}, ["word"], 1))
+topology.set_bolt("swallow", Swallow()).shuffle_grouping("spout")
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["words.py"])
+    (tmp_path / "words.py").write_text(TOPOLOGY)
+    return tmp_path
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def action() -> int:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (errors.TxtopoError("it broke\n  mend it"), 1, "txtopo: error: it broke\n  mend it\n"),
+        (errors.UserCodeError("count", 0, "3:1", "commit", "execute", "ValueError: no", "Traceback …"), 1, "no\n  in component 'count'"),
+        (errors.UsageError("not so"), 2, "txtopo: error: not so\n"),
+        (errors.InvalidTopologyError("words", ("a", "b")), 2, "'words' is not valid:\n  - a\n  - b\n"),
+        (errors.PoisonBatchError(3, 5, "ValueError: no"), 3, "transaction 3 failed 5 times"),
+        (errors.FencedError("held"), 4, "txtopo: error: held\n"),
+        (errors.ZooKeeperUnavailableError("gone"), 5, "txtopo: error: gone\n"),
+        (errors.StateMismatchError("older"), 6, "txtopo: error: older\n"),
+        (KeyError("x"), 1, "txtopo: error: KeyError: 'x'\n  -v shows where.\n"),
+        (KeyboardInterrupt(), 130, "txtopo: interrupted\n"),
+    ],
+)
+def test_an_error_becomes_its_exit_code_and_its_message(error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.exit_code_of(raising(error), verbose=False) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert "Traceback (most recent call last)" not in err
+
+
+@pytest.mark.parametrize("error", [errors.UsageError("not so"), KeyError("x")])
+def test_verbose_shows_the_traceback_too(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    main.exit_code_of(raising(error), verbose=True)
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_a_program_that_runs_its_topology_ends_with_the_code_and_may_go_on_if_there_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        txtopo.main("no topology", argv=[])
+    assert end.value.code == 2
+    assert "what txtopo.main was given is of type str, not a topology" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        txtopo.main(target.resolve("words.py").topology, argv=["--sett", "x=1"])
+    assert end.value.code == 2
+    assert "txtopo: error: unrecognized arguments: --sett x=1\n  `words.py --help` says" in capsys.readouterr().err
+
+
+def test_a_master_given_to_a_program_inside_spark_submit_comes_too_late(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert cli.main(["run", "words.py", "--master", "local[2]"]) == 2
+    assert "--master local[2] comes too late" in capsys.readouterr().err
+
+
+def test_without_java_nothing_is_begun(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")
+    assert cli.main(["run", "words.py"]) == 2
+    assert "txtopo: error: JAVA_HOME is '/no/such/java'" in capsys.readouterr().err
+    assert not (place / ".txtopo").exists()
+
+
+def test_a_zookeeper_that_cannot_be_reached_is_found_out_before_spark_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "words.py", "--zookeeper", "127.0.0.1:1", "--set", "zookeeper_connect_timeout_s=0.2"]) == 5
+    assert "txtopo: error: no ZooKeeper answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_data_directory_in_use_is_refused_naming_the_process(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = DataDirectory(place / "data")
+    owner.acquire()
+    try:
+        assert cli.main(["run", "words.py", "--data-dir", "data"]) == 4
+        assert f"{place / 'data'} is in use by process {os.getpid()}" in capsys.readouterr().err
+        (place / "data" / "zookeeper" / "version-2").mkdir(parents=True)
+        monkeypatch.setattr(inspection, "STARTING_WAIT_S", 0.0)
+        assert cli.main(["status", "--data-dir", "data"]) == 4
+        assert f"in use by process {os.getpid()}" in capsys.readouterr().err
+    finally:
+        owner.release()
+
+
+def test_where_nothing_was_ever_stored_status_says_so_and_makes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status"]) == 0
+    assert capsys.readouterr().out.startswith("nothing is stored in .txtopo: no topology has run with this data directory\n")
+    assert cli.main(["status", "--json"]) == 0
+    assert capsys.readouterr().out == '{\n  "topologies": []\n}\n'
+    for command in (["status", "words"], ["state", "show", "words"], ["state", "reset", "words"], ["status", "--data-dir", "elsewhere"]):
+        assert cli.main(command) == 2
+    assert sorted(path.name for path in place.iterdir()) == ["words.py"]
+    assert cli.main(["status", "--data-dir", str(place), "--zookeeper", "127.0.0.1:1"]) == 2
+    assert "either in --data-dir or in --zookeeper" in capsys.readouterr().err

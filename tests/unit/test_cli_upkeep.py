@@ -1,0 +1,273 @@
+"""Looking at stored state, starting it over, and making stores fit it again: nothing changes without ``--execute``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo import FencedError, StateMismatchError, TopologyContext, TransactionAttempt, UsageError, cli
+from txtopo.runtime import inspection, upkeep
+from txtopo.runtime.inspection import Opened
+from txtopo.state import administration
+from txtopo.state.base import Set
+from txtopo.state.layout import Layout
+from txtopo.state.memory import MemoryServer, MemoryStateStore
+from txtopo.state.records import TxidRecord
+from txtopo.state.topology import Holder, TopologyState
+from txtopo.stores import SqliteStore
+
+ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
+TASKS = {"spout": 1, "count": 1}
+
+
+class Stored:
+    """A topology ``words`` that has committed two transactions, of which the third is sealed; its count is in an SQLite file."""
+
+    def __init__(self, place: Path) -> None:
+        self.server = MemoryServer()
+        self.sqlite = SqliteStore(place / "words.db", "counts")
+        self._kept: dict[str, Any] = {}
+        self.state = self.run()
+
+    def run(self) -> TopologyState:
+        """The state, taken by a coordinator that runs until it is closed."""
+        return TopologyState.open(MemoryStateStore(self.server), "words", ALICE, wait_s=1.0)
+
+    def commit(self, txid: int) -> None:
+        attempt = TransactionAttempt(txid, 0)
+        self.state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid}))
+        self.state.seal(attempt, TASKS, {"batch": txid})
+        self.count(attempt)
+        self.state.record(attempt, {0: {"offset": txid}, 1: None}, {"count/counts"}, None)
+
+    def count(self, attempt: TransactionAttempt) -> None:
+        """What the committer of ``attempt`` writes."""
+        known = self.state.known_stores
+        context = TopologyContext("words", self.state.generation, "count", 0, TASKS, "commit", self._resource, known_stores=known)
+        with self.sqlite.transaction(context, attempt) as transaction:
+            transaction.update("all", lambda count: (count or 0) + 10)
+
+    def _resource(self, name: str, factory: Callable[[], Any]) -> Any:
+        return self._kept.setdefault(name, factory())
+
+    def opened(self, is_live: bool = True) -> Opened:
+        """The same, as another process finds it."""
+        return Opened(MemoryStateStore(self.server), "memory", is_live)
+
+    def close(self) -> None:
+        for resource in self._kept.values():
+            resource.close()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Stored]:
+    stored = Stored(tmp_path)
+    stored.commit(1)
+    stored.commit(2)
+    stored.state.txids.get_state(3, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid}))
+    stored.state.seal(TransactionAttempt(3, 5), TASKS, {"batch": 3})
+    yield stored
+    stored.close()
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_transactions(stored: Stored) -> None:
+    status = inspection.status_of(stored.opened(), "words")
+    assert (status["current"], status["committed"], status["running"], status["epoch"]) == (3, 2, True, 1)
+    assert status["transactions"] == {"3": {"status": "sealed", "attempt_id": 5}}
+    assert inspection.status_text(status).splitlines() == [
+        "topology words",
+        "  committed     2",
+        "  next txid     3",
+        "  coordinator   pid 11 on alpha.example since 2024-05-01T10:00:00+00:00, run 'words-run'",
+        f"  generation    {stored.state.generation}, epoch 1",
+        "  open          3 sealed (by attempt 5)",
+    ]
+
+
+def test_the_status_of_a_stopped_topology_says_that_it_does_not_run(stored: Stored) -> None:
+    stored.state.close()
+    assert "coordinator   not running" in inspection.status_text(inspection.status_of(stored.opened(), "words"))
+
+
+def test_a_lease_in_a_server_that_runs_for_the_look_alone_is_that_of_the_dead(stored: Stored) -> None:
+    status = inspection.status_of(stored.opened(is_live=False), "words")
+    assert (status["running"], status["lease"]) == (False, None)
+
+
+def test_a_new_topology_has_committed_nothing(tmp_path: Path) -> None:
+    stored = Stored(tmp_path)
+    assert "  committed     nothing yet" in inspection.status_text(inspection.status_of(stored.opened(), "words")).splitlines()
+
+
+def test_all_that_is_stored_can_be_shown(stored: Stored) -> None:
+    shown = administration.show(stored.opened().store, "words")
+    text = inspection.state_text(shown, is_live=True)
+    for part in [stored.state.generation, "stores        count/counts", f"sealed attempt 5, tasks {TASKS}, metadata {{'batch': 3}}", "{'offset': 2}"]:
+        assert part in text
+
+
+@pytest.mark.rule(25)
+def test_what_cannot_be_understood_is_shown_as_such(stored: Stored) -> None:
+    opened = stored.opened()
+    paths = Layout("words")
+    opened.store.multi([Set(path, b"{}") for path in (paths.current, paths.lease, paths.stores, f"{paths.txids}/0000000003")])
+    text = inspection.status_text(inspection.status_of(opened, "words"))
+    assert text.count("unreadable: ") == 4
+    assert "open          2 sealed (by attempt 0), 3 unreadable: " in text
+    assert inspection.state_text(administration.show(opened.store, "words"), is_live=True).count("unreadable: ") == 4
+    stored.state.close()
+    opened.store.multi([Set(paths.current, b"{}")])
+    with pytest.raises(StateMismatchError, match="cannot be read\n  Look at it: `txtopo state show words`"):
+        upkeep.adopt_store(stored.sqlite, stored.opened(is_live=False), "words", [], None, execute=True)
+
+
+# -- the state -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule(27)
+def test_a_reset_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
+    stored.state.close()
+    told = upkeep.reset_state(stored.opened(), "words", execute=False)
+    assert told.splitlines() == [
+        "would remove from memory, of topology 'words':",
+        f"  generation {stored.state.generation}, which has committed 2 transactions",
+        "  2 transaction records",
+        "  the positions of 2 partitions of the source",
+        "these stores hold its results, which stay; until they are cleared, or adopted, the next run refuses to write to them:",
+        "  counts, written by count: `txtopo store clear PATH counts --topology words`",
+    ]
+    assert administration.topologies(stored.opened().store) == ["words"]
+    assert upkeep.reset_state(stored.opened(), "words", execute=True) == told.replace("would remove", "removed")
+    assert administration.topologies(stored.opened().store) == []
+
+
+@pytest.mark.rule(26)
+def test_a_running_topology_is_not_touched(stored: Stored) -> None:
+    for execute in (False, True):
+        with pytest.raises(FencedError, match=r"'words' is running: pid 11 on alpha\.example"):
+            upkeep.reset_state(stored.opened(), "words", execute)
+        with pytest.raises(FencedError, match="'words' is running"):
+            upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute)
+    assert stored.sqlite.get("all") == 20
+    stored.state.renew()
+
+
+def test_the_lease_of_a_coordinator_that_was_killed_does_not_keep_a_state_from_being_reset(stored: Stored) -> None:
+    upkeep.reset_state(stored.opened(is_live=False), "words", execute=True)
+    assert administration.topologies(stored.opened().store) == []
+
+
+def test_a_topology_without_state_is_refused_naming_those_that_have_one(stored: Stored) -> None:
+    with pytest.raises(UsageError, match="There is state of: 'words'"):
+        inspection.status_of(stored.opened(), "wrds")
+    with pytest.raises(UsageError, match="There is state of: 'words'"):
+        upkeep.reset_state(stored.opened(), "wrds", execute=True)
+
+
+# -- stores --------------------------------------------------------------------------------------------------------------------
+
+
+def test_clearing_a_store_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
+    told = upkeep.clear_store(stored.sqlite, "words", [], execute=False)
+    assert told.splitlines() == [
+        f"would remove from {stored.sqlite.address}, of topology 'words': 1 row, 1 fence",
+        f"  component count: at transaction 2 of generation {stored.state.generation}",
+        "the state is apart: `txtopo state reset words` has the next run begin with the first batch",
+    ]
+    assert stored.sqlite.get("all") == 20
+    assert upkeep.clear_store(stored.sqlite, "words", [], execute=True) == told.replace("would remove", "removed")
+    assert list(stored.sqlite.items()) == []
+
+
+def test_clearing_says_whose_results_a_store_holds_if_not_those_of_the_topology(stored: Stored) -> None:
+    assert upkeep.clear_store(stored.sqlite, "wrds", [], execute=True).endswith("0 rows, 0 fences\n  It holds results of 'words'.")
+    assert upkeep.clear_store(stored.sqlite, "words", ["other"], execute=True).splitlines()[0].endswith("0 rows, 0 fences")
+    assert stored.sqlite.get("all") == 20
+
+
+@pytest.mark.rule(27)
+def test_after_a_reset_an_adopted_store_is_written_to_again_on_top_of_what_it_holds(stored: Stored) -> None:
+    stored.state.close()
+    upkeep.reset_state(stored.opened(), "words", execute=True)
+    stored.state = stored.run()
+    with pytest.raises(StateMismatchError, match="txtopo store adopt"):
+        stored.count(TransactionAttempt(1, 0))
+    stored.state.close()
+    told = upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=False)
+    assert told.splitlines() == [
+        f"would adopt {stored.sqlite.address}, for component count of topology 'words': 1 row, 1 fence",
+        f"what it holds would count as the result of all transactions before 1, generation {stored.state.generation}",
+    ]
+    stored.state = stored.run()
+    with pytest.raises(StateMismatchError):
+        stored.count(TransactionAttempt(1, 0))
+    stored.state.close()
+    assert "counts as the result" in upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)
+    stored.state = stored.run()
+    stored.commit(1)
+    assert stored.sqlite.get("all") == 30
+
+
+@pytest.mark.rule(27)
+def test_a_store_that_was_emptied_on_purpose_is_adopted_for_the_components_the_state_knows(stored: Stored) -> None:
+    upkeep.clear_store(stored.sqlite, "words", [], execute=True)
+    with pytest.raises(StateMismatchError, match="It was emptied"):
+        stored.count(TransactionAttempt(3, 5))
+    stored.state.close()
+    told = upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)
+    assert "for component count of topology 'words': 0 rows, 1 fence" in told
+    stored.state = stored.run()
+    stored.count(TransactionAttempt(3, 5))
+    assert stored.sqlite.get("all") == 10
+
+
+def test_a_store_of_another_topology_is_taken_over(stored: Stored, tmp_path: Path) -> None:
+    words, others = stored.opened().store, TopologyState.open(MemoryStateStore(stored.server), "others", ALICE, wait_s=1.0)
+    others.close()
+    assert administration.topologies(words) == ["others", "words"]
+    told = upkeep.adopt_store(stored.sqlite, stored.opened(), "others", [], "words", execute=True)
+    assert "for component count of topology 'others': 1 row, 1 fence" in told
+    assert [fence.topology_id for fence in stored.sqlite.fences()] == ["others"]
+    assert stored.sqlite.get("all") == 20
+
+
+def test_adopting_a_store_that_nobody_is_known_to_write_asks_for_the_components(stored: Stored, tmp_path: Path) -> None:
+    stored.state.close()
+    other = SqliteStore(tmp_path / "other.db", "others")
+    with pytest.raises(UsageError, match=r"Name them with --component ID, which may be repeated\. It holds results of no topology"):
+        upkeep.adopt_store(other, stored.opened(), "words", [], None, execute=True)
+    told = upkeep.adopt_store(other, stored.opened(), "words", ["a", "b"], None, execute=True)
+    assert "for components a, b of topology 'words': 0 rows, 2 fences\nthere was no such store: it begins empty\n" in told
+    assert [fence.component for fence in other.fences()] == ["a", "b"]
+
+
+def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_path: Path) -> None:
+    path = tmp_path / "words.db"
+    assert upkeep.open_store(str(path), "counts").get("all") == 20
+    assert upkeep.open_store(f"sqlite:///{path}", "counts").get("all") == 20
+    for address, table, message in [
+        (str(tmp_path / "no.db"), "counts", "there is no file"),
+        (str(path), "other", "holds no store 'other'"),
+        ("postgresql://host/db", "counts", "stores at postgresql:// addresses are not known here"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            upkeep.open_store(address, table)
+    assert not (tmp_path / "no.db").exists()
+
+
+def test_the_command_clears_only_when_told_to(
+    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["store", "clear", "words.db", "counts", "--topology", "words"]) == 0
+    assert capsys.readouterr().out.endswith("nothing was changed; the same command with --execute does it\n")
+    assert stored.sqlite.get("all") == 20
+    assert cli.main(["store", "clear", "words.db", "counts", "--topology", "words", "--execute"]) == 0
+    assert "nothing was changed" not in capsys.readouterr().out
+    assert stored.sqlite.get("all") is None

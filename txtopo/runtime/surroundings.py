@@ -1,0 +1,93 @@
+"""What an engine stands on: time, threads, and the queue of its loop. The simulator puts others in their place.
+
+Runs on: driver. Apart from ``engine`` so that all the engine decides is decided by the same code in a simulation, where time is virtual, nothing
+runs by itself, and the process may die at every named fault point.
+
+Invariants: actions are given out one at a time, those that are due first, then those posted, in the order they were posted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from txtopo import faults
+from txtopo.faults import FaultPoint
+from txtopo.runtime.threads import WorkThreads
+
+Action = Callable[[], None]
+
+
+class Threads(Protocol):
+    """A group of threads that do what they are given, in order of arrival."""
+
+    def submit(self, work: Action) -> None:
+        """Do ``work`` as soon as a thread is free."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Let the threads end after what was given so far; whether they did within ``timeout_s``."""
+
+
+class Surroundings(Protocol):
+    """Everything the engine does not do itself."""
+
+    def now(self) -> float:
+        """The time, in seconds from some point."""
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait, in a thread that was got from :meth:`threads`."""
+
+    def post(self, action: Action) -> None:
+        """From any thread: have the loop do ``action``."""
+
+    def after(self, delay_s: float, action: Action) -> None:
+        """From the loop: have it do ``action`` when ``delay_s`` have passed."""
+
+    def next(self) -> Action:
+        """For the loop: what to do next; waits for it."""
+
+    def threads(self, name: str, count: int) -> Threads:
+        """New threads, ``count`` of them."""
+
+    def reach(self, point: FaultPoint, txid: int) -> None:
+        """Say that ``point`` is reached for ``txid``; may not return."""
+
+
+class Machine:
+    """The real ones."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Action] = queue.SimpleQueue()
+        self._timers: list[tuple[float, int, Action]] = []
+        self._timer_ids = itertools.count()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, duration_s: float) -> None:
+        time.sleep(duration_s)
+
+    def post(self, action: Action) -> None:
+        self._queue.put(action)
+
+    def after(self, delay_s: float, action: Action) -> None:
+        heapq.heappush(self._timers, (self.now() + delay_s, next(self._timer_ids), action))
+
+    def next(self) -> Action:
+        now = self.now()
+        if self._timers and self._timers[0][0] <= now:
+            return heapq.heappop(self._timers)[2]
+        try:
+            return self._queue.get(timeout=self._timers[0][0] - now if self._timers else None)
+        except queue.Empty:
+            return heapq.heappop(self._timers)[2]
+
+    def threads(self, name: str, count: int) -> Threads:
+        return WorkThreads(name, count)
+
+    def reach(self, point: FaultPoint, txid: int) -> None:
+        faults.reach(point, txid)
