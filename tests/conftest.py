@@ -9,11 +9,26 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import cluster, shared_cluster
+from txtopo.config import sources
 
 __all__ = ["cluster", "shared_cluster"]
 
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
+
+# Settings of whoever runs the tests are none of the tests'; processes that a test starts inherit that.
+for _name in [name for name in os.environ if name.startswith(sources.ENVIRONMENT_PREFIX) and name not in sources.RESERVED]:
+    del os.environ[_name]
+os.environ[sources.FILE_VARIABLE] = ""
+
+
+def pytest_configure() -> None:
+    """A run on a copy of the tree must test that copy."""
+    import txtopo
+
+    tree = os.environ.get("TXTOPO_TREE")
+    if tree and not Path(str(txtopo.__file__)).is_relative_to(tree):
+        raise pytest.UsageError(f"txtopo comes from {txtopo.__file__}, not from {tree}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,106 @@
+"""Applies one mutation at a time to a copy of the tree and runs the tests that should notice: ``python -m tests.mutants.runner [NAME …]``.
+
+A mutation that no test notices *survives*, and is a hole in the tests. A mutation that cannot be applied, or after which the tests cannot even be
+collected, proves nothing and is reported as broken. Either ends the program with status 1.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.catalogue import MUTATIONS, Mutation
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+SIDE_BY_SIDE = 2
+SECONDS_MAX = 300
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutation."""
+
+    name: str
+    word: str
+    seconds: float
+    detail: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """A test noticed."""
+        return self.word == "noticed"
+
+
+def copy_tree(to: Path) -> None:
+    """The sources, without what running them leaves behind."""
+    ignored = shutil.ignore_patterns("__pycache__", "_build", ".txtopo", "*.pyc")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, to / name, ignore=ignored)
+        elif source.exists():
+            shutil.copy(source, to / name)
+
+
+def apply(mutation: Mutation, tree: Path) -> str | None:
+    """Change the copy; the reason why not, if the source has moved on."""
+    file = tree / mutation.file
+    text = file.read_text()
+    found = text.count(mutation.old)
+    if found != 1:
+        return f"{mutation.file} has {found} places like {mutation.old!r}; mend tests/mutants/catalogue.py"
+    file.write_text(text.replace(mutation.old, mutation.new))
+    return None
+
+
+def judge(mutation: Mutation) -> Verdict:
+    """Run the tests named by ``mutation`` on a copy that has it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="txtopo-mutant-") as directory:
+        tree = Path(directory)
+        copy_tree(tree)
+        reason = apply(mutation, tree)
+        if reason is not None:
+            return Verdict(mutation.name, "broken", 0.0, reason)
+        environment = {**os.environ, "PYTHONPATH": directory, "PYTHONDONTWRITEBYTECODE": "1", "TXTOPO_TREE": directory}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "120", *mutation.tests]
+        try:
+            done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        except subprocess.TimeoutExpired:
+            return Verdict(mutation.name, "noticed", time.monotonic() - began, f"no end within {SECONDS_MAX} s")
+    seconds = time.monotonic() - began
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    if done.returncode == 1 and failed:
+        return Verdict(mutation.name, "noticed", seconds, failed[0].removeprefix("FAILED ").split(" - ")[0])
+    if done.returncode == 0:
+        return Verdict(mutation.name, "SURVIVED", seconds, f"all of {' '.join(mutation.tests)} pass")
+    return Verdict(mutation.name, "broken", seconds, "\n".join(done.stdout.splitlines()[-15:]) + done.stderr[-500:])
+
+
+def main(names: list[str]) -> int:
+    """Judge the mutations ``names``, or all of them; the exit status."""
+    unknown = set(names) - {mutation.name for mutation in MUTATIONS}
+    if unknown:
+        print(f"no such mutation: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    chosen = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
+    verdicts = []
+    with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        for verdict in pool.map(judge, chosen):
+            verdicts.append(verdict)
+            print(f"{verdict.word:<9} {verdict.seconds:5.1f} s  {verdict.name}: {verdict.detail}", flush=True)
+    bad = [verdict for verdict in verdicts if not verdict.is_good]
+    print(f"{len(verdicts) - len(bad)} of {len(verdicts)} mutations were noticed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

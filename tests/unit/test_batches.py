@@ -1,0 +1,192 @@
+"""What each transaction consists of, as the driver decides it: positions, plans and metadata over an in-memory state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters import Journal
+from tests.spouts import Partitioned, Ranges
+from txtopo import (
+    BaseOpaquePartitionedTransactionalSpout,
+    FailedException,
+    MetadataError,
+    OpaquePartitionedSpoutCoordinator,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+)
+from txtopo.runtime.batches import Batches, moved
+from txtopo.state.memory import MemoryStateStore
+from txtopo.state.topology import Holder, TopologyState
+
+HOLDER = Holder("host", 1, "now")
+
+
+@pytest.fixture
+def state() -> Iterator[TopologyState]:
+    opened = TopologyState.open(MemoryStateStore(), "topology", HOLDER)
+    yield opened
+    opened.close()
+
+
+def batches_of(spout: Any, state: TopologyState) -> Batches:
+    return Batches(TransactionalTopologyBuilder("topology", "spout", spout, 2).build_topology(), {}, state)
+
+
+def commit(state: TopologyState, batches: Batches, txid: int) -> None:
+    attempt = TransactionAttempt(txid, 0)
+    state.seal(attempt, {"spout": 2}, batches.metadata(txid))
+    state.record(attempt, batches.moved(txid))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+@pytest.mark.rule(21, 25)
+def test_partitions_without_progress_are_neither_stored_nor_moved(state: TopologyState, journal: Journal) -> None:
+    assert moved(3, {0: [0, 2], 1: None, 2: None}) == {"num_partitions": 3, "partitions": {"0": [0, 2]}}
+    spout = Uneven(journal)
+    batches = batches_of(spout, state)
+    for txid in (1, 2, 3):
+        assert batches.open(txid)
+        commit(state, batches, txid)
+    assert state.positions() == {0: [4, 6], 1: [0, 2]}, "a partition that stood still lost its position"
+    assert batches.moved(3) == {0: [4, 6]}
+
+
+class Uneven(Partitioned):
+    """Partition 1 has two numbers, partition 0 has six."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, partitions=2, size=6, take=2, planned=True)
+
+    def get_coordinator(self, conf: Any, context: Any) -> Any:
+        coordinator: Any = super().get_coordinator(conf, context)
+        plan = coordinator.plan_partition_batch
+        coordinator.plan_partition_batch = lambda txid, p, last: None if p == 1 and last is not None else plan(txid, p, last)
+        return coordinator
+
+
+@pytest.mark.rule(4, 20)
+def test_open_transactions_continue_each_other_before_any_is_committed(state: TopologyState, journal: Journal) -> None:
+    batches = batches_of(Partitioned(journal, 2, 7, 3, planned=True), state)
+    assert [batches.open(txid) for txid in (1, 2, 3, 4)] == [True, True, True, False]
+    assert [batches.batch(txid).partitions for txid in (1, 2, 3)] == [{0: [0, 3], 1: [0, 3]}, {0: [3, 6], 1: [3, 6]}, {0: [6, 7], 1: [6, 7]}]
+
+
+@pytest.mark.rule(4)
+def test_a_plain_spout_gets_the_metadata_of_the_transaction_before(state: TopologyState, journal: Journal) -> None:
+    batches = batches_of(Ranges(journal, end=10, take=4), state)
+    assert [batches.open(txid) for txid in (1, 2, 3, 4)] == [True, True, True, False]
+    assert batches.batch(3).metadata == {"begin": 8, "end": 10}
+    assert [line for line in journal.lines() if line.startswith("init")] == ["initialize 1", "initialize 2", "initialize 3"]
+
+
+@pytest.mark.rule(5)
+def test_a_failed_exception_while_opening_stores_nothing_and_passes_through(state: TopologyState, journal: Journal) -> None:
+    class Failing(Ranges):
+        fails = 1
+
+        def get_coordinator(self, conf: Any, context: Any) -> Any:
+            coordinator: Any = super().get_coordinator(conf, context)
+            initialize = coordinator.initialize_transaction
+
+            def fail_once(txid: int, previous: Any) -> Any:
+                if self.fails:
+                    self.fails -= 1
+                    raise FailedException("not yet")
+                return initialize(txid, previous)
+
+            coordinator.initialize_transaction = fail_once
+            return coordinator
+
+    batches = batches_of(Failing(journal, end=10, take=4), state)
+    with pytest.raises(FailedException, match="not yet"):
+        batches.open(1)
+    assert batches.known_txids() == []
+    assert batches.open(1)
+    assert batches.known_txids() == [1]
+
+
+@pytest.mark.rule(4)
+def test_what_was_learnt_first_stays_however_often_an_emission_is_answered(state: TopologyState, journal: Journal) -> None:
+    batches = batches_of(Partitioned(journal, 1, 8, 2, planned=False), state)
+    assert batches.emits_metadata
+    assert batches.open(1)
+    batches.learnt(TransactionAttempt(1, 0), moved(1, {0: [0, 2]}))
+    batches.learnt(TransactionAttempt(1, 1), moved(1, {0: [0, 1]}))
+    assert batches.batch(1).partitions == {0: [0, 2]}
+    assert batches.new_batch(2).partitions == {0: [0, 2]}
+
+
+@pytest.mark.rule(4)
+def test_a_plan_for_a_partition_that_is_not_there_is_refused(state: TopologyState, journal: Journal) -> None:
+    class Beyond(Partitioned):
+        def get_coordinator(self, conf: Any, context: Any) -> Any:
+            coordinator: Any = super().get_coordinator(conf, context)
+            coordinator.plan_batch = lambda txid, last: {2: [0, 1]}
+            return coordinator
+
+    batches = batches_of(Beyond(journal, 2, 8, 2, planned=True), state)
+    with pytest.raises(MetadataError, match=r"plan_batch: it returned \{2: \[0, 1\]\}"):
+        batches.open(1)
+
+
+class Opaque(BaseOpaquePartitionedTransactionalSpout):
+    """One partition; a batch ends where ``ends`` says, one entry per plan."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = list(ends)
+
+    def get_coordinator(self, conf: Any, context: Any) -> Any:
+        return _OpaqueCoordinator(self.ends)
+
+    def get_emitter(self, conf: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    def declare_output_fields(self, declarer: Any) -> None:
+        declarer.declare(["tx", "n"])
+
+
+class _OpaqueCoordinator(OpaquePartitionedSpoutCoordinator):
+    def __init__(self, ends: list[int]) -> None:
+        self.ends = ends
+
+    def num_partitions(self) -> int:
+        return 1
+
+    def plan_partition_batch(self, txid: int, partition: int, last_metadata: Any) -> Any:
+        return [1 if last_metadata is None else last_metadata[1] + 1, self.ends.pop(0)]
+
+
+@pytest.mark.rule(4, 20)
+def test_an_opaque_batch_begins_where_the_attempt_in_use_ended(state: TopologyState) -> None:
+    """A takes 1 to 50 and fails; its replay takes 1 to 40: B is 41 to 90, and nothing is skipped."""
+    batches = batches_of(Opaque(50, 100, 40, 90), state)
+    for txid in (1, 2):
+        assert batches.open(txid)
+        batches.learnt(TransactionAttempt(txid, 0), batches.plan(txid))
+    assert [batches.batch(txid).partitions for txid in (1, 2)] == [{0: [1, 50]}, {0: [51, 100]}]
+    for txid in (2, 1):
+        batches.discard(TransactionAttempt(txid, 0))
+    for txid in (1, 2):
+        batches.learnt(TransactionAttempt(txid, 1), batches.plan(txid))
+        batches.discard(TransactionAttempt(txid, 0))
+    assert [batches.batch(txid).partitions for txid in (1, 2)] == [{0: [1, 40]}, {0: [41, 90]}]
+
+
+@pytest.mark.rule(4, 23)
+def test_opaque_metadata_is_durable_with_the_record_and_not_before(state: TopologyState) -> None:
+    batches = batches_of(Opaque(50, 60), state)
+    batches.learnt(TransactionAttempt(1, 0), batches.plan(1))
+    batches.learnt(TransactionAttempt(1, 1), batches.plan(1))
+    assert batches.batch(1).partitions == {0: [1, 60]}, "the newest attempt is the one in use"
+    assert batches.metadata(1) is None
+    assert state.positions() == {}
+    commit(state, batches, 1)
+    assert state.positions() == {0: [1, 60]}
