@@ -61,5 +61,3 @@ class Journal:
     def count(self, line: str) -> int:
         """How often ``line`` was written."""
         return self.lines().count(line)
-
-

@@ -33,7 +33,11 @@ def main() -> None:
 
     name, directory, pending = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     with LocalCluster(master="local[2]", data_dir=directory / "zookeeper") as cluster:
-        run = cluster.submit_topology(name, Config(max_spout_pending=pending, until="exhausted", poll_interval_s=0.02, zookeeper_session_timeout_s=SESSION_TIMEOUT_S), make(name, directory))
+        run = cluster.submit_topology(
+            name,
+            Config(max_spout_pending=pending, until="exhausted", poll_interval_s=0.02, zookeeper_session_timeout_s=SESSION_TIMEOUT_S),
+            make(name, directory),
+        )
         started_at = run.status().current
         status = run.join(90)
     print(f"began at {started_at}, committed {status.committed}, current {status.current}, epoch {status.epoch}")

@@ -31,7 +31,7 @@ from txtopo import (
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
-WORDS = "cat dog cat apple dog cat banana dog apple cat dog cat".split()
+WORDS = ["cat", "dog", "cat", "apple", "dog", "cat", "banana", "dog", "apple", "cat", "dog", "cat"]
 """Twelve words; with take 2 in two partitions, three transactions."""
 
 
@@ -206,7 +206,7 @@ class FaultyCount:
     @property
     def counts(self) -> dict[str, int]:
         """What the store holds."""
-        return dict(self.store.items())
+        return {str(word): count for word, count in self.store.items()}
 
     @property
     def expected(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Runs a planned partitioned spout in plain Python, the way an engine does: plan, emit, and take the metadata as the new position."""
+"""Runs a planned spout in plain Python, the way an engine does: plan, emit, and take the metadata as the new position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def task_context(component_id: str = "spout") -> TopologyContext:
 class Drive:
     """One run of a topology's spout: the spout is pickled as by ``build_topology``, positions survive from run to run."""
 
-    def __init__(self, given: spout.BasePartitionedTransactionalSpout, positions: dict[int, Any] | None = None) -> None:
+    def __init__(
+        self, given: spout.IPartitionedTransactionalSpout | spout.IOpaquePartitionedTransactionalSpout, positions: dict[int, Any] | None = None
+    ) -> None:
         self.template = pickling.dumps(given)
         self.positions: dict[int, Any] = dict(positions or {})
         self.plans: list[dict[int, Any]] = []

@@ -187,4 +187,4 @@ def keeping_topology(id: str, spout: Any, keep: Keep, spout_tasks: int = 2, pass
 
 def batches(store: SqliteStore) -> dict[int, list[int]]:
     """The stored batches, by txid."""
-    return {key[1]: value for key, value in store.items() if isinstance(key, tuple)}
+    return {key[1]: value for key, value in store.items() if isinstance(key, tuple) and isinstance(key[1], int)}

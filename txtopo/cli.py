@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
-from txtopo import errors
+from txtopo import config, errors
+from txtopo.config import display
 from txtopo.plan import compiler, explain
-from txtopo.runtime import cluster, inspection, options, session, target, upkeep
+from txtopo.runtime import cluster, inspection, options, session, spark_settings, target, upkeep
 from txtopo.runtime import main as running
 from txtopo.state import administration, directory
 
@@ -75,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     options.add_verbose(explained)
     explained.set_defaults(do=_explain)
 
+    _add_config_commands(commands)
+
     status = commands.add_parser(
         "status", help="show how far topologies have come", description="Show how far topologies have come, while they run or not."
     )
@@ -86,6 +89,22 @@ def _parser() -> argparse.ArgumentParser:
     _add_state_commands(commands)
     _add_store_commands(commands)
     return parser
+
+
+def _add_config_commands(commands: Any) -> None:
+    settings = commands.add_parser("config", help="look at the settings", description="Settings: where they come from, and what they are.")
+    settings.set_defaults(do=_help_of(settings))
+    actions = settings.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    show = actions.add_parser(
+        "show", help="show all of them", description="Show every setting, as a run that is started here and now would have it."
+    )
+    show.add_argument("target", metavar="TARGET", nargs="?", help=f"with what its code sets; {TARGET_HELP}")
+    show.add_argument("--origin", action="store_true", help="also where each comes from")
+    options.add_set(show)
+    _add_json(show)
+    options.add_verbose(show)
+    show.set_defaults(do=_config_show)
 
 
 def _add_state_commands(commands: Any) -> None:
@@ -155,9 +174,9 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 def _add_state_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where the state is")
-    where.add_argument("--data-dir", type=Path, metavar="DIR", help=f"data directory of the runs (default: {cluster.DEFAULT_DATA_DIR})")
-    where.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the ensemble the runs were given")
-    where.add_argument("--zookeeper-root", default="/txtopo", metavar="PATH", help="the setting zookeeper_root of the runs (default: %(default)s)")
+    where.add_argument("--data-dir", type=Path, metavar="DIR", help=f"data directory of the runs (default: as set, or {cluster.DEFAULT_DATA_DIR})")
+    where.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the ensemble the runs were given (default: as set)")
+    where.add_argument("--zookeeper-root", metavar="PATH", help="the setting zookeeper_root of the runs (default: as set, or /txtopo)")
     options.add_verbose(parser)
 
 
@@ -174,7 +193,7 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
 
 def _run(given: argparse.Namespace) -> int:
     found = target.resolve(given.target)
-    return running.run(found.topology, options.config_of(given, found.conf), given, found.directory)
+    return running.run(found.topology, running.settings_of(given, found.conf, found.topology), given, found.directory)
 
 
 def _explain(given: argparse.Namespace) -> int:
@@ -196,8 +215,24 @@ def _cores(master: str) -> int:
     return cores
 
 
+def _config_show(given: argparse.Namespace) -> int:
+    found = target.resolve(given.target) if given.target is not None else None
+    code, topology = (found.conf, found.topology) if found is not None else (None, None)
+    resolved = options.resolved(given, code, topology, spark_settings.of_this_process())
+    if given.json:
+        print(json.dumps({"settings": display.as_data(resolved)}, indent=2, ensure_ascii=False))
+    else:
+        print(display.as_text(resolved, given.origin))
+    return 0
+
+
+def _where(given: argparse.Namespace) -> config.Config:
+    """The settings that say where the state is; a run that is started here has the same, unless its code says otherwise."""
+    return options.config_of(given, None, None, spark_settings.of_this_process())
+
+
 def _data_dir(given: argparse.Namespace) -> Path:
-    return Path(given.data_dir or cluster.DEFAULT_DATA_DIR)
+    return _where(given).data_dir or Path(cluster.DEFAULT_DATA_DIR)
 
 
 def _opened(given: argparse.Namespace) -> Any:
@@ -205,7 +240,8 @@ def _opened(given: argparse.Namespace) -> Any:
         raise errors.UsageError("the state is either in --data-dir or in --zookeeper\n  Give one of them.")
     if given.data_dir is not None and not given.data_dir.is_dir():
         raise errors.UsageError(f"there is no directory {given.data_dir}\n  Give the data directory that the runs were given.")
-    return inspection.opened(_data_dir(given), given.zookeeper, given.zookeeper_root)
+    where = _where(given)
+    return inspection.opened(_data_dir(given), where.zookeeper, where.zookeeper_root)
 
 
 def _status(given: argparse.Namespace) -> int:
@@ -240,7 +276,7 @@ def _state_reset(given: argparse.Namespace) -> int:
 def _store_clear(given: argparse.Namespace) -> int:
     store = upkeep.open_store(given.store, given.table)
     # The store alone does not know whether its topology runs; where somebody can tell, ask.
-    if given.zookeeper is not None or directory.running(_data_dir(given)) is not None:
+    if _where(given).zookeeper is not None or directory.running(_data_dir(given)) is not None:
         with _opened(given) as opened:
             upkeep.require_stopped(opened, given.topology)
     print(upkeep.clear_store(store, given.topology, given.component, given.execute))

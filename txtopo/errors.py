@@ -112,7 +112,8 @@ class BatchTooLargeError(TxtopoError):
         self.what, self.size, self.bound, self.setting, self.cure = what, size, bound, setting, cure
 
     def __str__(self) -> str:
-        return f"{self.what} has {self.size} bytes; the bound is {self.setting} = {self.bound}\n  {self.cure or 'Make the batches smaller, or raise ' + self.setting + '.'}"
+        cure = self.cure or f"Make the batches smaller, or raise {self.setting}."
+        return f"{self.what} has {self.size} bytes; the bound is {self.setting} = {self.bound}\n  {cure}"
 
 
 class UsageError(TxtopoError):
@@ -186,7 +187,8 @@ class UnreadableStateError(StateMismatchError):
         self.path, self.why = path, why
 
     def __str__(self) -> str:
-        return f"the state record {self.path} cannot be read: {self.why}\n  Nothing was changed. Look at it with `txtopo state show`, or start over with `txtopo state reset`."
+        cure = "Nothing was changed. Look at it with `txtopo state show`, or start over with `txtopo state reset`."
+        return f"the state record {self.path} cannot be read: {self.why}\n  {cure}"
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -79,7 +79,7 @@ def put(store: StateStore, path: str, data: bytes) -> None:
 @pytest.mark.rule(1, 2, 27)
 def test_a_new_topology_begins_at_txid_1_in_epoch_1_of_a_random_generation(store: Unreliable) -> None:
     state = opened(store)
-    assert (state.current, state.epoch, state.known_stores, state.positions()) == (1, 1, frozenset(), {})
+    assert (state.current, state.epoch, state.known_stores, state.positions()) == (1, 1, {}, {})
     assert (state.sealed(), state.txids.txids()) == (None, [])
     other = TopologyState.open(store, "others", ALICE)
     assert len({state.generation, other.generation, ""}) == 3
@@ -95,7 +95,7 @@ def test_a_restart_goes_on_where_the_last_run_stopped_in_the_next_epoch(store: U
     second = opened(store, BOB)
     assert (second.generation, second.epoch, second.current) == (first.generation, 2, 3)
     assert second.positions() == {0: {"to": 20}, 17: {"to": 3}}
-    assert second.known_stores == {"count/counts"}
+    assert second.known_stores == {"count/counts": attempt(1)}
     assert second.txids.get_state(3, planned) == TxidRecord(txid=3, metadata={"from": 20})
 
 
@@ -297,6 +297,48 @@ def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(store
     assert json.loads(contents(store)["/words/current"])["write"] == 6
 
 
+@pytest.mark.rule(25, 27, 31)
+def test_the_last_recorded_attempt_that_opened_a_store_is_remembered_in_the_same_multi(backend: Backend, store: Unreliable) -> None:
+    state = opened(store)
+    commit(state, 1, touched_stores=["count/counts", "sum/counts"])
+    state.seal(attempt(2, 3), TASKS, None)
+    before, before_trips = state.known_stores, store.inner.round_trips
+    state.record(attempt(2, 3), {}, ["count/counts"])
+    assert store.inner.round_trips - before_trips == 1
+    assert before == {"count/counts": attempt(1), "sum/counts": attempt(1)}, "what a job was given does not change under it"
+    assert state.known_stores == {"count/counts": attempt(2, 3), "sum/counts": attempt(1)}
+    state.close()
+    assert opened(backend.connect(), BOB).known_stores == state.known_stores
+    assert administration.show(store, "words")["recorded"] == {"count/counts": "2:3", "sum/counts": "1:0"}
+
+
+@pytest.mark.rule(25, 31)
+def test_the_names_of_stores_count_when_it_is_asked_whether_a_transaction_could_be_recorded(store: Unreliable) -> None:
+    state = opened(store, metadata_bytes_max=6000)
+    commit(state, 1, touched_stores=["component/" + "n" * 3000])
+    positions = {0: "p" * 2500}
+    with pytest.raises(errors.BatchTooLargeError):
+        state.require_recordable(2, positions)
+    assert state.sealed() is None, "no effects can exist"
+
+
+@pytest.mark.rule(25)
+def test_a_transaction_that_opens_no_store_does_not_write_the_record_of_stores(store: Unreliable) -> None:
+    state = opened(store)
+    commit(state, 1, touched_stores=["count/counts"])
+    before = store.get("/words/stores")
+    commit(state, 2)
+    assert store.get("/words/stores") == before
+
+
+@pytest.mark.rule(25, 27)
+def test_a_list_of_stores_as_it_was_once_written_is_unreadable_and_not_taken_as_none(backend: Backend, store: Unreliable) -> None:
+    opened(store).close()
+    put(store, "/words/stores", b'{"version":1,"stores":["count/counts"]}')
+    with pytest.raises(errors.UnreadableStateError, match="/words/stores cannot be read: it is not a StoresRecord"):
+        opened(backend.connect(), BOB)
+
+
 @pytest.mark.rule(25)
 def test_after_a_lost_answer_the_outcome_is_read_before_anything_is_sent_again(store: Unreliable) -> None:
     state = opened(store)
@@ -339,7 +381,7 @@ def test_a_crash_in_the_middle_of_a_record_leaves_it_done_or_not_done(backend: B
     assert sealed is not None
     done = fault == "after"
     assert (again.current, sealed.txid, again.positions()) == ((2, 2, {5: "five"}) if done else (1, 1, {}))
-    assert again.known_stores == ({"count/counts"} if done else frozenset())
+    assert again.known_stores == ({"count/counts": attempt(1)} if done else {})
 
 
 @pytest.mark.rule(25, 26)
@@ -613,7 +655,7 @@ def test_what_is_shown_is_json_and_complete(store: Unreliable) -> None:
     record = {"txid": 1, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 0}}
     assert {key: shown[key] for key in shown if key != "lease"} == {
         "topology_id": "words", "generation": state.generation, "epoch": 1, "current": 2,
-        "records": {"1": record}, "positions": {"3": {"to": 1}, "20": None}, "stores": ["a", "b"],
+        "records": {"1": record}, "positions": {"3": {"to": 1}, "20": None}, "stores": ["a", "b"], "recorded": {"a": "1:0", "b": "1:0"},
     }  # fmt: skip
     assert (shown["lease"]["host"], shown["lease"]["pid"]) == ("alpha.example", 11)
     state.close()

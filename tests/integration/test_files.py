@@ -101,9 +101,13 @@ def test_json_lines(cluster: LocalCluster, tmp_path: Path) -> None:
 
 def test_missing_input_is_found_before_anything_runs(cluster: LocalCluster, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "counts.db", "counts")
-    with pytest.raises(InputError, match=r"no-such") as caught:
+
+    def submit() -> None:
         topology = topology_over("missing", FileTransactionalSpout(str(tmp_path / "no-such-*.txt")), store)
         cluster.submit_topology("missing", fast(), topology)
+
+    with pytest.raises(InputError, match=r"no-such") as caught:
+        submit()
     assert caught.value.exit_code == 2
     assert not store.exists()
 

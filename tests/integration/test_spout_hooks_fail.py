@@ -143,7 +143,9 @@ def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_com
     has changed: what was planned is what is emitted."""
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
-    first = cluster.submit_topology("shrinks", fast(max_spout_pending=5), keeping_topology("shrinks", Ranges(journal, 20, 4), StaysEmpty(store, journal)))
+    first = cluster.submit_topology(
+        "shrinks", fast(max_spout_pending=5), keeping_topology("shrinks", Ranges(journal, 20, 4), StaysEmpty(store, journal))
+    )
     with pytest.raises(UserCodeError, match="ended"):
         first.join(60)
     made = [line for line in journal.lines() if line.startswith("initialize")]

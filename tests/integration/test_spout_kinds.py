@@ -76,8 +76,8 @@ class BadMetadata(Ranges):
     """Makes metadata that JSON does not give back."""
 
     def get_coordinator(self, conf: Any, context: Any) -> Any:
-        coordinator = super().get_coordinator(conf, context)
-        coordinator.initialize_transaction = lambda txid, previous: {"end": 1, "offsets": {3: "x"}}  # type: ignore[method-assign]
+        coordinator: Any = super().get_coordinator(conf, context)
+        coordinator.initialize_transaction = lambda txid, previous: {"end": 1, "offsets": {3: "x"}}
         return coordinator
 
 

@@ -26,7 +26,9 @@ HOOKS = [
 @pytest.mark.rule(6, 7, 28)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("hook", HOOKS)
-def test_failed_exception_in_any_hook_replays_the_batch_and_everything_counts_once(cluster: LocalCluster, tmp_path: Path, hook: str, pending: int) -> None:
+def test_failed_exception_in_any_hook_replays_the_batch_and_everything_counts_once(
+    cluster: LocalCluster, tmp_path: Path, hook: str, pending: int
+) -> None:
     faulty = FaultyCount(f"failed-{HOOKS.index(hook)}-{pending}", tmp_path, [(hook, "failed")])
     run = run_to_idle(cluster, faulty.topology, max_spout_pending=pending)
     assert faulty.fault_count(hook) == 1

@@ -8,7 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 COORDINATOR = ("tests/unit/test_coordinator_commits.py", "tests/unit/test_coordinator_failures.py", "tests/unit/test_coordinator_window.py")
-EXECUTE = ("tests/unit/test_execute_phases.py", "tests/unit/test_execute_spouts.py", "tests/unit/test_hold.py", "tests/property/test_dataplane_model.py")
+EXECUTE = (
+    "tests/unit/test_execute_phases.py",
+    "tests/unit/test_execute_spouts.py",
+    "tests/unit/test_hold.py",
+    "tests/property/test_dataplane_model.py",
+)
 STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py")
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
 
@@ -129,7 +134,9 @@ MUTATIONS = (
         "record before apply",
         "txtopo/coordinator/coordinator.py",
         "            case messages.Sealed(attempt):\n                self._on_sealed(attempt, commands)\n",
-        "            case messages.Sealed(attempt):\n                if self._step(attempt, Step.SEALED):\n                    commands.append(messages.Record(attempt, None))\n",
+        "            case messages.Sealed(attempt):\n"
+        "                if self._step(attempt, Step.SEALED):\n"
+        "                    commands.append(messages.Record(attempt, None))\n",
         COORDINATOR,
     ),
     Mutation(
@@ -183,9 +190,8 @@ MUTATIONS = (
     Mutation(
         "an empty chunk is not sent",
         "txtopo/dataplane/emit.py",
-        "            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles), total=len(handles) + 1, report=report), frames)\n",
-        "            if handles or frames:\n"
-        "                yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles), total=len(handles) + 1, report=report), frames)\n",
+        "            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
+        "            if handles or frames:\n                yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
         EXECUTE,
     ),
     Mutation(

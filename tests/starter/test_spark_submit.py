@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from starter import transactional_global_count
 from tests.starter.commands import STARTERS, done
 
@@ -26,3 +28,11 @@ def test_options_come_after_the_file_and_an_error_of_ours_is_the_exit_code_of_sp
     program = STARTERS / "transactional_global_count.py"
     said = done(["spark-submit", "--master", "local[2]", program, "--set", "max_spout_pendign=5"], tmp_path, exit_code=2)
     assert "txtopo: error: unknown setting 'max_spout_pendign'; did you mean 'max_spout_pending'?" in said
+
+
+@pytest.mark.rule(33)
+def test_what_spark_submit_is_told_is_kept_and_refused_where_it_could_mix_two_emissions(tmp_path: Path) -> None:
+    program = STARTERS / "transactional_global_count.py"
+    unsafe: list[str | Path] = ["spark-submit", "--master", "local[1]", "--conf", "spark.speculation=true", program]
+    said = done(unsafe, tmp_path, exit_code=2)
+    assert "spark.speculation=true, but a second copy of a task would emit the batch twice" in said

@@ -61,7 +61,8 @@ def test_a_component_is_named_by_its_id(component: Any) -> None:
 def test_an_unknown_stream_is_named_with_the_nearest_one() -> None:
     made = builder(RowsSpout(streams={"default": ("tx", "value"), "errors": ("tx", "why")}))
     made.set_bolt("count", NotingBolt()).global_grouping("spout", "error")
-    assert only_problem_of(made) == "bolt 'count': global grouping on stream 'error', but 'spout' declares 'default', 'errors'; did you mean 'errors'?"
+    cure = "but 'spout' declares 'default', 'errors'; did you mean 'errors'?"
+    assert only_problem_of(made) == f"bolt 'count': global grouping on stream 'error', {cure}"
 
 
 def test_listening_to_a_component_that_declares_nothing_says_what_it_needs() -> None:
@@ -71,21 +72,29 @@ def test_listening_to_a_component_that_declares_nothing_says_what_it_needs() -> 
     made = builder()
     made.set_bolt("silent", Silent()).shuffle_grouping("spout")
     made.set_bolt("count", NotingBolt()).shuffle_grouping("silent")
-    assert only_problem_of(made) == "bolt 'count': shuffle grouping on stream 'default', but 'silent' declares no stream; it needs declare_output_fields"
+    cure = "but 'silent' declares no stream; it needs declare_output_fields"
+    assert only_problem_of(made) == f"bolt 'count': shuffle grouping on stream 'default', {cure}"
 
 
 def test_an_unknown_field_is_named_with_the_nearest_one() -> None:
     made = builder(RowsSpout(streams={"default": ("tx", "word", "count")}))
     made.set_bolt("count", NotingBolt()).fields_grouping("spout", Fields("wrod"))
-    assert only_problem_of(made) == "bolt 'count': fields grouping on field 'wrod', but stream 'default' of 'spout' has tx, word, count; did you mean 'word'?"
+    cure = "but stream 'default' of 'spout' has tx, word, count; did you mean 'word'?"
+    assert only_problem_of(made) == f"bolt 'count': fields grouping on field 'wrod', {cure}"
 
 
-def test_grouping_on_the_attempt_is_refused_because_it_is_the_same_for_the_whole_batch() -> None:
+def test_direct_groupings_and_direct_streams_need_each_other() -> None:
     made = builder()
-    made.set_bolt("count", NotingBolt()).fields_grouping("spout", Fields("tx", "value"))
-    problem = only_problem_of(made)
-    assert problem.startswith("bolt 'count': fields grouping on field 'tx', which carries the transaction attempt")
-    assert "'value'" in problem
+    made.set_bolt("count", NotingBolt()).direct_grouping("spout")
+    problem = "bolt 'count': direct grouping on stream 'default' of 'spout', which is not a direct stream; declare it with direct=True"
+    assert only_problem_of(made) == problem
+
+
+@pytest.mark.parametrize("grouping", [None, object(), NotingBolt])
+def test_a_custom_grouping_chooses_tasks(grouping: Any) -> None:
+    made = builder()
+    made.set_bolt("count", NotingBolt()).custom_grouping("spout", grouping)
+    assert "has no method choose_tasks(task_index, values)" in only_problem_of(made)
 
 
 def test_a_fields_grouping_names_at_least_one_field() -> None:
@@ -94,7 +103,9 @@ def test_a_fields_grouping_names_at_least_one_field() -> None:
     assert only_problem_of(made) == "bolt 'count': fields grouping on 'spout' names no field; name at least one, or use global_grouping"
 
 
-@pytest.mark.parametrize(("fields", "why"), [(["value", "value"], "duplicate field 'value'"), ([1], "non-empty string"), (None, "NoneType"), (3, "int")])
+@pytest.mark.parametrize(
+    ("fields", "why"), [(["value", "value"], "duplicate field 'value'"), ([1], "non-empty string"), (None, "NoneType"), (3, "int")]
+)
 def test_fields_that_cannot_be_are_one_mistake(fields: Any, why: str) -> None:
     made = builder()
     made.set_bolt("count", NotingBolt()).fields_grouping("spout", fields)
@@ -240,7 +251,8 @@ def test_a_class_instead_of_an_instance_is_one_mistake() -> None:
     made.set_bolt("batch", NotingBolt).shuffle_grouping("spout")
     made.set_bolt("committer", NotingCommitter).shuffle_grouping("batch")
     assert problems_of(made) == (
-        "spout 'spout': the class RowsSpout is not a transactional spout; subclass BaseTransactionalSpout or BasePartitionedTransactionalSpout",
+        "spout 'spout': the class RowsSpout is not a transactional spout; subclass BaseTransactionalSpout,"
+        " BasePartitionedTransactionalSpout or BaseOpaquePartitionedTransactionalSpout",
         "bolt 'batch': the class NotingBolt is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt",
         "bolt 'committer': the class NotingCommitter is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt",
     )
@@ -371,3 +383,57 @@ def test_a_bolt_without_outputs_need_not_declare_any() -> None:
     graph = made.build_topology()
     assert dict(graph.components["end"].outputs) == {}
     assert journals[graph.id] == []
+
+
+class SlottedBolt(NotingBolt):
+    __slots__ = ("slotted",)
+    slotted: Any
+
+
+def test_a_slot_that_cannot_be_pickled_is_named_too() -> None:
+    bolt = SlottedBolt()
+    bolt.slotted = threading.Lock()
+    made = builder()
+    made.set_bolt("count", bolt).shuffle_grouping("spout")
+    assert only_problem_of(made).startswith("component 'count': its attribute 'slotted' cannot be pickled (")
+
+
+class LeavingOut(NotingBolt):
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+
+def test_an_attribute_that_getstate_leaves_out_is_not_blamed() -> None:
+    bolt = LeavingOut()
+    bolt.lock, bolt.culprit = threading.Lock(), threading.Lock()  # type: ignore[attr-defined]
+    made = builder()
+    made.set_bolt("count", bolt).shuffle_grouping("spout")
+    assert only_problem_of(made).startswith("component 'count': its attribute 'culprit' cannot be pickled (")
+
+
+class CountingGrouping:
+    """Chooses tasks in turn."""
+
+    def __init__(self, start: Any = 0) -> None:
+        self.next = start
+
+    def choose_tasks(self, task_index: int, values: Any) -> list[int]:
+        return [0]
+
+
+def test_a_custom_grouping_that_cannot_be_pickled_is_named_with_its_attribute() -> None:
+    made = builder()
+    made.set_bolt("count", NotingBolt()).custom_grouping("spout", CountingGrouping(threading.Lock()))
+    problem = only_problem_of(made)
+    assert problem.startswith("bolt 'count': custom grouping on 'spout': its attribute 'next' cannot be pickled (")
+
+
+def test_a_custom_grouping_is_copied_when_the_topology_is_built() -> None:
+    grouping = CountingGrouping()
+    made = builder()
+    made.set_bolt("count", NotingBolt()).custom_grouping("spout", grouping)
+    graph = made.build_topology()
+    grouping.next = 5
+    copied = graph.components["count"].inputs[0].grouping.custom
+    assert isinstance(copied, CountingGrouping)
+    assert copied.next == 0

@@ -73,6 +73,7 @@ VECTORS: list[tuple[Any, str, tuple[int, ...]]] = [
     (NOON, "74323032342d30322d32395431323a33303a31352e303030323530", (0, 1, 1, 8, 376)),
     (NOON.replace(tzinfo=datetime.UTC), "54323032342d30322d32395431323a33303a31352e303030323530", (1, 0, 0, 5, 45)),
     (Colour.RED, "65524544", (1, 2, 1, 15, 351)),
+    (TransactionAttempt(7, 3), "6137", (0, 2, 1, 2, 666)),
     ((), "6c", (0, 0, 4, 6, 694)),
     (("a", 1), "6c000000027361000000046e312f31", (0, 0, 4, 12, 4)),
     ([1, ("b", None)], "6c000000046e312f310000000c6c0000000273620000000130", (0, 2, 2, 4, 812)),
@@ -122,6 +123,7 @@ def test_the_task_is_blake2b_of_the_lengths_and_bodies_modulo_the_tasks() -> Non
         [b"red", bytearray(b"red")],
         [("a", [1, 2]), ["a", (1.0, True + True)], Point("a", [1, 2])],  # type: ignore[arg-type]
         [Colour.RED, Number.RED, Text.RED],
+        [TransactionAttempt(7, 0), TransactionAttempt(7, 3)],
     ],
     ids=repr,
 )
@@ -131,8 +133,10 @@ def test_values_that_are_equal_go_to_the_same_task(equal: Sequence[Any]) -> None
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(1, "1"), ("cat", b"cat"), (None, "None"), (0, None), ("", None), (0.1, Decimal("0.1")), (NOON, NOON.replace(tzinfo=datetime.UTC)), (NOON.date(), NOON),
-     ((), None), (("a", "b"), ("ab",)), (("a", ("b",)), (("a", "b"),)), (2**53, 2**53 + 1), (Colour.RED, "RED")],
+    [(1, "1"), ("cat", b"cat"), (None, "None"), (0, None), ("", None), (0.1, Decimal("0.1")), (NOON, NOON.replace(tzinfo=datetime.UTC)),
+     (NOON.date(), NOON),
+     ((), None), (("a", "b"), ("ab",)), (("a", ("b",)), (("a", "b"),)), (2**53, 2**53 + 1), (Colour.RED, "RED"),
+     (TransactionAttempt(7, 0), 7), (TransactionAttempt(7, 0), TransactionAttempt(8, 0))],
     ids=lambda value: repr(value)[:30],
 )  # fmt: skip
 def test_values_that_differ_are_encoded_differently(one: Any, other: Any) -> None:
@@ -179,7 +183,7 @@ def test_a_combined_flag_is_routed_by_its_names() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), {1}, {"a": 1}, Fraction(1, 3), 1j, datetime.time(12), datetime.timedelta(1), range(3), memoryview(b"a"), TransactionAttempt(1, 0), Right(0)],
+    [object(), {1}, {"a": 1}, Fraction(1, 3), 1j, datetime.time(12), datetime.timedelta(1), range(3), memoryview(b"a"), Right(0)],
     ids=lambda value: type(value).__name__,
 )
 def test_any_other_type_is_refused_with_the_cure(value: Any) -> None:
@@ -190,7 +194,7 @@ def test_any_other_type_is_refused_with_the_cure(value: Any) -> None:
 
 
 def test_an_unsupported_value_inside_a_tuple_is_refused_too() -> None:
-    with pytest.raises(UnsupportedKeyError, match="builtins.set"):
+    with pytest.raises(UnsupportedKeyError, match=r"builtins\.set"):
         encode_value(("a", [{1}]))
 
 
@@ -208,5 +212,6 @@ def test_routing_depends_neither_on_the_process_nor_on_its_hash_seed() -> None:
     for seed in ("0", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONINTMAXSTRDIGITS": "640"}
         outputs.add(subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60).stdout)
-    here = [task_for_key((key, "suffix"), 1000) for key in ["cat", 1, 1.5, None, b"x", Decimal("2.50"), datetime.date(2024, 2, 29), ("a", ("b", 1)), True, 10**6000]]
+    keys = ["cat", 1, 1.5, None, b"x", Decimal("2.50"), datetime.date(2024, 2, 29), ("a", ("b", 1)), True, 10**6000]
+    here = [task_for_key((key, "suffix"), 1000) for key in keys]
     assert outputs == {f"{here}\n"}

@@ -12,6 +12,7 @@ from txtopo import errors
 from txtopo.state import base, layout, records
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.positions import SHARDS, Positions
+from txtopo.topology.transaction import TransactionAttempt
 
 PLAIN = [None, True, 0, -1, 2**70, 1.5, "", "äß\U0001f600", [], [1, [2]], {}, {"a": {"b": [None]}}, "\udc80", {"\udc80": 1}]
 
@@ -88,6 +89,24 @@ def test_a_txid_record_is_the_json_it_is_documented_to_be() -> None:
 def test_a_record_of_another_shape_or_version_is_unreadable_and_says_why(data: bytes, why: str) -> None:
     with pytest.raises(errors.UnreadableStateError, match=why):
         records.TxidRecord.decode("/p", data)
+
+
+def test_the_record_of_stores_names_the_attempt_that_opened_each_last() -> None:
+    record = records.StoresRecord.of({"sum/totals": TransactionAttempt(7, 2), "count/counts": TransactionAttempt(8, 1_000_000)})
+    assert json.loads(record.encode()) == {
+        "version": 1, "stores": {"count/counts": {"txid": 8, "attempt_id": 1_000_000}, "sum/totals": {"txid": 7, "attempt_id": 2}},
+    }  # fmt: skip
+    assert records.StoresRecord.decode("/p", record.encode()).attempts == record.attempts
+    assert list(record.attempts) == ["count/counts", "sum/totals"]
+
+
+@pytest.mark.parametrize(
+    "stores", ['["count/counts"]', '{"count/counts":[8,0]}', '{"count/counts":{"txid":8}}', '{"count/counts":{"txid":0,"attempt_id":0}}']
+)
+@pytest.mark.rule(25)
+def test_a_record_of_stores_that_names_no_attempts_is_unreadable(stores: str) -> None:
+    with pytest.raises(errors.UnreadableStateError, match="not a StoresRecord"):
+        records.StoresRecord.decode("/p", f'{{"version":1,"stores":{stores}}}'.encode())
 
 
 def test_metadata_that_is_no_json_is_not_quietly_turned_into_some() -> None:

@@ -124,7 +124,7 @@ class TestFile:
         for file in Path(store.path).parent.iterdir():
             file.unlink()
         with pytest.raises(StateMismatchError, match="It was emptied, or it is another store"):
-            contract.run(store, process.task(known_stores=frozenset({"count/counts"})), 2, dog=1)
+            contract.run(store, process.task(known_stores={"count/counts": TransactionAttempt(1, 0)}), 2, dog=1)
 
     @pytest.mark.rule(32)
     def test_a_row_removed_by_hand_between_two_blocks_of_a_task_is_noticed(self, store: SqliteStore, process: contract.Process) -> None:

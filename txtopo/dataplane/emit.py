@@ -6,11 +6,11 @@ import datetime
 import decimal
 import fractions
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo.dataplane import wire
-from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.outcome import AbortedError, Report
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.spill import Handle, SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
@@ -44,7 +44,8 @@ class EmitMistakeError(Exception):
 class Collector(BasicOutputCollector):
     """Checks a row, freezes it, and gives it to every send function of its stream (R14).
 
-    Held bolts keep their collector across the phases; it is then bound anew, which is why ``ports`` may be replaced.
+    What fails in an emit is told to ``on_failure`` before it is raised: the bolt may swallow the exception, but the tuple is lost, or has
+    reached some of its receivers only, so the attempt has failed (R7).
     """
 
     def __init__(self, component: str, attempt: TransactionAttempt, outputs: Mapping[str, StreamSpec], run: str) -> None:
@@ -55,6 +56,7 @@ class Collector(BasicOutputCollector):
         self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {stream: [] for stream, spec in outputs.items() if spec.direct}
         self.emitted = 0
         """Rows emitted so far."""
+        self.on_failure: Callable[[BaseException], None] = _ignore
 
     def connect(self, stream: str, send: Send) -> None:
         """Add a receiver of ``stream``."""
@@ -65,16 +67,26 @@ class Collector(BasicOutputCollector):
         self._direct_ports[stream].append((receiver, lanes))
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        row = tuple(values)
-        if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._ports:
-            raise EmitMistakeError(self._mistake(row, stream))
-        self.emitted += 1
-        if _IMMUTABLE.issuperset(map(type, row)) or is_immutable(row):
-            for send in self._ports[stream]:
-                send(row)
-        else:
-            for send in self._ports[stream]:
-                send(self._copy(row))
+        try:
+            try:
+                row = tuple(values)
+            except TypeError:
+                self._refuse(values, stream)
+                raise
+            if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._ports:
+                raise EmitMistakeError(self._mistake(row, stream))
+            self.emitted += 1
+            if _IMMUTABLE.issuperset(map(type, row)) or is_immutable(row):
+                for send in self._ports[stream]:
+                    send(row)
+            else:
+                for send in self._ports[stream]:
+                    send(self._copy(row))
+        except AbortedError:
+            raise
+        except BaseException as error:
+            self.on_failure(error)
+            raise
 
     def _copy(self, row: Row) -> Row:
         """A copy that shares nothing mutable with ``row``."""
@@ -87,29 +99,46 @@ class Collector(BasicOutputCollector):
         return copy
 
     def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        row = tuple(values)
-        if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._direct_ports:
-            raise EmitMistakeError(self._mistake(row, stream, directly=True))
-        for receiver, lanes in self._direct_ports[stream]:
-            if not 0 <= task_index < len(lanes):
-                raise EmitMistakeError(
-                    f"component {self._component!r} emits directly on stream {stream!r} to task {task_index!r};"
-                    f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
-                )
-        self.emitted += 1
-        for _, lanes in self._direct_ports[stream]:
-            lanes[task_index](row if is_immutable(row) else self._copy(row))
+        try:
+            try:
+                row = tuple(values)
+            except TypeError:
+                self._refuse(values, stream)
+                raise
+            if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._direct_ports:
+                raise EmitMistakeError(self._mistake(row, stream, directly=True))
+            for receiver, lanes in self._direct_ports[stream]:
+                if not isinstance(task_index, int) or not 0 <= task_index < len(lanes):
+                    raise EmitMistakeError(
+                        f"component {self._component!r} emits directly on stream {stream!r} to task {task_index!r};"
+                        f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
+                    )
+            self.emitted += 1
+            for _, lanes in self._direct_ports[stream]:
+                lanes[task_index](row if is_immutable(row) else self._copy(row))
+        except AbortedError:
+            raise
+        except BaseException as error:
+            self.on_failure(error)
+            raise
 
     def send_recorded(self, stream: str, row: Row) -> None:
         """Emit a row that was checked and frozen when it was recorded."""
         self.emitted += 1
         stream, _, task = stream.partition(_DIRECT)
-        if task:
-            for _, lanes in self._direct_ports[stream]:
-                lanes[int(task)](row)
+        sends = [lanes[int(task)] for _, lanes in self._direct_ports[stream]] if task else self._ports[stream]
+        may_share = len(sends) < 2 or is_immutable(row)
+        for send in sends:
+            send(row if may_share else self._copy(row))
+
+    def _refuse(self, values: Any, stream: str) -> None:
+        """An error that names the fields, unless ``values`` are a sequence after all and something else went wrong."""
+        if isinstance(values, Iterable):
             return
-        for send in self._ports[stream]:
-            send(row)
+        fields = ", ".join(self._outputs[stream].fields) if stream in self._outputs else "tx, …"
+        raise EmitMistakeError(
+            f"component {self._component!r} emits {values!r} on stream {stream!r}; a tuple is a list of values: emit([attempt, ...]) for ({fields})"
+        ) from None
 
     def _mistake(self, row: Row, stream: str, directly: bool = False) -> str:
         where = f"component {self._component!r} emits {'directly ' if directly else ''}on stream {stream!r}"
@@ -121,7 +150,12 @@ class Collector(BasicOutputCollector):
         fields = ", ".join(self._outputs[stream].fields)
         if len(row) != self._arity[stream]:
             return f"{where} {len(row)} values for the {self._arity[stream]} fields ({fields})"
-        return f"{where} with {row[0]!r} as first value; it must be the current attempt, {self._attempt!r}: emit([attempt, ...]) or emit([tup[0], ...]) for ({fields})"
+        cure = f"emit([attempt, ...]) or emit([tup[0], ...]) for ({fields})"
+        return f"{where} with {row[0]!r} as first value; it must be the current attempt, {self._attempt!r}: {cure}"
+
+
+def _ignore(error: BaseException) -> None:
+    pass
 
 
 class OutLane:
@@ -161,7 +195,9 @@ class Outbox:
     _PACK_BYTES = 4 * 1024 * 1024
     _ROWS_MIN, _ROWS_START, _ROWS_MAX = 16, 4096, 262_144
 
-    def __init__(self, job: str, level: int, slot: int, task_attempt: int, receiving_slots: int, run: str, blob_bytes_max: int, spill_bytes: int) -> None:
+    def __init__(
+        self, job: str, level: int, slot: int, task_attempt: int, receiving_slots: int, run: str, blob_bytes_max: int, spill_bytes: int
+    ) -> None:
         self._identity = (job, level, slot, task_attempt)
         self._receiving_slots = receiving_slots
         self._run, self._blob_bytes_max = run, blob_bytes_max
@@ -210,14 +246,16 @@ class Outbox:
         self._frames[slot], self._frame_bytes[slot] = [], 0
 
     def chunks(self, report: Report) -> Iterator[tuple[int, bytes]]:
-        """Everything, as (receiving slot, chunk); the outbox is empty afterwards."""
-        self.pack()
+        """Everything, as (receiving slot, chunk), or the report alone if it tells of a failure; the outbox is empty afterwards."""
+        is_of_use = report.failure is None
+        if is_of_use:
+            self.pack()
         for slot in range(self._receiving_slots):
-            for handle in self._chunks[slot]:
+            handles, frames = (self._chunks[slot], self._frames[slot]) if is_of_use else ([], [])
+            for handle in handles:
                 yield slot, self._buffer.read(handle)
-            number = len(self._chunks[slot])
-            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=number, total=number + 1, report=report), self._frames[slot])
-        self._buffer.close()
+            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles), total=len(handles) + 1, report=report), frames)
+        self.close()
 
     def frames(self) -> Iterator[list[Frame]]:
         """Everything, as frames in groups of bounded size, for a last level; the outbox is empty afterwards."""
@@ -227,6 +265,8 @@ class Outbox:
                 yield wire.unpack_chunk(self._buffer.read(handle))[1]
             if self._frames[slot]:
                 yield self._frames[slot]
+        self.close()
+
+    def close(self) -> None:
+        """Give the disk space back; nothing can be read any more."""
         self._buffer.close()
-
-

@@ -54,9 +54,14 @@ class SlotRun:
         identity = (self.job.name, self.level, self.slot, self.task_attempt)
         self.outbox = emit.Outbox(*identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
         self.report.before, self.report.lineage, self.report.failure = received.before, received.lineage, received.failure
-        if self.report.failure is None:
-            self.execute(received)
-        received.buffer.close()
+        try:
+            if self.report.failure is None:
+                self.execute(received)
+        except BaseException:
+            self.outbox.close()
+            raise
+        finally:
+            received.buffer.close()
         return self.results() if self.is_last else self.outbox.chunks(self.report)
 
     def execute(self, received: Received) -> None:
@@ -65,8 +70,8 @@ class SlotRun:
             for frame in received.frames_not_for(frozenset(self.here.components)):
                 self.outbox.add(frame)
             self.begin_tasks(received)
-            for inbox in self.inboxes.values():
-                inbox.advance()
+            for receiver in self.inboxes:
+                self.advance(*receiver)
             for component in self.components:
                 for index in self.tasks_here(component):
                     self.complete(component, index, received)
@@ -93,6 +98,7 @@ class SlotRun:
                     self.report.outgrown = True
                     groups = []
                     break
+        self.outbox.close()
         yield self.slot, wire.pack_report(self.report)
         for group in groups:
             yield self.slot, group
@@ -108,7 +114,7 @@ class SlotRun:
         return [*self.spouts.values(), *self.bolts.values()]
 
     def begin_tasks(self, received: Received) -> None:
-        """Make every task, downstream ones first so that what a task emits has somewhere to go."""
+        """Make every task, downstream ones first so that what a task emits, also in ``prepare``, has somewhere to go."""
         for component in reversed(self.components):
             for index in self.tasks_here(component):
                 if component.kind == "spout":
@@ -119,13 +125,20 @@ class SlotRun:
                 bolt = BoltTask(self.worker, self.job, self.guard, component, index, self.phase)
                 self.bolts[component.id, index] = bolt
                 arrived = received.lanes.get((component.id, index), {})
-                live = {(s.source, task) for s in component.inputs if self.is_fused(s, component) for task in self.tasks_here(self.plan.graph.components[s.source])}
-                self.inboxes[component.id, index] = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token)
+                live = {
+                    (s.source, task)
+                    for s in component.inputs
+                    if self.is_fused(s, component)
+                    for task in self.tasks_here(self.plan.graph.components[s.source])
+                }
+                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token)
+                self.inboxes[component.id, index] = inbox
                 self.connect(bolt)
-        for component in self.components:
-            for index in self.tasks_here(component):
-                if component.kind != "spout":
-                    self.bolts[component.id, index].begin(received.held_bytes(component.id, index))
+                bolt.begin(received.held_bytes(component.id, index))
+
+    def advance(self, component: str, index: int) -> None:
+        """Execute what is in order for one task. Guarded, because values may not be what they were when they arrive on another machine."""
+        self.guard.call(component, index, "taking the tuples that were sent", self.inboxes[component, index].advance)
 
     def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
         """Whether tuples of ``subscription`` go to ``receiver`` without leaving this process."""
@@ -182,9 +195,9 @@ class SlotRun:
         if component.kind == "spout":
             self.complete_spout(self.spouts[index], received)
         else:
-            bolt, inbox = self.bolts[component.id, index], self.inboxes[component.id, index]
-            inbox.advance()
-            assert inbox.complete, f"{component.id}/{index} is not complete at its turn"
+            bolt = self.bolts[component.id, index]
+            self.advance(component.id, index)
+            assert self.inboxes[component.id, index].complete, f"{component.id}/{index} is not complete at its turn"
             if component.id in self.plan.held and self.phase == "processing":
                 self.send_held(component.id, index, bolt.hold())
             else:
@@ -192,7 +205,8 @@ class SlotRun:
         for receiver in self.components:
             if any(s.source == component.id and self.is_fused(s, receiver) for s in receiver.inputs):
                 for task in self.tasks_here(receiver):
-                    self.inboxes[receiver.id, task].close((component.id, index))
+                    inbox = self.inboxes[receiver.id, task]
+                    self.guard.call(receiver.id, task, "taking the tuples that were sent", inbox.close, (component.id, index))
 
     def send_held(self, component: str, task: int, held: bytes) -> None:
         """Send a held instance on to the commit phase, in pieces that fit the wire."""
@@ -208,7 +222,8 @@ class SlotRun:
             spout.commit(held)
         elif self.job.batch is not None and self.job.batch.mode == "recorded":
             for handle in received.lanes.get(key, {}).get(key, []):
-                spout.replay(wire.load_values(received.buffer.read(handle)))
+                runs = spout.call("taking the tuples that were recorded", wire.load_values, received.buffer.read(handle))
+                spout.call("sending the tuples that were recorded", spout.replay, runs)
         else:
             held = spout.emit()
             if held is not None:
@@ -218,7 +233,9 @@ class SlotRun:
                 self.report.own.partition_counts.add(spout.num_partitions)
 
 
-def forward(worker: WorkerRun, job: Job, slot: int, task_attempt: int, receiving_slots: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+def forward(
+    worker: WorkerRun, job: Job, slot: int, task_attempt: int, receiving_slots: int, incoming: Iterator[bytes]
+) -> Iterator[tuple[int, bytes]]:
     """Send pinned results on to the slots of ``job``'s first level: level -1 of that job."""
     assert job.expected is not None
     limits = worker.run.limits

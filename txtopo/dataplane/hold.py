@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from txtopo.dataplane import emit, wire
-from txtopo.topology import conf, context
+from txtopo.topology import conf, context, pickling
 
 Reference = Literal["collector", "context", "conf"]
 
@@ -60,22 +60,13 @@ def dump_held(instance: Any, run: str) -> bytes:
     try:
         return dump(instance, run)
     except Exception as error:
-        attribute = _culprit(instance, run)
+        attribute = pickling.culprit(instance, lambda value: dump(value, run))
         what = f"its attribute {attribute!r}" if attribute else "it"
         raise CannotHoldError(
             f"the bolt is held until its commit, but {what} cannot be pickled ({type(error).__name__}: {error})\n"
             "  Keep connections in context.resource(name, factory), which outlives the phases; or leave the attribute out with"
             " __getstate__ and make it again in __setstate__ or finish_batch."
         ) from None
-
-
-def _culprit(instance: Any, run: str) -> str | None:
-    for name, value in getattr(instance, "__dict__", {}).items():
-        try:
-            dump(value, run)
-        except Exception:
-            return str(name)
-    return None
 
 
 def load(data: bytes, bindings: dict[Reference, Any]) -> Any:

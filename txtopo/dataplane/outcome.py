@@ -15,6 +15,7 @@ from txtopo.topology.transaction import TransactionAttempt
 FailureKind = Literal["failed", "stale", "error"]
 
 _TEXT_MAX = 20_000
+_FRAMES_MAX = 2_000
 _BEGIN, _END = "<txtopo-failure:", ":>"
 
 
@@ -44,7 +45,8 @@ class Failure:
         return errors.UserCodeError(*where)
 
     def __str__(self) -> str:
-        return f"{self.error}\n  in component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}\n{self.traceback}"
+        where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
+        return f"{self.error}\n  in {where}\n{self.traceback}"
 
     def to_text(self) -> str:
         """A line from which :func:`from_text` finds this failure again, wherever it is embedded."""
@@ -82,12 +84,12 @@ def describe(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of ``error`` without the frames of the data plane around the user's."""
-    shown = traceback.TracebackException.from_exception(error, limit=60)
+    """The traceback of ``error`` without the frames of the data plane around the user's, above and below."""
+    shown = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
     for part in _chain(shown):
         own = [i for i, frame in enumerate(part.stack) if "/txtopo/dataplane/" not in frame.filename]
         if own:
-            part.stack = traceback.StackSummary.from_list(part.stack[own[0] :])
+            part.stack = traceback.StackSummary.from_list(part.stack[own[0] : own[-1] + 1])
     try:
         text = "".join(shown.format())
     except Exception:

@@ -6,9 +6,10 @@ upstream bolt can undo (R7).
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from txtopo import errors
 from txtopo.dataplane import emission, emit, hold, route
@@ -34,11 +35,19 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
 
 
 class Guard:
-    """Runs user code for one slot; remembers the first failure for good."""
+    """Runs user code for one slot; remembers the first failure for good.
+
+    Invariants: once ``has_failed``, no further hook returns normally. A failed emit is noted at once and recorded when the hook it happened in
+    ends, because only then is its traceback complete.
+    """
 
     def __init__(self, job: Job, phase: Phase) -> None:
         self._job, self._phase = job, phase
         self.failure: Failure | None = None
+        self.has_failed = False
+        self.on_failure: list[Callable[[], None]] = []
+        """What is to be stopped at once."""
+        self._noted: tuple[str, int, BaseException] | None = None
 
     def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
         """``function(*args)``; :class:`AbortedError` if it fails, or if something it called has failed."""
@@ -49,12 +58,32 @@ class Guard:
         except BaseException as error:
             self.record(component, task, hook, error)
             raise AbortedError from None
-        if self.failure is not None:
-            raise AbortedError
+        if self.has_failed:
+            self.abort(hook)
         return result
+
+    def note(self, component: str, task: int, error: BaseException) -> None:
+        """An emit failed with ``error``, which its bolt may yet swallow."""
+        self._stop()
+        if self._noted is None:
+            self._noted = (component, task, error)
+
+    def _stop(self) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            for stop in self.on_failure:
+                stop()
+
+    def abort(self, hook: str) -> NoReturn:
+        """Unwind after a failure that user code has swallowed in ``hook``."""
+        if self.failure is None and self._noted is not None:
+            component, task, error = self._noted
+            self.record(component, task, hook, error)
+        raise AbortedError
 
     def record(self, component: str, task: int, hook: str, error: BaseException) -> None:
         """Remember ``error`` as the failure of this slot, unless there is one already."""
+        self._stop()
         if self.failure is not None:
             return
         cause: bytes | None = None
@@ -64,11 +93,21 @@ class Guard:
         elif isinstance(error, errors.FailedException):
             kind = "failed"
         elif isinstance(error, errors.TxtopoError):
-            cause = pickle.dumps(error)
+            cause = _pickled(error)
         elif type(error) in _MISTAKES:
             cause = pickle.dumps(_MISTAKES[type(error)])
-        attempt = self._job.attempt
-        self.failure = Failure(kind, component, task, attempt, self._phase, hook, describe(error), user_traceback(error), cause)
+        described = str(error) if type(error) in _MISTAKES else describe(error)
+        self.failure = Failure(kind, component, task, self._job.attempt, self._phase, hook, described, user_traceback(error), cause)
+
+
+def _pickled(error: errors.TxtopoError) -> bytes | None:
+    """``error`` as bytes, or ``None`` if a user's subclass of ours does not survive that."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        return None
+    return data
 
 
 class Task:
@@ -84,6 +123,7 @@ class Task:
         )  # fmt: skip
         self.conf = worker.confs[component.id]
         self.collector = emit.Collector(component.id, job.attempt, component.outputs, worker.run.token)
+        self.collector.on_failure = functools.partial(guard.note, component.id, index)
 
     def _resource(self, name: str, factory: Callable[[], Any]) -> Any:
         self.used_resources.add(name)
@@ -111,6 +151,11 @@ class BoltTask(Task):
             extra = () if self.component.kind == "basic" else (self.collector, self.job.attempt)
             self.call("prepare", self.instance.prepare, self.conf, self.context, *extra)
         self._execute = self.instance.execute
+        self.guard.on_failure.append(self.stop)
+
+    def stop(self) -> None:
+        """Execute nothing more: something in this slot has failed, though a bolt upstream may go on emitting."""
+        self._execute = _abort
 
     def execute(self, row: Row, source: TupleSource) -> None:
         """Give one tuple to the bolt."""
@@ -126,8 +171,8 @@ class BoltTask(Task):
         except BaseException as error:
             guard.record(self.component.id, self.index, "execute", error)
             raise AbortedError from None
-        if guard.failure is not None:
-            raise AbortedError
+        if guard.has_failed:
+            guard.abort("execute")
 
     def finish(self) -> None:
         """The batch is over for this task."""
@@ -140,6 +185,10 @@ class BoltTask(Task):
         """The instance as bytes, for the commit phase."""
         held: bytes = self.call("holding the bolt between the phases", hold.dump_held, self.instance, self.worker.run.token)
         return held
+
+
+def _abort(*ignored: Any) -> NoReturn:
+    raise AbortedError
 
 
 class SpoutTask(Task):
@@ -172,6 +221,7 @@ class SpoutTask(Task):
         emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
         try:
             self.call("commit", emitter.commit, self.job.attempt)
+            self.call("commit", emission.refuse_late_emits, self.collector.emitted)
         finally:
             self.guard_close(emitter)
 
@@ -181,8 +231,8 @@ class SpoutTask(Task):
             emitter.close()
         except BaseException as error:
             self.guard.record(self.component.id, self.index, "close", error)
-        if self.guard.failure is not None:
-            raise AbortedError
+        if self.guard.has_failed:
+            self.guard.abort("close")
 
     def replay(self, runs: list[tuple[str, list[Row]]]) -> None:
         """Send what the emission job recorded."""

@@ -1,8 +1,9 @@
 """What travels between tasks: rows, frames and chunks.
 
 *Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of ``(stream, [values, …])`` so that the order of
-emission across streams is kept (R17). Pickle's memo stores the attempt, value 0 of every row, once. A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its receiver can tell from the headers whether it has everything
-and whether all of it stems from one and the same computation (R33).
+emission across streams is kept (R17). Pickle's memo stores the attempt, value 0 of every row, once. A *frame* is addressed rows or a held
+bolt. A *chunk* is a header with the frames for one slot; its receiver can tell from the headers whether it has everything and whether all of
+it stems from one and the same computation (R33).
 
 Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they are named by their place in its table.
 """
@@ -120,7 +121,8 @@ def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
     if len(payload) <= bound:
         return [payload]
     if sum(len(rows) for _, rows in runs) == 1:
-        raise errors.BatchTooLargeError(f"one tuple from {what}", len(payload), bound, "blob_bytes_max", "Emit smaller tuples, or raise blob_bytes_max.")
+        cure = "Emit smaller tuples, or raise blob_bytes_max."
+        raise errors.BatchTooLargeError(f"one tuple from {what}", len(payload), bound, "blob_bytes_max", cure)
     first, second = split_runs(runs)
     return dump_runs(first, run, bound, what) + dump_runs(second, run, bound, what)
 

@@ -23,24 +23,35 @@ _RUNS_MAX = 8
 
 
 class Resources:
-    """Connections and clients of users, by name; one set per process and run."""
+    """Connections and clients of users, by name; one set per process and run.
+
+    Invariants: what was made before a fork is neither used nor closed after it, nor is it dropped, which may close it: its sockets belong to
+    the parent too.
+    """
 
     def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-        self._pid = os.getpid()
+        self._by_process: dict[int, dict[str, Any]] = {}
+
+    @property
+    def _made(self) -> dict[str, Any]:
+        return self._by_process.setdefault(os.getpid(), {})
 
     def get(self, name: str, factory: Callable[[], Any]) -> Any:
-        """The resource ``name``, made if need be; never one that was made before a fork."""
-        if self._pid != os.getpid():
-            self._made, self._pid = {}, os.getpid()
-        if name not in self._made:
-            self._made[name] = factory()
-        return self._made[name]
+        """The resource ``name``, made if need be."""
+        made = self._made
+        if name not in made:
+            made[name] = factory()
+        return made[name]
+
+    def close(self) -> None:
+        """Close and drop everything."""
+        self.discard(set(self._made))
 
     def discard(self, names: set[str]) -> None:
         """Close and drop ``names``, which a failing task had asked for: they may be what broke."""
-        for name in names & self._made.keys():
-            close = getattr(self._made.pop(name), "close", None)
+        made = self._made
+        for name in names & made.keys():
+            close = getattr(made.pop(name), "close", None)
             if callable(close):
                 with contextlib.suppress(Exception):
                     close()
@@ -84,7 +95,8 @@ def worker_run(token: str, load: Callable[[], bytes]) -> WorkerRun:
     known = WorkerRun(pickling.loads(load()))
     _runs[token] = known
     while len(_runs) > _RUNS_MAX:
-        forgotten, _ = _runs.popitem(last=False)
+        forgotten, run = _runs.popitem(last=False)
+        run.resources.close()
         wire.forget_classes(forgotten)
     if not _warm:
         # PySpark collects garbage after every task; what is imported by now need not be looked at again.

@@ -32,7 +32,8 @@ class _Explanation:
         if not plan.held:
             add("commit phase: nothing is held, so it only records that the transaction is done")
             return "\n".join(self.lines) + "\n"
-        add(f"===== {', '.join(id for id in plan.graph.components if id in plan.held)}: held here until every earlier transaction has committed =====")
+        held = ", ".join(id for id in plan.graph.components if id in plan.held)
+        add(f"===== {held}: held here until every earlier transaction has committed =====")
         add("")
         add("commit phase: one Spark job per transaction, one transaction after the other, by txid")
         self.levels(plan.commit, "commit")

@@ -126,7 +126,9 @@ class AttemptRunner:
         tally = work.emission.tally
         counts = tally.partition_counts or {batch.num_partitions}
         if len(counts) > 1:
-            raise AttemptFailedError("failed", f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}")
+            raise AttemptFailedError(
+                "failed", f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}"
+            )
         work.metadata = moved(counts.pop(), tally.metadata)
 
     def plan(self, work: Attempt) -> None:
@@ -138,7 +140,7 @@ class AttemptRunner:
         if work.emission is not None:
             batch, source = Batch("recorded"), work.emission.source
         else:
-            batch, source = self._batches.batch(work.attempt.txid), ()
+            batch, source = self._batches.batch(work.attempt.txid, work.metadata), ()
         result = self._job(work, "processing", batch, source, known_stores, committed)
         work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         if result.late_rows:
@@ -180,7 +182,9 @@ class AttemptRunner:
             raise AttemptFailedError("failed", "discarded")
         self._submitted(work.attempt)
         try:
-            result = work.keep(self._jobs.run(job, work.plan, source, f"{self._run.graph.id} txid {work.attempt.txid} attempt {work.attempt.attempt_id} {part}"))
+            result = work.keep(
+                self._jobs.run(job, work.plan, source, f"{self._run.graph.id} txid {work.attempt.txid} attempt {work.attempt.attempt_id} {part}")
+            )
         except JobLostError as error:
             if part == "commit":
                 self._zombies.append(group)
@@ -190,7 +194,9 @@ class AttemptRunner:
         if part != "commit":
             pinning.observe(result, self._run.limits.inline_bytes_max)
         if result.outgrown:
-            raise AttemptFailedError("outgrown", f"the {part} results outgrew inline_bytes_max = {self._run.limits.inline_bytes_max} and will stay on the executors")
+            raise AttemptFailedError(
+                "outgrown", f"the {part} results outgrew inline_bytes_max = {self._run.limits.inline_bytes_max} and will stay on the executors"
+            )
         return result
 
     def _failed(self, failure: Failure) -> AttemptFailedError:
@@ -198,7 +204,7 @@ class AttemptRunner:
             return AttemptFailedError("failed", str(failure))
         if failure.kind == "stale":
             text = (
-                f"{failure.error}\n  in component {failure.component!r}, attempt {failure.attempt}, which is the newest: the store is ahead of ZooKeeper"
+                f"{failure.error}\n  in component {failure.component!r}, attempt {failure.attempt}, the newest: the store is ahead of ZooKeeper"
                 "\n  ZooKeeper was probably restored from an older copy. Compare `txtopo state show` with the store; nothing was overwritten."
             )
             return AttemptFailedError("fatal", text, errors.StateMismatchError(text))
@@ -215,5 +221,3 @@ class AttemptRunner:
             else:
                 self._zombies.pop(0)
         self._zombies.clear()
-
-

@@ -37,7 +37,9 @@ class Batches:
         self._is_opaque = graph.spout.spout_kind == "opaque"
         self._in_use: dict[int, tuple[TransactionAttempt, Any]] = {}
         context = CoordinatorContext(graph.id, state.generation, graph.spout.id, self._last_metadata)
-        self._coordinator = self._call(state.current, "get_coordinator", instance.get_coordinator, TopologyConf(conf).overlaid(graph.spout.config), context)
+        self._coordinator = self._call(
+            state.current, "get_coordinator", instance.get_coordinator, TopologyConf(conf).overlaid(graph.spout.config), context
+        )
         self._plans = self._is_partitioned and spout.plans(self._coordinator)
 
     @property
@@ -62,9 +64,9 @@ class Batches:
             self._state.txids.get_state(txid, self._make)
         return True
 
-    def batch(self, txid: int) -> Batch:
-        """What to emit for ``txid``, whose metadata is known."""
-        stored = self._stored(txid)
+    def batch(self, txid: int, own: Any = None) -> Batch:
+        """What to emit for ``txid``, whose metadata is known; ``own`` is the attempt's, where every attempt has metadata of its own."""
+        stored = self._stored(txid) if own is None else own
         if not self._is_partitioned:
             return Batch("whole", stored)
         return Batch("planned" if self._plans else "known", partitions=_by_number(stored["partitions"]), num_partitions=stored["num_partitions"])
@@ -150,11 +152,12 @@ class Batches:
 
     def _positions_before(self, txid: int) -> dict[int, Any]:
         """Metadata by partition when ``txid`` begins: committed positions, overlaid by what open transactions before it moved."""
-        current = self._state.current
-        positions = self._state.positions()
-        for earlier in range(current, txid):
-            metadata = self._metadata_in_use(earlier)
-            if metadata is not None:
+        # In this order: what is recorded and forgotten by other threads meanwhile is in the positions, if it is not in what is open.
+        open_txids = list(self._in_use) if self._is_opaque else self._state.txids.txids()
+        in_use = {earlier: self._metadata_in_use(earlier) for earlier in sorted(open_txids) if earlier < txid}
+        committed, positions = self._state.committed_positions()
+        for earlier, metadata in in_use.items():
+            if earlier > committed and metadata is not None:
                 positions.update(_by_number(metadata["partitions"]))
         return positions
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.runtime import session
+from txtopo.runtime import session, spark_settings
 from txtopo.runtime.run import TopologyRun
 from txtopo.runtime.status import RunStatus
 from txtopo.state.embedded import EmbeddedZooKeeper
@@ -59,13 +59,14 @@ class LocalCluster:
             raise
 
     def submit_topology(self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> TopologyRun:
-        """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the topology's id."""
-        typed = conf if isinstance(conf, config.Config) else config.Config(conf)
+        """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the topology's id.
+
+        ``conf`` wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`); where ZooKeeper is, the cluster knows.
+        """
         running = self.runs.get(name)
         if running is not None and running.is_alive:
             raise errors.UsageError(f"a topology named {name!r} is running in this cluster; stop it first, or choose another name")
-        if not isinstance(topology, TopologyGraph):
-            raise errors.UsageError(f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}")
+        typed = _configured(conf, topology, spark_settings.of_context(self.context))
         assert self.zookeeper is not None
         run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._owns_lease_of(topology.id), self._revive)
         self.runs[name] = run
@@ -110,6 +111,13 @@ class LocalCluster:
         self.shutdown()
 
 
+def _configured(conf: config.Config | Mapping[str, Any], topology: TopologyGraph, spark: Mapping[str, str]) -> config.Config:
+    """The settings of a run of ``topology``."""
+    if not isinstance(topology, TopologyGraph):
+        raise errors.UsageError(f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}")
+    return config.resolve(conf, spout=topology.spout.config, spark=spark).config
+
+
 def _revive(embedded: EmbeddedZooKeeper | None) -> None:
     """Start our ZooKeeper again if it has died; its data is on disk."""
     if embedded is not None and not embedded.is_alive:
@@ -119,7 +127,9 @@ def _revive(embedded: EmbeddedZooKeeper | None) -> None:
 class Submission:
     """One topology on the Spark context there is (``spark-submit``), or on a local one; with its ZooKeeper. A context manager."""
 
-    def __init__(self, name: str, conf: config.Config, topology: TopologyGraph, master: str = "local[*]", spark_conf: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, conf: config.Config, topology: TopologyGraph, master: str = "local[*]", spark_conf: Mapping[str, str] | None = None
+    ) -> None:
         self._embedded: EmbeddedZooKeeper | None = None
         session.refuse_connect()
         if conf.zookeeper is None:
@@ -156,7 +166,10 @@ class Submission:
 
 def submit_topology(name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> RunStatus:
     """Run ``topology`` on this program's Spark context and return when it has stopped: on an error, which is raised, or when
-    ``conf.until`` or ``conf.max_transactions`` says so."""
-    typed = conf if isinstance(conf, config.Config) else config.Config(conf)
+    ``conf.until`` or ``conf.max_transactions`` says so.
+
+    ``conf`` wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`).
+    """
+    typed = _configured(conf, topology, spark_settings.of_this_process())
     with Submission(name, typed, topology) as run:
         return run.join()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.runtime import cluster, options, progress, signals, target
+from txtopo.runtime import cluster, options, progress, signals, spark_settings, target
 from txtopo.runtime.run import TopologyRun
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology.graph import TopologyGraph
@@ -29,7 +29,8 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
     """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv`` (default: the command line).
 
     Returns when the run has ended well; otherwise prints what was wrong and ends the program with the exit code of the error. Options win over
-    ``conf``. Inside ``spark-submit`` its SparkContext is used, else a local Spark is started. ``topology`` may be a builder, too.
+    ``conf``, which wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`). Inside ``spark-submit`` its
+    SparkContext is used, else a local Spark is started. ``topology`` may be a builder, too.
 
     ::
 
@@ -39,7 +40,7 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
     arguments = list(sys.argv[1:] if argv is None else argv)
     if target.loading() is not None:
         raise errors.UsageError(
-            f"{target.loading()} runs its topology when it is imported\n  Guard the call: `if __name__ == \"__main__\":` before txtopo.main(…)."
+            f'{target.loading()} runs its topology when it is imported\n  Guard the call: `if __name__ == "__main__":` before txtopo.main(…).'
         )
     parser = options.Parser(prog=Path(sys.argv[0]).name or None, description="Run this topology.", epilog=options.RUN_EPILOG)
     options.add_run_options(parser)
@@ -47,7 +48,7 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
     def run_it() -> int:
         given = parser.parse_args(arguments)
         graph = target.as_topology(topology, "what txtopo.main was given")
-        return run(graph, options.config_of(given, conf), given, _directory_of_program())
+        return run(graph, settings_of(given, conf, graph), given, _directory_of_program())
 
     code = exit_code_of(run_it, verbose=is_verbose(arguments))
     if code:
@@ -77,12 +78,17 @@ def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
         return 1
 
 
-def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path) -> int:
-    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it. ``directory`` is where its code is."""
+def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
+    """What every source says to a run of ``topology`` with the options ``given``."""
     if given.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
         raise errors.UsageError(
             f"--master {given.master} comes too late: this program runs inside spark-submit\n  Give it to spark-submit, before the file's name."
         )
+    return options.config_of(given, code, topology, spark_settings.of_this_process())
+
+
+def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path) -> int:
+    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it. ``directory`` is where its code is."""
     shown = progress.Progress(sys.stderr)
     with signals.StopSignals(early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")) as stop:
         try:

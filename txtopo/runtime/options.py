@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from txtopo import config, errors
+from txtopo.topology import redaction
+from txtopo.topology.graph import TopologyGraph
 
 EXIT_CODES = """\
 exit codes:
@@ -60,11 +62,16 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--data-dir", metavar="DIR", help="where our own ZooKeeper keeps its data (default: .txtopo)")
     more = parser.add_argument_group("more")
     more.add_argument("--name", help="name of the run (default: the topology's id)")
-    more.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="any setting of txtopo.Config, as JSON or text, such as max_spout_pending=5 or until=null; wins over the file's own; may be repeated",
-    )  # fmt: skip
+    add_set(more)
     add_verbose(more)
+
+
+def add_set(parser: argparse._ActionsContainer) -> None:
+    """Add ``--set``."""
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+        help="any setting of txtopo.Config, such as max_spout_pending=5, message_timeout_s=2m or until=null; wins over the code's; may be repeated",
+    )  # fmt: skip
 
 
 def add_verbose(parser: argparse._ActionsContainer) -> None:
@@ -72,16 +79,38 @@ def add_verbose(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="show the Python traceback of an error")
 
 
-def config_of(options: argparse.Namespace, code: config.Config | Mapping[str, Any] | None) -> config.Config:
-    """The configuration in the code, overridden by ``--set``, overridden by the options with a name of their own."""
-    conf = code if isinstance(code, config.Config) else config.Config(code or {})
-    for text in options.settings:
-        key, value = config.parse_assignment(text)
-        conf = conf.replaced(**{key: value})
+def config_of(
+    options: argparse.Namespace,
+    code: config.Config | Mapping[str, Any] | None,
+    topology: TopologyGraph | None = None,
+    spark: Mapping[str, str] | None = None,
+) -> config.Config:
+    """The configuration of a run: what :func:`resolved` says, without where it comes from."""
+    return resolved(options, code, topology, spark).config
+
+
+def resolved(
+    options: argparse.Namespace,
+    code: config.Config | Mapping[str, Any] | None,
+    topology: TopologyGraph | None = None,
+    spark: Mapping[str, str] | None = None,
+) -> config.Resolved:
+    """The options with a name of their own, over ``--set``, over the code, over Spark's configuration, the environment and the file."""
+    given: dict[str, Any] = {}
+    for text in getattr(options, "settings", []):
+        key, value = _assignment(text)
+        given[key] = value
     named = {
-        "until": "exhausted" if options.until_exhausted else None,
-        "max_transactions": options.max_transactions,
-        "zookeeper": options.zookeeper,
-        "data_dir": options.data_dir,
+        "until": "exhausted" if getattr(options, "until_exhausted", False) else None,
+        **{name: getattr(options, name, None) for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir")},
     }
-    return conf.replaced(**{key: value for key, value in named.items() if value is not None})
+    given |= {key: value for key, value in named.items() if value is not None}
+    return config.resolve(code, command_line=given, spout=topology.spout.config if topology is not None else None, spark=spark)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    """``key=value`` of the command line."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise errors.ConfigError(f"--set takes key=value, not {redaction.redacted(text, text)!r}")
+    return key, value

@@ -37,7 +37,9 @@ class TopologyRun:
     ``wait_*`` and :meth:`join` raise what ended the run, if that was an error; they raise ``TimeoutError`` when ``timeout_s`` have passed.
     """
 
-    def __init__(self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, owns_leases: bool, revive: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, owns_leases: bool, revive: Callable[[], None]
+    ) -> None:
         """Take the topology and begin; refuses what cannot run here. Everything that can be wrong beforehand is found now."""
         self.name, self.topology_id, self.conf = name, graph.id, conf
         self._refuse_local_only(graph, str(context.master))

@@ -99,7 +99,9 @@ def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[st
     """Every setting of a context of ours; those in ``given`` win, except that what R33 needs cannot be overridden."""
     settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
     settings["spark.scheduler.allocation.file"] = (_HERE / "fairscheduler.xml").as_uri()
-    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -XX:+ExplicitGCInvokesConcurrent"
+    settings["spark.driver.extraJavaOptions"] = (
+        f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -XX:+ExplicitGCInvokesConcurrent"
+    )
     if local_cores(master) is not None:
         settings["spark.python.daemon.module"] = "txtopo.runtime.daemon"
     socket_dir = Path(tempfile.gettempdir())
@@ -164,6 +166,8 @@ def submitted_context() -> Any | None:
     refuse_connect()
     active = pyspark.SparkContext._active_spark_context
     if active is None:
+        # Without a JVM, SparkConf would not know what spark-submit was told, and what is missing would not be missing.
+        pyspark.SparkContext._ensure_initialized()
         conf = pyspark.SparkConf()
         for key, (value, _) in REQUIRED.items():
             conf.setIfMissing(key, value)
@@ -182,7 +186,11 @@ def check_context(context: Any) -> None:
     conf = dict(context.getConf().getAll())
     conf.setdefault("spark.speculation", "false")
     is_local = str(context.master).startswith("local[") or context.master == "local"
-    defaults = {"spark.stage.maxAttempts": "2147483647", "spark.stage.maxConsecutiveAttempts": "4", "spark.task.maxFailures": "1" if is_local else "4"}
+    defaults = {
+        "spark.stage.maxAttempts": "2147483647",
+        "spark.stage.maxConsecutiveAttempts": "4",
+        "spark.task.maxFailures": "1" if is_local else "4",
+    }
     _refuse_unsafe({**defaults, **conf}, "the Spark session given")
     slow = [f"{key}={WANTED[key]}" for key in _ADVISED if conf.get(key, "").lower() != WANTED[key]]
     if slow:

@@ -65,6 +65,8 @@ class TopologyState:
         self._is_closed = False
         self._writer = writer.Writer(store, paths, held, waits)
         self._positions = positions.Positions(store, paths.positions)
+        self._reading = threading.Lock()
+        self._positions_of = self.current - 1
         stores = store.get(paths.stores)
         if stores is None:
             raise errors.UnreadableStateError(paths.stores, "it is missing, although the topology has a generation")
@@ -131,6 +133,11 @@ class TopologyState:
         """Metadata by partition, as of the commit of ``current - 1``."""
         return self._positions.all()
 
+    def committed_positions(self) -> tuple[int, dict[int, Any]]:
+        """The newest recorded txid (0 if there is none) and metadata by partition as of its commit; they fit, also while another thread records."""
+        with self._reading:
+            return self._positions_of, self._positions.all()
+
     def sealed(self) -> records.TxidRecord | None:
         """The record of ``current`` if it is sealed: effects of it may exist, and it must be replayed as it says."""
         record = self.txids.find(self.current)
@@ -181,7 +188,9 @@ class TopologyState:
         self.txids.cleanup_before(attempt.txid)
         rides_along = next_seal if next_seal is not None and self._required_bytes(operations, next_seal) <= self._bytes_max else None
         self._write(attempt.txid + 1, operations, rides_along, what=f"the record of txid {attempt.txid}", partitions=len(positions))
-        self._positions.apply(positions)
+        with self._reading:
+            self._positions.apply(positions)
+            self._positions_of = attempt.txid
         self._known_stores = stores
         if next_seal is not None and rides_along is None:
             self._write(self.current, [], next_seal)

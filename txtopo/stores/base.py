@@ -269,7 +269,7 @@ def _emptied(store: Store, mine: stamps.Stamp) -> errors.StateMismatchError:
 
 
 def _attempt(fence: stamps.Fence) -> str:
-    return "adopted" if fence.attempt == stamps.CLOSED_ATTEMPT else f"{fence.txid}:{fence.attempt}"
+    return f"{fence.txid} (adopted)" if fence.attempt == stamps.CLOSED_ATTEMPT else f"{fence.txid}:{fence.attempt}"
 
 
 def _behind(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:

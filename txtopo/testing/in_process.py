@@ -1,19 +1,113 @@
 """Jobs in this process: the data plane without Spark.
 
-The same ``SlotRun`` that Spark's workers run, level after level, with everything that would cross a process pickled as it would be.
+The same ``SlotRun`` that Spark's workers run, level after level, with everything that would cross a process pickled as it would be. A job is
+computed slot by slot, by whoever holds it: what happens between two slots, and to what a slot sent, is not decided here.
+
+Invariants: a level begins when every slot of the one before has delivered; a slot delivers once.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from txtopo.dataplane import execute, outcome, wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
 from txtopo.dataplane.worker import WorkerRun
+
+SlotFactory = Callable[[WorkerRun, Job, int, int, int], execute.SlotRun]
+Outputs = list[tuple[int, bytes]]
+"""What a slot sends: (receiving slot, bytes)."""
+
+FORWARDING = -1
+"""The level at which pinned results are sent on, where the job that reads them has other slots than the ones that hold them."""
+
+
+@dataclass(slots=True)
+class Computed:
+    """One computation of one slot. ``run`` is None for a forwarding one."""
+
+    outputs: Outputs
+    run: execute.SlotRun | None = None
+
+
+class InProcessJob:
+    """One job under way. ``pinned`` are the records of the pinned results it reads, by slot; otherwise it begins from ``seeds``."""
+
+    def __init__(
+        self,
+        worker: WorkerRun,
+        job: Job,
+        seeds: Sequence[Frame] = (),
+        pinned: Sequence[Sequence[bytes]] | None = None,
+        task_attempts: Iterator[int] | None = None,
+        slot_run: SlotFactory = execute.SlotRun,
+    ) -> None:
+        self.worker, self.job = worker, job
+        self.levels = worker.plan(job.task_counts).levels_of(job.part).levels
+        self._task_attempts = itertools.count() if task_attempts is None else task_attempts
+        self._slot_run = slot_run
+        if pinned is not None:
+            self.inputs = [list(records) for records in pinned]
+            self.level = FORWARDING if job.forwarding_slots else 0
+        else:
+            self.inputs = [_seeded(seeds, slot, self.levels[0].slots) for slot in range(self.levels[0].slots)]
+            self.level = 0
+        self.waiting: list[int] = []
+        """The slots of the current level that have not delivered."""
+        self._begin_level()
+
+    @property
+    def is_done(self) -> bool:
+        """The last level has delivered; ``inputs`` then holds its records, by slot."""
+        return self.level == len(self.levels)
+
+    @property
+    def is_last_level(self) -> bool:
+        """What slots deliver now are the job's results."""
+        return self.level + 1 == len(self.levels)
+
+    @property
+    def records(self) -> list[bytes]:
+        """The results, slot by slot."""
+        return list(itertools.chain.from_iterable(self.inputs))
+
+    def compute(self, slot: int) -> Computed:
+        """Compute a slot of the current level; may be done repeatedly. Raises what Spark's task would raise."""
+        task_attempt = next(self._task_attempts)
+        incoming = iter(self.inputs[slot])
+        if self.level == FORWARDING:
+            slots = self.levels[0].slots
+            return Computed(list(execute.forward(self.worker, self.job, slot, task_attempt, slots, incoming)))
+        run = self._slot_run(self.worker, self.job, self.level, slot, task_attempt)
+        return Computed(list(run.run(incoming)), run)
+
+    def deliver(self, slot: int, outputs: Outputs) -> None:
+        """Hand on what ``slot`` sent."""
+        self.waiting.remove(slot)
+        for receiver, data in outputs:
+            self.outputs[receiver].append(data)
+        if not self.waiting:
+            self.inputs = self.outputs
+            self.level += 1
+            self._begin_level()
+
+    def _begin_level(self) -> None:
+        if self.is_done:
+            return
+        self.waiting = list(range(len(self.inputs)))
+        receiving = self.levels[self.level if self.is_last_level else self.level + 1].slots
+        self.outputs: list[list[bytes]] = [[] for _ in range(receiving)]
+        """What has been delivered to each slot of the next level so far."""
+
+
+def _seeded(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
+    mine = [frame for frame in seeds if frame.task % slots == slot]
+    return [wire.pack_frames(mine, wire.SEED) if mine else b""]
 
 
 class InProcessJobs:
@@ -26,32 +120,18 @@ class InProcessJobs:
 
     def run(self, job: Job, seeds: Sequence[Frame] = ()) -> tuple[list[Report], list[Frame]]:
         """The reports of the last level's slots, and the frames that came out of it."""
-        levels = self.worker.plan(job.task_counts).levels_of(job.part).levels
-        inputs: list[list[bytes]] = [[] for _ in range(levels[0].slots)]
-        for slot, seeded in enumerate(inputs):
-            mine = [frame for frame in seeds if frame.task % levels[0].slots == slot]
-            seeded.append(wire.pack_frames(mine, wire.SEED) if mine else b"")
-        for index, level in enumerate(levels):
-            last = index + 1 == len(levels)
-            outputs: list[list[bytes]] = [[] for _ in range(level.slots if last else levels[index + 1].slots)]
-            slots = list(range(level.slots))
-            if self._rng is not None:
-                self._rng.shuffle(slots)
-            for slot in slots:
-                run = execute.SlotRun(self.worker, job, index, slot, next(self._task_attempts))
-                try:
-                    for receiver, data in run.run(iter(inputs[slot])):
-                        outputs[receiver].append(data)
-                except outcome.FailureInTaskError as error:
-                    report = Report(job.name, slot, run.task_attempt, failure=outcome.from_text(str(error)))
-                    return [report], []
-            if self._rng is not None and not last:
-                for arriving in outputs:
-                    self._rng.shuffle(arriving)
-            inputs = outputs
+        running = InProcessJob(self.worker, job, seeds, task_attempts=self._task_attempts)
+        while not running.is_done:
+            slot = running.waiting[0] if self._rng is None else self._rng.choice(running.waiting)
+            if self._rng is not None and running.level > 0:
+                self._rng.shuffle(running.inputs[slot])
+            try:
+                running.deliver(slot, running.compute(slot).outputs)
+            except outcome.FailureInTaskError as error:
+                return [Report(job.name, slot, -1, failure=outcome.from_text(str(error)))], []
         reports: list[Report] = []
         frames: list[Frame] = []
-        for data in itertools.chain.from_iterable(inputs):
+        for data in running.records:
             if data[:1] == wire.REPORT:
                 reports.append(wire.unpack_report(data))
             else:

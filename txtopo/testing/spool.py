@@ -7,6 +7,7 @@ Invariants:
 - Entry k of a partition's index is where the pickle of row k ends; the entry is written after the row, so a reader never sees half a row.
 - What an index entry covers is never changed again.
 - One writer at a time: appending holds the lock of the directory.
+- A partition is disabled while the file ``<partition>.disabled`` is there; that says nothing about its rows.
 """
 
 from __future__ import annotations
@@ -90,6 +91,26 @@ class RowSpool:
                 ends.append(end)
             index.seek(count * _ENTRY_BYTES)
             index.write(struct.pack(f">{len(ends)}Q", *ends))
+
+    def set_disabled(self, partition: int, disabled: bool) -> None:
+        """Disable ``partition``, which need not have rows yet, or enable it again, for every instance at once."""
+        try:
+            if disabled:
+                os.close(os.open(self._path(partition, "disabled"), os.O_WRONLY | os.O_CREAT, 0o600))
+            elif self.is_disabled(partition):
+                os.unlink(self._path(partition, "disabled"))
+        except FileNotFoundError:
+            # Somebody else has enabled it in the same moment, or there is nothing left to enable.
+            if not os.path.isdir(self.directory):
+                raise self._gone() from None
+
+    def is_disabled(self, partition: int) -> bool:
+        """Whether ``partition`` is disabled now."""
+        if os.path.exists(self._path(partition, "disabled")):
+            return True
+        if not os.path.isdir(self.directory):
+            raise self._gone()
+        return False
 
     def read(self, partition: int, index: int, amount: int) -> list[tuple[Any, ...]]:
         """Rows ``index … index + amount - 1`` of ``partition``; :class:`~txtopo.errors.InputError` if they are not all there."""

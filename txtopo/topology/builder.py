@@ -51,13 +51,15 @@ class BoltDeclarer:
     def __init__(self, draft: _Draft) -> None:
         self._draft = draft
 
-    def _add(self, kind: GroupingKind, component: str, stream: str, fields: Fields | None = None) -> BoltDeclarer:
+    def _add(
+        self, kind: GroupingKind, component: str, stream: str, fields: Fields | None = None, custom: CustomGrouping | None = None
+    ) -> BoltDeclarer:
         given: list[tuple[str, Any]] = [("component", component), ("stream", stream)]
         for what, id in given:
             if not isinstance(id, str):
                 self._draft.problems.append(f"bolt {self._draft.id!r}: {kind} grouping on {id!r}; name the {what} by its id, a string")
                 return self
-        self._draft.subscriptions.append(Subscription(component, stream, Grouping(kind, fields)))
+        self._draft.subscriptions.append(Subscription(component, stream, Grouping(kind, fields, custom)))
         return self
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -72,7 +74,8 @@ class BoltDeclarer:
         try:
             return self._add(kind, component, stream, fields if isinstance(fields, Fields) else Fields(fields))
         except (ValueError, TypeError) as error:
-            self._draft.problems.append(f"bolt {self._draft.id!r}: {kind} grouping on {component!r}: {error}")
+            where = f"bolt {self._draft.id!r}: {kind} grouping on {component!r}"
+            self._draft.problems.append(f"{where}: {error}; name fields of that stream: Fields('word')")
             return self._add("global", component, stream)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -97,12 +100,11 @@ class BoltDeclarer:
 
     def custom_grouping(self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """``grouping.choose_tasks(task_index, values)`` names the tasks of every tuple."""
+        where = f"bolt {self._draft.id!r}: custom grouping on {component!r}"
         if not isinstance(grouping, CustomGrouping) or isinstance(grouping, type):
-            self._draft.problems.append(
-                f"bolt {self._draft.id!r}: custom grouping on {component!r}: {_describe(grouping)} has no method choose_tasks(task_index, values)"
-            )
-        self._draft.subscriptions.append(Subscription(component, stream, Grouping("custom", custom=grouping)))
-        return self
+            self._draft.problems.append(f"{where}: {_describe(grouping)} has no method choose_tasks(task_index, values)")
+            return self
+        return self._add("custom", component, stream, custom=grouping)
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Tuples stay in the sender's process where it has a task of this bolt."""
@@ -157,6 +159,7 @@ class _Build:
         self.outputs: dict[str, Mapping[str, StreamSpec] | None] = {}
         """What each component declares; ``None`` where its own mistake keeps us from knowing."""
         self.configs: dict[_Draft, dict[str, Any]] = {}
+        self.inputs: dict[_Draft, tuple[Subscription, ...]] = {spout: ()}
 
     def topology(self) -> TopologyGraph:
         self.check_ids()
@@ -180,7 +183,7 @@ class _Build:
             kind, spout_kind = kinds[draft] or ("batch", None)
             local_only.extend((draft.id, reason) for reason in _local_only(draft.instance))
             components[draft.id] = Component(
-                draft.id, kind, draft.parallelism, data, self.outputs[draft.id] or {}, tuple(draft.subscriptions),
+                draft.id, kind, draft.parallelism, data, self.outputs[draft.id] or {}, self.inputs[draft],
                 draft.committer, spout_kind, self.configs[draft], type(draft.instance).__qualname__,
             )  # fmt: skip
         return TopologyGraph(self.topology_id, components, tuple(by_value), tuple(local_only))
@@ -241,10 +244,8 @@ class _Build:
             pickling.loads(data)
             return data, classes
         except Exception as error:
-            name = _unpicklable_attribute(draft.instance)
-            what = f"its attribute {name!r} cannot be pickled" if name else "it cannot be pickled"
             self.problems.append(
-                f"component {draft.id!r}: {what} ({type(error).__name__}: {error}); every attempt gets a copy,"
+                f"component {draft.id!r}: {_cannot_be_pickled(draft.instance, error)}; every attempt gets a copy,"
                 " so keep only plain data in the constructor and open connections with context.resource(name, factory)"
             )
             return b"", ()
@@ -275,7 +276,7 @@ class _Build:
         config: dict[str, Any] = {}
         for key, value in merged.items():
             try:
-                config[key] = pickling.loads(pickling.dumps(value))
+                config[key] = _copied(value)
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
                 self.problems.append(f"component {draft.id!r}: its setting {key!r} cannot be pickled ({what}); settings are plain data")
@@ -284,6 +285,7 @@ class _Build:
     def check_subscriptions(self, draft: _Draft) -> None:
         if not draft.subscriptions and not draft.problems:
             self.problems.append(f"bolt {draft.id!r} listens to nobody; add a grouping, for example .shuffle_grouping({self.spout.id!r})")
+        self.inputs[draft] = tuple(self.copied_subscription(draft, subscription) for subscription in draft.subscriptions)
         seen: set[tuple[str, str]] = set()
         for subscription in draft.subscriptions:
             if (subscription.source, subscription.stream) in seen:
@@ -291,6 +293,18 @@ class _Build:
                 self.problems.append(f"bolt {draft.id!r} listens twice to {what}; keep one grouping")
             seen.add((subscription.source, subscription.stream))
             self.check_subscription(draft, subscription)
+
+    def copied_subscription(self, draft: _Draft, subscription: Subscription) -> Subscription:
+        """``subscription`` with a copy of its custom grouping, which the user may go on changing."""
+        custom = subscription.grouping.custom
+        if custom is None:
+            return subscription
+        try:
+            return Subscription(subscription.source, subscription.stream, Grouping("custom", custom=_copied(custom)))
+        except Exception as error:
+            where = f"bolt {draft.id!r}: custom grouping on {subscription.source!r}"
+            self.problems.append(f"{where}: {_cannot_be_pickled(custom, error)}; every sender gets a copy, so keep only plain data in it")
+            return subscription
 
     def check_subscription(self, draft: _Draft, subscription: Subscription) -> None:
         where = f"bolt {draft.id!r}: {subscription.grouping.kind} grouping"
@@ -361,13 +375,13 @@ def _describe(instance: Any) -> str:
     return f"the class {instance.__name__}" if isinstance(instance, type) else f"a {type(instance).__name__}"
 
 
-def _unpicklable_attribute(instance: Any) -> str | None:
-    for name, value in getattr(instance, "__dict__", {}).items():
-        try:
-            pickling.loads(pickling.dumps(value))
-        except Exception:
-            return str(name)
-    return None
+def _copied(value: Any) -> Any:
+    return pickling.loads(pickling.dumps(value))
+
+
+def _cannot_be_pickled(instance: Any, error: Exception) -> str:
+    name = pickling.culprit(instance, _copied)
+    return f"{f'its attribute {name!r}' if name else 'it'} cannot be pickled ({type(error).__name__}: {error})"
 
 
 def _local_only(instance: Any) -> Iterator[str]:

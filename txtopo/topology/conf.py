@@ -1,33 +1,107 @@
-"""The settings as a bolt or spout sees them: a read-only mapping that answers both spellings of a key.
+"""The settings as a bolt or spout sees them: a read-only mapping that answers both spellings of a key, ours and Storm's.
 
-Apart from ``txtopo.config`` because executors may have no pydantic: this is what travels there.
+Apart from ``txtopo.config`` because executors may have no pydantic: this is what travels there. It knows which of Storm's keys mean the same as
+one of ours, and in which unit; what is a setting at all, and what its value may be, it refuses to know, because a component may be given any key.
+
+Invariants: what is kept is under our spelling wherever there is one, in our unit; Storm's spelling is answered in Storm's unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-STORM_KEYS: dict[str, str] = {
-    "topology.max.spout.pending": "max_spout_pending",
-    "topology.message.timeout.secs": "message_timeout_s",
-    "transactional.zookeeper.root": "zookeeper_root",
+from txtopo.topology import redaction
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """Our setting ``key`` under a name of Storm's, where ``per_unit`` of Storm's units make one of ours."""
+
+    key: str
+    per_unit: int = 1
+
+    def to_ours(self, value: Any) -> Any:
+        """Storm's ``value`` in our unit."""
+        return value / self.per_unit if self.per_unit != 1 and _is_number(value) else value
+
+    def to_storms(self, value: Any) -> Any:
+        """Our ``value`` in Storm's unit."""
+        return round(value * self.per_unit) if self.per_unit != 1 and _is_number(value) else value
+
+
+COUNTERPARTS: Mapping[str, Counterpart] = {
+    "topology.max.spout.pending": Counterpart("max_spout_pending"),
+    "topology.message.timeout.secs": Counterpart("message_timeout_s"),
+    "topology.sleep.spout.wait.strategy.time.ms": Counterpart("poll_interval_s", 1000),
+    "transactional.zookeeper.root": Counterpart("zookeeper_root"),
+    "storm.zookeeper.connection.timeout": Counterpart("zookeeper_connect_timeout_s", 1000),
+    "storm.zookeeper.session.timeout": Counterpart("zookeeper_session_timeout_s", 1000),
 }
-"""Storm's dotted keys that mean the same as one of ours."""
+"""Storm's keys that mean the same as one of ours. Source: ``org.apache.storm.Config`` and ``defaults.yaml`` of v1.2.4."""
+
+SERVERS = ("transactional.zookeeper.servers", "storm.zookeeper.servers")
+"""Hosts, without ports; where there is no first, the second counts, as in Storm's ``TransactionalState``."""
+PORTS = ("transactional.zookeeper.port", "storm.zookeeper.port")
+"""The port of all of them, likewise."""
+STORM_KEYS = (*COUNTERPARTS, *SERVERS, *PORTS)
+"""Every key of Storm that has a counterpart here."""
+
+_ZOOKEEPER_PORT = 2181
+
+
+def in_our_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` with Storm's keys replaced by ours where there is a counterpart; of two spellings of one setting the later wins."""
+    ours: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in COUNTERPARTS:
+            ours[COUNTERPARTS[key].key] = COUNTERPARTS[key].to_ours(value)
+        elif key in (*SERVERS, *PORTS):
+            if (hosts := _hosts(values)) is not None:
+                ours["zookeeper"] = hosts
+        else:
+            ours[key] = value
+    return ours
+
+
+def _hosts(values: Mapping[str, Any]) -> str | None:
+    servers = _first(values, SERVERS)
+    if servers is None:
+        return None
+    port = _first(values, PORTS)
+    names = servers.split(",") if isinstance(servers, str) else servers
+    stripped = [str(name).strip() for name in names]
+    return ",".join(name if ":" in name else f"{name}:{_ZOOKEEPER_PORT if port is None else port}" for name in stripped)
+
+
+def _first(values: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((values[key] for key in keys if values.get(key) is not None), None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class TopologyConf(Mapping[str, Any]):
-    """``conf`` as user code receives it: ``conf["max_spout_pending"]`` and ``conf["topology.max.spout.pending"]`` are the same."""
+    """``conf`` as user code receives it: ``conf["max_spout_pending"]`` and ``conf["topology.max.spout.pending"]`` are the same.
+
+    Under Storm's key a value is in Storm's unit: ``conf["storm.zookeeper.session.timeout"]`` is in milliseconds, as it is there.
+    """
 
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = dict(values)
+        self._values = in_our_spelling(values)
 
     def __getitem__(self, key: str) -> Any:
         if key in self._values:
             return self._values[key]
-        return self._values[STORM_KEYS[key]] if key in STORM_KEYS else self._values[key]
+        if key in COUNTERPARTS and COUNTERPARTS[key].key in self._values:
+            return COUNTERPARTS[key].to_storms(self._values[COUNTERPARTS[key].key])
+        if key in (*SERVERS, *PORTS) and "zookeeper" in self._values:
+            return _in_storms_parts(self._values["zookeeper"])["servers" if key in SERVERS else "port"]
+        raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -36,8 +110,17 @@ class TopologyConf(Mapping[str, Any]):
         return len(self._values)
 
     def overlaid(self, values: Mapping[str, Any]) -> TopologyConf:
-        """A copy in which ``values`` (a component's own configuration) win."""
-        return TopologyConf({**self._values, **{STORM_KEYS.get(key, key): value for key, value in values.items()}})
+        """A copy in which ``values`` (a component's own configuration, in either spelling) win."""
+        return TopologyConf({**self._values, **in_our_spelling(values)})
 
     def __repr__(self) -> str:
-        return f"TopologyConf({self._values!r})"
+        return f"TopologyConf({redaction.redacted(self._values)!r})"
+
+
+def _in_storms_parts(zookeeper: str | None) -> dict[str, Any]:
+    """The hosts without ports, and the first one's port, of ``host:port[,host:port…][/chroot]``."""
+    if zookeeper is None:
+        return {"servers": None, "port": None}
+    pairs = [server.partition(":") for server in zookeeper.partition("/")[0].split(",")]
+    port = pairs[0][2]
+    return {"servers": [host for host, _, _ in pairs], "port": int(port) if port.isdecimal() else _ZOOKEEPER_PORT}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import pickle
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -69,3 +70,18 @@ def dumps_with_classes(obj: Any) -> tuple[bytes, tuple[type, ...]]:
 def loads(data: bytes) -> Any:
     """The inverse of :func:`dumps`."""
     return pickle.loads(data)
+
+
+def culprit(instance: Any, attempt: Callable[[Any], object]) -> str | None:
+    """The name of the first attribute ``instance`` is pickled with, and for which ``attempt`` (to pickle it alone) raises, if there is one."""
+    try:
+        state = instance.__getstate__()
+    except Exception:
+        return None
+    for attributes in state if isinstance(state, tuple) else (state,):
+        for name, value in attributes.items() if isinstance(attributes, dict) else ():
+            try:
+                attempt(value)
+            except Exception:
+                return str(name)
+    return None

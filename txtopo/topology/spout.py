@@ -133,7 +133,7 @@ class OpaquePartitionedSpoutEmitter:
         Runs on: executor. Called: once per attempt and task, for a spout that does not plan. The tasks of one attempt must agree; if they do
         not, the attempt is replayed.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines neither num_partitions nor does its coordinator plan (num_partitions and plan_batch)")
+        raise NotImplementedError(f"{type(self).__name__} does not define num_partitions, and its coordinator does not plan (plan_batch)")
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
         """Emit what comes after ``last_metadata``; return the metadata of what was emitted, or ``None`` if there is nothing (R21).
@@ -141,7 +141,7 @@ class OpaquePartitionedSpoutEmitter:
         Runs on: executor. Called: once per attempt, for a spout that does not plan. Order: transactions in order.
         On replay: again, and may emit other tuples; each must succeed in exactly one transaction (R18).
         """
-        raise NotImplementedError(f"{type(self).__name__} defines neither emit_partition_batch nor does its coordinator plan (plan_batch or plan_partition_batch)")
+        raise NotImplementedError(f"{type(self).__name__} does not define emit_partition_batch, and its coordinator does not plan (plan_batch)")
 
     def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
         """Emit what was planned; raise ``FailedException`` if that is not possible, and it is planned anew.

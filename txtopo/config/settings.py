@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pydantic
 
 from txtopo import errors
-from txtopo.topology.conf import STORM_KEYS
-
-_SERVERS, _PORT = "transactional.zookeeper.servers", "transactional.zookeeper.port"
+from txtopo.config import names, text
+from txtopo.topology import metadata, redaction
 
 
 class Config(pydantic.BaseModel):
     """How a topology is run. ``Config(max_spout_pending=3)`` and ``Config({"topology.max.spout.pending": 3})`` are the same.
 
-    An unknown key or impossible value is a :class:`txtopo.errors.ConfigError`.
+    An unknown key or impossible value is a :class:`txtopo.errors.ConfigError`. Durations and sizes may be text, spelled as in Spark: ``"500ms"``,
+    ``"64m"``. What is set here is what the code says; :func:`txtopo.config.resolve` adds what everybody else says.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     max_spout_pending: int = pydantic.Field(1, ge=1, le=1000)
     """Transactions in flight at once: the window (R2)."""
@@ -69,52 +67,50 @@ class Config(pydantic.BaseModel):
     spill_bytes: int = pydantic.Field(128 * 1024 * 1024, ge=0)
     """How much of a level's input or output a task keeps in memory; the rest goes to local disk."""
     user: dict[str, Any] = pydantic.Field(default_factory=dict)
-    """Settings of your own, as JSON; bolts find them in ``conf["user"]``."""
+    """Settings of your own, as JSON; bolts find them in ``conf["user"]``. A single one is ``user.NAME``."""
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        given = {**(values or {}), **more}
+        given = names.flat({**(values or {}), **more}, type(self).model_fields)
+        ours = names.folded({key: _parsed(key, value) for key, (value, _) in given.items()})
+        if isinstance(ours.get(names.USER), dict):
+            ours[names.USER] = _as_json(ours[names.USER])
         try:
-            super().__init__(**_our_keys(given))
+            super().__init__(**ours)
         except pydantic.ValidationError as error:
-            raise errors.ConfigError(_explain(error)) from None
+            raise _explained(error) from None
 
     def replaced(self, **values: Any) -> Config:
         """A copy in which ``values`` win."""
-        return Config({**self.model_dump(exclude_unset=True), **values})
+        given = names.flat(values, type(self).model_fields)
+        return Config({**self.model_dump(exclude_unset=True), **names.folded({key: value for key, (value, _) in given.items()})})
 
     def as_mapping(self) -> dict[str, Any]:
         """The settings as plain data, as bolts and spouts see them."""
-        return {**self.model_dump(mode="json"), "user": dict(self.user)}
+        return self.model_dump(mode="json")
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What ``repr`` shows: no secrets."""
+        return [(name, redaction.redacted(value, name or "")) for name, value in super().__repr_args__()]
 
 
-def _our_keys(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Storm's spellings replaced by ours; :class:`ConfigError` naming the nearest key for one that is neither."""
-    known = {*Config.model_fields, *STORM_KEYS, _SERVERS, _PORT}
-    ours: dict[str, Any] = {}
-    for key, value in given.items():
-        if key not in known:
-            close = get_close_matches(key, known, n=1, cutoff=0.5)
-            raise errors.ConfigError(f"unknown setting {key!r}" + (f"; did you mean {close[0]!r}?" if close else "; settings of your own go into user={...}"))
-        if key in (_SERVERS, _PORT):
-            continue
-        ours[STORM_KEYS.get(key, key)] = value
-    if _SERVERS in given:
-        servers = [given[_SERVERS]] if isinstance(given[_SERVERS], str) else list(given[_SERVERS])
-        ours["zookeeper"] = ",".join(f"{server}:{given.get(_PORT, 2181)}" for server in servers)
-    return ours
+def _parsed(key: str, value: Any) -> Any:
+    """``value`` as pydantic takes it: text that is a duration, a size or ``null`` is understood."""
+    field = Config.model_fields.get(key)
+    if field is None:
+        return value
+    if isinstance(value, bool):
+        # Python's True is the number 1, which is hardly what was meant.
+        raise text.impossible(key, value, "no setting is true or false")
+    return text.parsed(key, value, type(None) in get_args(field.annotation)) if isinstance(value, str) else value
 
 
-def _explain(error: pydantic.ValidationError) -> str:
-    lines = [f"setting {'.'.join(map(str, problem['loc']))!r} is {problem['input']!r}: {problem['msg'].lower()}" for problem in error.errors()]
-    return "\n".join(lines)
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """``key=value`` of the command line; the value as JSON where it is JSON, else as text."""
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise errors.ConfigError(f"--set takes key=value, not {text!r}")
+def _as_json(values: dict[str, Any]) -> Any:
     try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
+        return metadata.to_json(values)
+    except metadata.NotJsonError as error:
+        raise errors.ConfigError(f"setting {names.USER + error.path[1:]!r}: {error.why}; settings of your own are JSON") from None
+
+
+def _explained(error: pydantic.ValidationError) -> errors.ConfigError:
+    lines = [str(text.impossible(".".join(map(str, problem["loc"])), problem["input"], problem["msg"].lower())) for problem in error.errors()]
+    return errors.ConfigError("\n".join(lines))

@@ -1,0 +1,127 @@
+"""Count every word of a source that cannot always give the same batch again, also the word that only a failed attempt has seen.
+
+::
+
+    spout ×2 ──fields(word)──► count ×5 (committer)
+
+With a count per word it is not enough to keep, beside each count, its transaction and the count before (see ``opaque_global_count.py``).
+Transaction 2 is tried with partition 2, whose "zebra" is counted; then the partition is lost, and transaction 2 is replayed without it. No
+tuple of the replay leads to "zebra", so nobody looks at that row, its count stays, and when the partition is back the same tuple is counted
+again. In Storm, and in Trident, "zebra" ends at 2.
+
+Here opening the store is what undoes it: when an attempt opens the store for the first time, all that an earlier attempt of the same
+transaction wrote is taken back, whether the new one will touch it or not (R31). That is why a committer opens its store also when it has
+nothing to write. One that does not is forgiven the next time it opens it, but until then a reader from outside sees what never happened.
+
+Run it with ``txtopo run starter/opaque_keyed_count.py``. The store is the file that TXTOPO_STARTER_STORE names, otherwise
+.txtopo/opaque-keyed-count.db.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import txtopo
+from txtopo import (
+    BaseTransactionalBolt,
+    BatchOutputCollector,
+    Config,
+    FailedException,
+    Fields,
+    ICommitter,
+    OutputFieldsDeclarer,
+    TopologyConf,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    Tuple,
+)
+from txtopo.stores import SqliteStore
+from txtopo.testing import OpaqueMemoryTransactionalSpout
+
+PARTITION_TAKE_PER_BATCH = 3
+DATA: dict[int, list[tuple[Any, ...]]] = {
+    0: [("cat",), ("dog",), ("chicken",), ("cat",), ("dog",), ("apple",), ("cat",), ("cat",), ("dog",), ("banana",), ("cat",), ("dog",)],
+    1: [("cat",), ("dog",), ("apple",), ("banana",), ("dog",), ("dog",)],
+    2: [("cat",), ("cat",), ("cat",), ("cat",), ("zebra",), ("dog",), ("dog",), ("dog",), ("dog",)],
+}
+LOST_PARTITION = 2
+LOST_WORD = "zebra"
+LOST_IN = TransactionAttempt(2, 0)
+BACK_IN_TXID = 3
+STORE_PATH = ".txtopo/opaque-keyed-count.db"
+
+
+class KeyedCount(BaseTransactionalBolt, ICommitter):
+    """Adds the batch's words to their counts; emits each word with its count now and before."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.context, self.collector, self.attempt = context, collector, attempt
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tup: Tuple) -> None:
+        self.counts[tup.get_string(1)] += 1
+
+    def finish_batch(self) -> None:
+        # Also without a single word: opening the store takes back what an earlier attempt of this transaction wrote.
+        with self.store.transaction(self.context, self.attempt) as transaction:
+            updates = transaction.update_many(self.counts, added)
+        for word, update in updates.items():
+            self.collector.emit([self.attempt, word, update.curr, update.prev])
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "word", "count", "prev-count"))
+
+
+class LosesPartition(KeyedCount):
+    """The accident: the task that has just counted "zebra" fails, and the partition that the word came from is gone."""
+
+    def __init__(self, store: SqliteStore, spout: OpaqueMemoryTransactionalSpout) -> None:
+        super().__init__(store)
+        self.spout = spout
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        if self.attempt == LOST_IN and LOST_WORD in self.counts:
+            self.spout.set_disabled(LOST_PARTITION, True)
+            raise FailedException(f"partition {LOST_PARTITION} is lost; transaction {self.attempt.txid} is planned anew, without it")
+        if self.attempt.txid == BACK_IN_TXID:
+            self.spout.set_disabled(LOST_PARTITION, False)
+
+
+def added(total: int | None, more: int) -> int:
+    """The new value of a key in the store: ``total`` is ``None`` the first time."""
+    return (total or 0) + more
+
+
+def open_store(path: str | Path | None = None) -> SqliteStore:
+    """The store of word → count."""
+    file = Path(path or os.environ.get("TXTOPO_STARTER_STORE") or STORE_PATH).absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteStore(file, "opaque_keyed_count", opaque=True)
+
+
+def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
+    """The topology, counting into the store at ``store_path``: over your own ``spout``, or over the words of ``DATA``, with the accident."""
+    store = open_store(store_path)
+    if spout is None:
+        spout = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
+        committer: KeyedCount = LosesPartition(store, spout)
+    else:
+        committer = KeyedCount(store)
+    builder = TransactionalTopologyBuilder("opaque-keyed-count", "spout", spout, 2)
+    builder.set_bolt("count", committer, 5).fields_grouping("spout", Fields("word"))
+    return builder.build_topology()
+
+
+topology = make_topology()
+conf = Config(max_spout_pending=3, until="exhausted")
+
+if __name__ == "__main__":
+    txtopo.main(topology, conf)

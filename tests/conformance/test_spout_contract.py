@@ -1,0 +1,132 @@
+"""The contract of spouts, over every spout there is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import mistaken_spouts
+from tests.clusters import Journal
+from tests.spouts import Partitioned, Ranges
+from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, check_spout
+
+RULES = pytest.mark.rule(4, 5, 9, 17, 18, 19, 20, 21, 22, 23)
+ROWS: dict[int, list[tuple[str]]] = {0: [(f"a{n}",) for n in range(20)], 1: [(f"b{n}",) for n in range(7)], 3: [(f"c{n}",) for n in range(12)]}
+"""Partition 2 is empty."""
+
+
+@RULES
+@pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
+@pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
+def test_the_memory_spouts_keep_the_contract_while_rows_and_partitions_are_added(kind: Any, always_ready: bool) -> None:
+    made: list[Any] = []
+    numbers = itertools.count()
+
+    def make() -> Any:
+        made.append(kind(ROWS, ["word"], 3, always_ready))
+        return made[-1]
+
+    def grow(spout: Any) -> None:
+        spout.append(next(numbers) % 2 * 4, [("grown",), ("grown",)])
+
+    rows = [*itertools.chain.from_iterable(ROWS.values()), *[("grown",)] * 4]
+    report = check_spout(make, expected=rows, grow=grow)
+    assert (report.is_exhausted, report.tuples, report.partitions) == (True, len(rows), 5)
+    for spout in made:
+        spout.close()
+
+
+@pytest.mark.rule(18, 20)
+def test_the_opaque_memory_spout_keeps_the_contract_while_a_partition_is_away_for_a_time() -> None:
+    made: list[OpaqueMemoryTransactionalSpout] = []
+    turns = itertools.cycle([True, False])
+
+    def make() -> OpaqueMemoryTransactionalSpout:
+        made.append(OpaqueMemoryTransactionalSpout(ROWS, ["word"], 3))
+        return made[-1]
+
+    rows = itertools.chain.from_iterable(ROWS.values())
+    report = check_spout(make, expected=rows, grow=lambda spout: spout.set_disabled(1, next(turns)), stories=20)
+    assert report.is_exhausted
+    for spout in made:
+        spout.close()
+
+
+class Files:
+    """A directory of files, brought back to its beginning for every run."""
+
+    def __init__(self, directory: Path, line: Callable[[int], str]) -> None:
+        self.directory, self.line = directory, line
+        self.numbers: Iterator[int] = iter(())
+
+    def write(self) -> None:
+        """Five files, one of them empty and one whose last line has no end."""
+        self.numbers = itertools.count()
+        for file, lines in enumerate([3, 0, 11, 1, 4]):
+            self.path(file).write_text("".join(self.line(next(self.numbers)) + "\n" for _ in range(lines)).rstrip("\n" if file == 2 else ""))
+
+    def path(self, file: int) -> Path:
+        return self.directory / f"{file}.txt"
+
+    def append(self) -> None:
+        """Two lines more in the last file."""
+        with self.path(4).open("a") as file:
+            file.writelines(self.line(next(self.numbers)) + "\n" for _ in range(2))
+
+
+@RULES
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+@pytest.mark.parametrize("format", ["lines", "json"])
+def test_the_file_spout_keeps_the_contract_while_the_last_file_grows(tmp_path: Path, format: Any, partitions: int) -> None:
+    line: Callable[[int], str] = (lambda n: f"line {n} žluťoučký") if format == "lines" else (lambda n: json.dumps({"n": n, "text": "x" * (n % 5)}))
+    files = Files(tmp_path, line)
+
+    def make() -> FileTransactionalSpout:
+        files.write()
+        fields = ("line",) if format == "lines" else ("n", "text")
+        return FileTransactionalSpout(str(tmp_path / "*.txt"), bytes_per_batch=40, partitions=partitions, fields=fields, format=format)
+
+    expected = [(line(n),) if format == "lines" else (n, "x" * (n % 5)) for n in range(23)]
+    report = check_spout(make, expected=expected, grow=lambda spout: files.append())
+    assert (report.is_exhausted, report.tuples, report.partitions) == (True, 23, partitions)
+
+
+@RULES
+@pytest.mark.parametrize("kind", ["plain", "planned", "asking"])
+def test_the_spouts_of_our_own_tests_keep_the_contract(tmp_path: Path, kind: str) -> None:
+    journal = Journal(tmp_path / "journal")
+
+    def make() -> Any:
+        return Ranges(journal, 23, 4) if kind == "plain" else Partitioned(journal, 3, 23, 4, planned=kind == "planned")
+
+    expected = [(p * 1000 + n,) for p in range(1 if kind == "plain" else 3) for n in range(23)]
+    report = check_spout(make, expected=expected)
+    assert (report.is_exhausted, report.tuples, report.transactions) == (True, len(expected), 6)
+
+
+@RULES
+@pytest.mark.parametrize("kind", ["Plain", "Committing", "Asking", "Planned", "Opaque", "PlannedOpaque"])
+def test_a_spout_of_every_kind_keeps_the_contract(kind: str) -> None:
+    expected = mistaken_spouts.expected(1 if kind in ("Plain", "Committing") else mistaken_spouts.PARTITIONS)
+    report = check_spout(getattr(mistaken_spouts, kind), expected=expected)
+    kinds = {"Plain": "transactional", "Committing": "committer", "Asking": "partitioned", "Planned": "partitioned"}
+    assert (report.kind, report.is_exhausted, report.tuples) == (kinds.get(kind, "opaque"), True, len(expected))
+    assert report.restarts > 20
+    assert report.attempts > 100
+
+
+def test_the_same_seed_tells_the_same_stories() -> None:
+    first, same, other = (check_spout(mistaken_spouts.Opaque, seed=seed, stories=5) for seed in (1, 1, 2))
+    assert first == same
+    assert first != other
+
+
+def test_a_run_that_is_cut_short_says_so_and_is_judged_by_what_it_has_too_much() -> None:
+    report = check_spout(mistaken_spouts.Planned, expected=mistaken_spouts.expected(), transactions=2)
+    assert (report.is_exhausted, report.transactions, report.tuples) == (False, 2, 24)

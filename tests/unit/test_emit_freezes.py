@@ -1,0 +1,140 @@
+"""Values are frozen at emit: what happens to a list afterwards, in the sender or in a receiver, is nobody else's business."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.topologies import InProcessTopology, NotingBolt, NotingCommitter, RowsSpout, builder, planned, rows, run_once
+from txtopo import Fields, StreamSpec, TransactionAttempt, Tuple
+from txtopo.dataplane.emit import Collector, is_immutable
+from txtopo.dataplane.job import Batch, Limits
+
+pytestmark = pytest.mark.rule(14)
+
+ATTEMPT = TransactionAttempt(1, 0)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Basket:
+    fruit: list[str]
+
+
+def collector(*receivers: list[Any]) -> Collector:
+    made = Collector("split", ATTEMPT, {"default": StreamSpec(Fields("tx", "value"))}, "run")
+    for receiver in receivers:
+        made.connect("default", receiver.append)
+    return made
+
+
+@pytest.mark.parametrize("value", [[1], {"a": [1]}, {1}, bytearray(b"a"), ([1],), Basket(["apple"]), frozenset({(1,)})], ids=repr)
+def test_a_value_that_could_change_is_copied_for_every_receiver(value: Any) -> None:
+    got: tuple[list[Any], list[Any]] = ([], [])
+    collector(*got).emit([ATTEMPT, value])
+    first, second = got[0][0][1], got[1][0][1]
+    assert first == second == value
+    assert len({id(value), id(first), id(second)}) == 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 1, 1.5, True, "a", b"a", 1j, uuid.UUID(int=1), decimal.Decimal(1), datetime.date(2024, 1, 1), datetime.timedelta(1), ATTEMPT, ("a", (1,))],
+    ids=repr,
+)
+def test_a_value_that_cannot_change_is_shared(value: Any) -> None:
+    got: tuple[list[Any], list[Any]] = ([], [])
+    collector(*got).emit([ATTEMPT, value])
+    assert got[0][0][1] is got[1][0][1] is value
+    assert is_immutable(value)
+
+
+def test_the_list_of_values_itself_may_be_used_again() -> None:
+    got: list[Any] = []
+    values = [ATTEMPT, "a"]
+    sender = collector(got)
+    sender.emit(values)
+    values[1] = "b"
+    sender.emit(values)
+    assert got == [(ATTEMPT, "a"), (ATTEMPT, "b")]
+
+
+def test_an_enum_stays_the_member_it_was() -> None:
+    got: list[Any] = []
+    collector(got).emit([ATTEMPT, [Colour.RED]])
+    assert got[0][1][0] is Colour.RED
+
+
+def _emit_and_change(bolt: NotingBolt, tup: Tuple) -> None:
+    value = [tup[1]]
+    bolt.emit(value)
+    value.append("changed by the sender after the emit")
+    bolt.emit(value)
+
+
+def _change(bolt: NotingBolt, tup: Tuple) -> None:
+    bolt.emit(tup[1])
+    tup[1].append("changed by a receiver")
+
+
+@pytest.mark.parametrize("grouping", ["none", "shuffle", "all", "global"])
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("spill_bytes", [0, 1 << 20])
+def test_neither_sender_nor_receiver_can_change_what_another_receiver_gets(grouping: str, cores: int, spill_bytes: int) -> None:
+    made = builder()
+    made.set_bolt("sender", NotingBolt(_emit_and_change), 1).none_grouping("spout")
+    for receiver in ("one", "other"):
+        getattr(made.set_bolt(receiver, NotingBolt(_change), 1), f"{grouping}_grouping")("sender")
+    made.set_bolt("after", NotingBolt()).none_grouping("one").global_grouping("other")
+    ran = run_once(made.build_topology(), {0: rows("a")}, cores=cores, limits=Limits(spill_bytes=spill_bytes, inline_bytes_max=1 << 30))
+    expected = [["a"], ["a", "changed by the sender after the emit"]]
+    assert [value[: len(expected[i % 2])] for i, value in enumerate(ran.executed("after"))] == expected * 2
+    for receiver in ("one", "other"):
+        values = [event.details[3][0] for event in ran.events if event.component == receiver and event.hook == "execute"]
+        assert [value[-1] for value in values] == ["changed by a receiver"] * 2, "each changed its own copy, once"
+        assert [value[:-1] for value in values] == expected
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_receivers_of_a_recorded_emission_do_not_share_what_it_recorded(cores: int) -> None:
+    made = builder(RowsSpout({0: rows(["a"])}))
+    made.set_bolt("one", NotingBolt(_change)).none_grouping("spout")
+    made.set_bolt("other", NotingBolt(_change)).none_grouping("spout")
+    with InProcessTopology(made.build_topology(), cores, rng=random.Random(0)) as topology:
+        ran = topology.run(Batch("new", num_partitions=1))
+    assert [event.details[3] for event in ran.events if event.hook == "execute"] == [(["a", "changed by a receiver"],)] * 2
+
+
+def _keep(bolt: NotingBolt, tup: Tuple) -> None:
+    bolt.kept = tup  # type: ignore[attr-defined]
+
+
+def _compare(bolt: NotingBolt) -> None:
+    bolt.emit([bolt.kept[1], bolt.kept.source_component, bolt.kept["value"]])  # type: ignore[attr-defined]
+
+
+def test_a_held_bolt_may_keep_a_tuple_until_its_commit() -> None:
+    made = builder()
+    made.set_bolt("keeps", NotingCommitter(_keep, _compare)).shuffle_grouping("spout")
+    made.set_bolt("after", NotingBolt()).shuffle_grouping("keeps")
+    ran = run_once(made.build_topology(), {0: rows(["a"])})
+    assert ran.executed("after") == [[["a"], "spout", ["a"]]]
+
+
+def test_emitting_the_metadata_of_a_batch_leaves_the_metadata_alone() -> None:
+    made = builder()
+    made.set_bolt("changes", NotingBolt(_change)).none_grouping("spout")
+    metadata = rows(["a"])
+    with InProcessTopology(made.build_topology()) as topology:
+        topology.run(planned({0: metadata}))
+        assert metadata == rows(["a"])

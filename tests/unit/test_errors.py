@@ -1,0 +1,142 @@
+"""Every error: rendered from its fields, the same after pickling, with the exit code it ends a process with."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from txtopo import errors
+
+USER = ("count", 3, "7:1000002", "commit", "finish_batch", "ValueError: mine", "Traceback:\n  line\n")
+TEXT = ("no such thing\n  Do this instead.",)
+
+EXAMPLES: dict[type[Exception], tuple[object, ...]] = {
+    errors.FailedException: TEXT,
+    errors.StaleAttemptError: ("counts.db", "sum", "8:1", "7:0"),
+    errors.TxtopoError: TEXT,
+    errors.UserCodeError: USER,
+    errors.EmitError: USER,
+    errors.HeldStateError: USER,
+    errors.MetadataError: USER,
+    errors.StoreConflictError: USER,
+    errors.WorkerCrashError: (7, 8, "Python worker exited unexpectedly"),
+    errors.BatchTooLargeError: ("the record of txid 7", 600_000, 524_288, "metadata_bytes_max"),
+    errors.UsageError: TEXT,
+    errors.InvalidTopologyError: ("words", ("bolt 'a' listens to nobody", "component 'b': parallelism is 0")),
+    errors.ConfigError: TEXT,
+    errors.SetupError: TEXT,
+    errors.InputError: TEXT,
+    errors.PoisonBatchError: (7, 5, "ValueError: mine"),
+    errors.FencedError: TEXT,
+    errors.ZooKeeperUnavailableError: TEXT,
+    errors.StateMismatchError: TEXT,
+    errors.UnreadableStateError: ("/txtopo/words/current", "it is not JSON"),
+}
+
+CODES: dict[type[Exception], int] = {
+    errors.TxtopoError: 1,
+    errors.UserCodeError: 1,
+    errors.EmitError: 1,
+    errors.HeldStateError: 1,
+    errors.MetadataError: 1,
+    errors.StoreConflictError: 1,
+    errors.WorkerCrashError: 1,
+    errors.BatchTooLargeError: 1,
+    errors.UsageError: 2,
+    errors.InvalidTopologyError: 2,
+    errors.ConfigError: 2,
+    errors.SetupError: 2,
+    errors.InputError: 2,
+    errors.PoisonBatchError: 3,
+    errors.FencedError: 4,
+    errors.ZooKeeperUnavailableError: 5,
+    errors.StateMismatchError: 6,
+    errors.UnreadableStateError: 6,
+}
+
+
+def classes() -> list[type[Exception]]:
+    return [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception) and cls.__module__ == errors.__name__]
+
+
+def test_every_error_has_an_example_here() -> None:
+    assert set(classes()) == set(EXAMPLES)
+    assert set(CODES) == {cls for cls in EXAMPLES if issubclass(cls, errors.TxtopoError)}
+
+
+@pytest.mark.parametrize("cls", EXAMPLES, ids=lambda cls: cls.__name__)
+def test_an_error_survives_pickling_and_renders_every_field(cls: type[Exception]) -> None:
+    error = cls(*EXAMPLES[cls])
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is cls
+    assert str(back) == str(error)
+    assert vars(back) == vars(error)
+    for value in EXAMPLES[cls]:
+        for part in value if isinstance(value, tuple) else (value,):
+            assert str(part).rstrip() in str(error), f"{part!r} is not shown"
+
+
+@pytest.mark.parametrize("cls", CODES, ids=lambda cls: cls.__name__)
+def test_an_error_knows_the_exit_code_of_the_process(cls: type[Exception]) -> None:
+    assert errors.exit_code_of(cls(*EXAMPLES[cls])) == CODES[cls]
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), errors.FailedException("not now")], ids=repr)
+def test_any_other_error_ends_with_exit_code_1(error: BaseException) -> None:
+    assert errors.exit_code_of(error) == 1
+
+
+def test_an_exit_code_that_is_no_number_is_not_believed() -> None:
+    error = ValueError("mine")
+    error.exit_code = "boom"  # type: ignore[attr-defined]
+    assert errors.exit_code_of(error) == 1
+
+
+@pytest.mark.rule(7)
+def test_failed_exception_never_ends_a_run_so_it_is_no_txtopo_error() -> None:
+    assert not issubclass(errors.FailedException, errors.TxtopoError)
+    assert issubclass(errors.StaleAttemptError, errors.FailedException)
+
+
+def test_the_tree_drawn_in_the_docstring_is_the_tree() -> None:
+    drawn: dict[str, str] = {}
+    parents: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.search(r"[├└]── (\w+)", line)
+        if found is None:
+            if line.strip() == "Exception":
+                parents = [(line.index("Exception"), "Exception")]
+            continue
+        indent = found.start(1)
+        while parents and parents[-1][0] >= indent:
+            parents.pop()
+        drawn[found.group(1)] = parents[-1][1]
+        parents.append((indent, found.group(1)))
+    assert drawn == {cls.__name__: cls.__bases__[0].__name__ for cls in classes()}
+
+
+def test_the_exit_codes_drawn_in_the_docstring_are_the_exit_codes() -> None:
+    drawn = {name: int(code) for name, code in re.findall(r"(\w+) +([1-6])(?::|\n|$)", errors.__doc__ or "")}
+    assert drawn
+    assert {name: CODES[getattr(errors, name)] for name in drawn} == drawn
+
+
+def test_an_error_of_a_spout_coordinator_says_that_it_happened_on_the_driver() -> None:
+    error = errors.UserCodeError("spout", -1, "7", "opening", "is_ready", "ValueError: mine", "Traceback:\n")
+    assert "in component 'spout', on the driver, txid 7, is_ready" in str(error)
+    assert "-1" not in str(error)
+
+
+def test_the_first_line_of_an_error_of_user_code_is_the_users() -> None:
+    assert str(errors.UserCodeError(*USER)).splitlines()[:2] == [
+        "ValueError: mine",
+        "  in component 'count', task 3, attempt 7:1000002, commit phase, finish_batch",
+    ]
+
+
+def test_a_bound_that_was_exceeded_comes_with_a_cure() -> None:
+    assert str(errors.BatchTooLargeError("a row", 7, 5, "blob_bytes_max")).endswith("Make the batches smaller, or raise blob_bytes_max.")
+    assert str(errors.BatchTooLargeError("a row", 7, 5, "blob_bytes_max", "Emit less.")).endswith("\n  Emit less.")

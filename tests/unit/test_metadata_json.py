@@ -1,0 +1,82 @@
+"""Metadata is JSON that comes back as it was, or it is refused where it is made, with the path."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import Any
+
+import pydantic
+import pytest
+
+from txtopo.topology.metadata import NotJsonError, from_json, to_json
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+
+
+class Text(str):
+    """A string that would come back as another type."""
+
+
+class Position(pydantic.BaseModel):
+    file: str
+    offset: int = 0
+
+
+@pytest.mark.parametrize("value", [None, True, 0, -(10**30), 1.5, "", "ä\n", [], {}, {"a": [1, {"b": None}]}, [[1], [2.0, "x"]]], ids=repr)
+def test_plain_json_is_kept_as_it_is(value: Any) -> None:
+    assert to_json(value) == value
+    assert json.loads(json.dumps(to_json(value))) == value
+    assert from_json(to_json(value)) == value
+
+
+def test_tuples_come_back_as_lists_so_they_become_lists_at_once() -> None:
+    assert to_json({"range": (1, (2, 3))}) == {"range": [1, [2, 3]]}
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "why"),
+    [
+        (float("nan"), "$", "nan has no form in JSON"),
+        (float("-inf"), "$", "-inf has no form in JSON"),
+        ({1: "a"}, "$", "the key 1 is a int and would come back as a string"),
+        ({"a": {None: 1}}, "$.a", "the key None is a NoneType"),
+        ({"offsets": [0, {1, 2}]}, "$.offsets[1]", "a value of type set"),
+        ([1, (2, b"x")], "$[1][1]", "a value of type bytes"),
+        ({"level": Level.ONE}, "$.level", "a value of type Level"),
+        ([Text("a")], "$[0]", "a value of type Text"),
+        (object(), "$", "a value of type object"),
+        (Position(file="a"), "$", "a value of type Position"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_what_would_not_come_back_is_refused_with_the_path(value: Any, path: str, why: str) -> None:
+    with pytest.raises(NotJsonError) as refused:
+        to_json(value)
+    assert refused.value.path == path
+    assert why in str(refused.value)
+    assert str(refused.value).endswith("metadata is JSON: None, bool, int, float, str, list, and dict with string keys")
+
+
+def test_a_model_travels_as_json_and_comes_back_as_itself() -> None:
+    stored = to_json(Position(file="a", offset=3), Position)
+    assert stored == {"file": "a", "offset": 3}
+    assert from_json(stored, Position) == Position(file="a", offset=3)
+
+
+def test_no_metadata_is_no_model() -> None:
+    assert from_json(None, Position) is None
+    assert to_json(None, Position) is None
+
+
+def test_plain_data_is_allowed_also_where_a_model_is_named() -> None:
+    assert from_json(to_json({"file": "a"}, Position), Position) == Position(file="a")
+
+
+def test_what_is_stored_is_a_copy_of_what_was_made() -> None:
+    made = {"offsets": [1]}
+    stored = to_json(made)
+    made["offsets"].append(2)
+    assert stored == {"offsets": [1]}

@@ -1,0 +1,45 @@
+"""A buffer that goes to local disk beyond a bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from txtopo.dataplane.spill import SpillBuffer
+
+
+@pytest.mark.parametrize("bound", [0, 1, 5, 7, 100])
+def test_what_was_appended_can_be_read_in_any_order_whatever_the_bound(bound: int) -> None:
+    buffer = SpillBuffer(bound)
+    data = [b"abc", b"", b"defg", b"h" * 50, b"i"]
+    handles = [buffer.append(item) for item in data]
+    assert [buffer.read(handle) for handle in reversed(handles)] == data[::-1]
+    assert buffer.read(handles[0]) == b"abc", "and again"
+    late = buffer.append(b"late")
+    assert (buffer.read(late), buffer.read(handles[3])) == (b"late", b"h" * 50)
+    buffer.close()
+
+
+def test_within_the_bound_nothing_goes_to_disk() -> None:
+    buffer = SpillBuffer(6)
+    buffer.append(b"abc")
+    buffer.append(b"def")
+    assert buffer.spilled_bytes == 0
+    buffer.append(b"g")
+    assert buffer.spilled_bytes == 1
+    buffer.close()
+
+
+def test_a_small_item_after_a_large_one_still_fits_into_memory() -> None:
+    buffer = SpillBuffer(3)
+    buffer.append(b"x" * 10)
+    assert buffer.append(b"abc") == b"abc"
+    assert buffer.spilled_bytes == 10
+    buffer.close()
+
+
+def test_closing_twice_and_closing_what_never_spilled_is_fine() -> None:
+    buffer = SpillBuffer(0)
+    buffer.append(b"abc")
+    buffer.close()
+    buffer.close()
+    SpillBuffer(0).close()

@@ -1,0 +1,113 @@
+"""Under which names settings are given: ours, Storm's, ``user.KEY``; and what is said of any other.
+
+The flat form is what everything else here works with: one entry for each setting, and one, ``user.KEY``, for each setting of the user's own. Each
+knows the name it was given under, so that messages and ``txtopo config show`` can say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from txtopo import errors
+from txtopo.config import storm, text
+from txtopo.topology import conf
+
+USER = "user"
+_PREFIX = f"{USER}."
+_SERVER_PARTS = (*conf.SERVERS, *conf.PORTS)
+
+
+class Given(NamedTuple):
+    """A value, and the name it was given under."""
+
+    value: Any
+    name: str
+
+
+def flat(given: Mapping[str, Any], fields: Collection[str]) -> dict[str, Given]:
+    """``given`` under our names; :class:`ConfigError` for an unknown name, or one setting under two names.
+
+    Of Storm's keys, ``None`` means what it means there: not set.
+    """
+    found: dict[str, Given] = {}
+    for name, value in given.items():
+        if name in conf.COUNTERPARTS:
+            if value is not None:
+                _add(found, conf.COUNTERPARTS[name].key, Given(_in_our_unit(name, value), name))
+        elif name in _SERVER_PARTS:
+            continue
+        elif name == USER:
+            values = text.parsed(USER, value, False) if isinstance(value, str) else value
+            if isinstance(values, Mapping):
+                for key, own in values.items():
+                    _add(found, f"{_PREFIX}{key}", Given(own, name))
+            else:
+                found[USER] = Given(values, name)
+        elif name in fields or (isinstance(name, str) and name.startswith(_PREFIX) and name != _PREFIX):
+            _add(found, name, Given(value, name))
+        else:
+            raise errors.ConfigError(unknown(name, fields))
+    parts = {name: _server_part(name, given[name]) for name in _SERVER_PARTS if given.get(name) is not None}
+    if parts:
+        _add(found, "zookeeper", _servers(parts))
+    return found
+
+
+def folded(flattened: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with those of the user's own together again, as the constructor of ``Config`` takes them."""
+    together: dict[str, Any] = {key: value for key, value in flattened.items() if not key.startswith(_PREFIX)}
+    own = {key.removeprefix(_PREFIX): value for key, value in flattened.items() if key.startswith(_PREFIX)}
+    return {**together, USER: own} if own else together
+
+
+def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
+    """What to say of ``name``, which is no setting. ``prefix`` goes before names, as ``spark.txtopo.`` does."""
+    if not isinstance(name, str):
+        return f"unknown setting {name!r}: the name of a setting is a string"
+    said = f"unknown setting {prefix + name!r}"
+    if (cure := storm.instead_of(name)) is not None:
+        return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
+    # Names of Storm share long prefixes, so that unrelated ones look alike.
+    close = get_close_matches(name, [*fields, *conf.STORM_KEYS], n=1, cutoff=0.85 if storm.without_counterpart(name) else 0.5)
+    if close:
+        return f"{said}; did you mean {prefix + close[0]!r}?"
+    if (cure := storm.without_counterpart(name)) is not None:
+        return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
+    return f"{said}; settings of your own go into {'user={...}' if not prefix else prefix + _PREFIX + 'NAME'}"
+
+
+def _add(found: dict[str, Given], key: str, given: Given) -> None:
+    if key in found and found[key].value != given.value:
+        raise errors.ConfigError(f"setting {key!r} is given twice, as {found[key].name!r} and as {given.name!r}\n  Keep one of them.")
+    found[key] = given
+
+
+def _in_our_unit(name: str, value: Any) -> Any:
+    counterpart = conf.COUNTERPARTS[name]
+    if isinstance(value, str) and counterpart.per_unit != 1:
+        return text.duration_s(name, value.strip(), "ms")
+    return counterpart.to_ours(value)
+
+
+def _servers(parts: Mapping[str, Any]) -> Given:
+    """The setting that Storm's lists of servers, and their ports, are here."""
+    name = next(iter(parts))
+    hosts = conf.in_our_spelling(parts).get("zookeeper")
+    if hosts is None:
+        raise errors.ConfigError(f"setting {name!r} is given without {conf.SERVERS[0]!r}\n  Give both, or zookeeper='host:port'.")
+    return Given(hosts, name)
+
+
+def _server_part(name: str, value: Any) -> Any:
+    """The servers as a list, or their port, or :class:`ConfigError`."""
+    if name in conf.PORTS:
+        if isinstance(value, bool) or not str(value).isdecimal() or not 0 < int(value) < 1 << 16:
+            raise text.impossible(name, value, "not a port; give a number from 1 to 65535")
+        return int(value)
+    if isinstance(value, str):
+        value = text.json_or_text(value) if value.lstrip().startswith("[") else value.split(",")
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(server, str) and server.strip() for server in value):
+        raise text.impossible(name, value, "not a list of hosts; give ['host', …], or 'host,…'")
+    return list(value)

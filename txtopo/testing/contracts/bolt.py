@@ -1,0 +1,306 @@
+"""The contract of committers: a transaction takes effect once, and what is emitted for it is the same, however often and wherever it runs (R28)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from txtopo import errors
+from txtopo.dataplane import outcome
+from txtopo.dataplane.job import Run
+from txtopo.testing.contracts import equality, local_run, probe, processes, violation
+from txtopo.testing.contracts.bolt_scene import Effects, Scene, Setting
+from txtopo.testing.contracts.local_run import Work
+
+POINTS_MAX = 24
+"""At how many points of a ``finish_batch`` the check strikes; where there are more, they are chosen evenly."""
+
+HASH_SEEDS = (1, 2)
+"""Seeds of Python's ``hash`` in the two other processes."""
+
+_REPLAY = (
+    "Let every write say which transaction it belongs to: write to a store of txtopo.stores, or compare and set txid and attempt in the same"
+    " transaction of the destination."
+)
+_CURES = {
+    "differs": "Keep what a batch needs in attributes that prepare makes: module globals and class attributes outlive the attempt, and others do not"
+    " see them. Leave out of effects what differs anyway, such as a time stamp.",
+    "processing": "Write in finish_batch of a committer only: prepare and execute also run for attempts that never commit.",
+    "late": "Refuse what is older than what is there, by generation, txid and attempt, in the transaction that writes: `stored.txid != txid` lets"
+    " a late task of an earlier transaction write again.",
+    "process": "Neither route nor compute by hash(), the order of a set, or what a module global holds: they differ from process to process.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BoltReport:
+    """What was checked."""
+
+    components: tuple[str, ...]
+    """The bolts that finish in the commit phase."""
+    transactions: int
+    """Transactions of a run without failures."""
+    points: int
+    """The largest number of points at which one transaction's commit was made to fail."""
+    applications: int
+    """How often a commit phase was run."""
+
+
+def check_bolt_idempotence(
+    make: Callable[[Path], Any],
+    batches: Sequence[Sequence[Sequence[Any]]] = (),
+    *,
+    fields: Sequence[str] = (),
+    tasks: int = 1,
+    group_by: Sequence[str] = (),
+    effects: Callable[[Path], Any] | None = None,
+    transactions: int = 20,
+    task_counts: Mapping[str, int] | None = None,
+    late_tasks: bool = True,
+    other_processes: bool = True,
+    conf: Mapping[str, Any] | None = None,
+) -> BoltReport:
+    """Commit every transaction of a bolt, or of a whole topology, many times over, and compare effects and emits, without Spark.
+
+    First without failures; then every transaction is replayed after its commit, made to fail at every point of its commit and replayed, committed
+    late by an older attempt, and replayed in another process.
+
+    - ``make(directory)``: a batch bolt, a topology or its builder, over stores that are new: files in ``directory``, which is empty, or tables
+      named after it. Called once for each of these runs.
+    - ``batches``, ``fields``: for a bolt alone, the tuples of each transaction without the attempt, and the names of their values. The bolt is a
+      committer with ``tasks`` tasks; tuples with equal values of ``group_by`` go to the same.
+    - ``effects(directory)``: all that the bolts have written, as a value that can be compared. By default the contents of every store of txtopo that
+      is found in their attributes.
+    - ``transactions``: at most so many of a topology's.
+    - ``task_counts``: numbers of tasks by component that bolts ask the context for, beyond those of the topology.
+    - ``late_tasks=False``: do not ask for what only a fence can give (R29). ``other_processes=False``: stay in this process.
+
+    :raises ContractError: the first difference, naming component, what was done, and rule.
+    """
+    setting = Setting(make, batches, fields, tasks, group_by, effects, transactions, task_counts or {}, conf)
+    with tempfile.TemporaryDirectory(prefix="txtopo-contract-") as directory:
+        check = _Check(setting, Path(directory))
+        check.without_failures()
+        check.once_more()
+        check.replayed_after_the_commit()
+        check.failed_at_every_point()
+        if late_tasks:
+            check.late_tasks()
+        if other_processes:
+            check.in_other_processes()
+        return BoltReport(tuple(check.components), len(check.after), check.points, check.applications)
+
+
+@dataclass
+class _Check:
+    """``after`` and ``emitted`` are what a run without failures came to, by txid; ``after[0]`` is what was there before."""
+
+    setting: Setting
+    directory: Path
+    components: list[str] = field(default_factory=list)
+    before: Effects = field(default_factory=dict)
+    after: dict[int, Effects] = field(default_factory=dict)
+    emitted: dict[int, list[probe.Emitted]] = field(default_factory=dict)
+    points: int = 0
+    applications: int = 0
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    # -- the runs --------------------------------------------------------------------------------------------------------------
+
+    def without_failures(self) -> None:
+        """Each transaction once: what all others are compared with. Nothing may be written before the commit phase."""
+        with self._scene() as scene:
+            self.components = scene.components
+            self.before = scene.effects()
+            for txid in scene.txids():
+                before = self.after.get(txid - 1, self.before)
+                work = self._process(scene, txid)
+                self._same_effects(scene, before, f"in the processing phase of attempt {work.attempt}", 32, _CURES["processing"])
+                self._apply(scene, work)
+                self.after[txid], self.emitted[txid] = scene.effects(), work.probed
+                self.points = max(self.points, len(work.points))
+                scene.run.record(work)
+
+    def once_more(self) -> None:
+        """The same again, in the same process: what outlived the first run must not matter."""
+        with self._scene() as scene:
+            for txid in scene.txids():
+                work = self._process(scene, txid)
+                self._apply(scene, work)
+                self._same(scene, work, "when the same transactions are run a second time in one process, over new stores", 10, _CURES["differs"])
+                scene.run.record(work)
+
+    def replayed_after_the_commit(self) -> None:
+        """The driver dies when everything is applied and nothing recorded: in the same run, and in another with larger attempt ids."""
+        with self._scene() as scene:
+            for txid in self._txids(scene):
+                first = self._process(scene, txid)
+                self._apply(scene, first)
+                self._same(scene, first, f"after attempt {first.attempt}", 28, _REPLAY)
+                for restarts in (False, True):
+                    if restarts:
+                        scene.restart()
+                    replay = self._process(scene, txid)
+                    self._apply(scene, replay)
+                    self._same(scene, replay, f"after attempt {first.attempt} was committed and replayed as {replay.attempt}", 28, _REPLAY)
+                scene.run.record(replay)
+
+    def failed_at_every_point(self) -> None:
+        """A commit that fails half-way is replayed whole."""
+        step = -(-self.points // POINTS_MAX) or 1
+        for number in sorted({*range(0, self.points, step), self.points - 1} - {-1}):
+            with self._scene() as scene:
+                for txid in self._txids(scene):
+                    first = self._process(scene, txid)
+                    where = self._struck(scene, first, number)
+                    replay = self._process(scene, txid)
+                    self._apply(scene, replay)
+                    self._same(scene, replay, f"after attempt {first.attempt} failed {where} and was replayed as {replay.attempt}", 28, _REPLAY)
+                    scene.run.record(replay)
+
+    def late_tasks(self) -> None:
+        """A task of a replaced attempt does not know that it is late: at once, after the record, and after the next transaction."""
+        with self._scene() as scene:
+            late: list[Work] = []
+            for txid in self._txids(scene):
+                zombie = self._process(scene, txid)
+                scene.run.seal(zombie)
+                live = self._process(scene, txid)
+                self._apply(scene, live)
+                self._late(scene, zombie, live)
+                scene.run.record(live)
+                late.append(zombie)
+                for each in late[-2:]:
+                    self._late(scene, each, live)
+
+    def in_other_processes(self) -> None:
+        """One attempt in one new process, its replay in another, each with its own globals and its own ``hash``."""
+        with self._scene(_remote) as scene:
+            for txid in self._txids(scene):
+                first = self._process(scene, txid, 0)
+                self._apply(scene, first, 0)
+                replay = self._process(scene, txid, 1)
+                self._apply(scene, replay, 1)
+                for work in (first, replay):
+                    self._same_emits(work, f"attempt {work.attempt} in another process", 17, _CURES["process"])
+                what = f"after attempt {first.attempt} was committed in one process and replayed as {replay.attempt} in another"
+                self._same_effects(scene, self.after[txid], what, 28, f"{_REPLAY} {_CURES['process']}")
+                scene.run.record(replay)
+
+    # -- steps -----------------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _scene(self, make_processes: Callable[[Run], list[processes.Process]] | None = None) -> Iterator[Scene]:
+        try:
+            scene = Scene(self.setting, self.directory / str(next(self._numbers)), make_processes or _local)
+        except errors.InvalidTopologyError as error:
+            cure = "Every attempt gets a copy of the bolt, made by pickling it."
+            raise violation.ContractError("bolt", None, "; ".join(error.problems), cure) from error
+        try:
+            yield scene
+        finally:
+            scene.close()
+
+    def _txids(self, scene: Scene) -> Iterator[int]:
+        return (txid for txid in scene.txids() if txid in self.after)
+
+    def _process(self, scene: Scene, txid: int, process: int = 0) -> Work:
+        try:
+            return scene.process(txid, process)
+        except local_run.HookFailedError as error:
+            self._raised(error.failure)
+
+    def _apply(self, scene: Scene, work: Work, process: int = 0) -> None:
+        self.applications += 1
+        try:
+            scene.apply(work, process)
+        except local_run.HookFailedError as error:
+            self._raised(error.failure)
+
+    def _struck(self, scene: Scene, work: Work, number: int) -> str:
+        """Commit ``work``, failing at a point; says where."""
+        self.applications += 1
+        try:
+            scene.apply(work, strike=number)
+        except local_run.HookFailedError as error:
+            return f"({error.failure.error.partition(': ')[2] or error.failure.error})"
+        return "after its commit"
+
+    def _late(self, scene: Scene, zombie: Work, live: Work) -> None:
+        self.applications += 1
+        with contextlib.suppress(local_run.HookFailedError):
+            scene.run.apply(zombie, scene.run.processes[0])
+        what = f"after {live.attempt} was committed, and then a late task of attempt {zombie.attempt} ran"
+        self._same_effects(scene, self.after[live.attempt.txid], what, 29, _CURES["late"])
+
+    # -- comparing -------------------------------------------------------------------------------------------------------------
+
+    def _same(self, scene: Scene, work: Work, what: str, rule: int, cure: str) -> None:
+        self._same_effects(scene, self.after[work.attempt.txid], what, rule, cure)
+        self._same_emits(work, what, rule, cure)
+
+    def _same_effects(self, scene: Scene, expected: Effects, what: str, rule: int, cure: str) -> None:
+        found = scene.effects()
+        for name, value in expected.items():
+            difference = _difference(found[name], value)
+            if difference is not None:
+                self._broken(rule, f"{_named(self.components)}: {name} {what}: {difference}", cure)
+
+    def _same_emits(self, work: Work, what: str, rule: int, cure: str) -> None:
+        expected = self.emitted[work.attempt.txid]
+        for component in self.components:
+            difference = equality.multiset_difference(_of(component, work.probed), _of(component, expected))
+            if difference is not None:
+                self._broken(rule, f"component {component!r} emits other tuples, {what}: {difference}", cure)
+
+    def _raised(self, failure: outcome.Failure) -> NoReturn:
+        error, rule = failure.to_error(), None
+        for kind, number in ((errors.HeldStateError, 12), (errors.StoreConflictError, 32), (errors.EmitError, 14)):
+            rule = number if isinstance(error, kind) else rule
+        if isinstance(error, errors.UsageError) and failure.phase == "processing":
+            rule = 32
+        where = f"component {failure.component!r}, task {failure.task}, {failure.hook} of attempt {failure.attempt} in the {failure.phase} phase"
+        # What is held here is the probe around the bolt; which of the bolt's own attributes it is, pickle does not say.
+        what = f"{where}: {failure.error}".replace("its attribute 'inner'", "one of its attributes")
+        trace = failure.traceback.rstrip()
+        raise violation.ContractError("bolt", rule, f"{what}\n{trace}" if trace else what, "Mend the hook: no failure was asked for here.") from error
+
+    def _broken(self, rule: int, what: str, cure: str) -> NoReturn:
+        raise violation.ContractError("bolt", rule, what, cure)
+
+
+def _local(run: Run) -> list[processes.Process]:
+    return [processes.LocalProcess(run)]
+
+
+def _remote(run: Run) -> list[processes.Process]:
+    with contextlib.ExitStack() as stack:
+        started: list[processes.Process] = []
+        for seed in HASH_SEEDS:
+            started.append(processes.RemoteProcess(run, seed))
+            stack.callback(started[-1].close)
+        stack.pop_all()
+    return started
+
+
+def _of(component: str, emitted: Iterable[probe.Emitted]) -> list[tuple[str, int | None, tuple[Any, ...]]]:
+    return [(each.stream, each.direct, each.values) for each in emitted if each.component == component]
+
+
+def _difference(found: Any, expected: Any) -> str | None:
+    if isinstance(found, Mapping) and isinstance(expected, Mapping):
+        return equality.mapping_difference(found, expected)
+    if equality.identity(found) == equality.identity(expected):
+        return None
+    return f"{equality.short(found)}, it should be {equality.short(expected)}"
+
+
+def _named(components: Sequence[str]) -> str:
+    return f"component{'s' if len(components) > 1 else ''} {', '.join(map(repr, components))}"

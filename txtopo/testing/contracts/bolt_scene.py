@@ -1,0 +1,186 @@
+"""One scene for committers: a fresh directory, a fresh topology and its stores, and the effects that can be seen there.
+
+Apart from the check because it says what there is to compare, and not what must be equal.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from txtopo import errors
+from txtopo.dataplane.job import Run
+from txtopo.plan import compiler
+from txtopo.state import memory
+from txtopo.stores import base
+from txtopo.testing.contracts import probe, processes
+from txtopo.testing.contracts.local_run import LocalRun, Work
+from txtopo.topology import builder, pickling, spout
+from txtopo.topology.bolt import BatchOutputCollector, IBatchBolt
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.transaction import TransactionAttempt
+
+Effects = dict[str, Any]
+"""What is in each store, or what the user's function returned, by what it is called in a message."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How scenes are made: see :func:`txtopo.testing.check_bolt_idempotence`."""
+
+    make: Callable[[Path], Any]
+    batches: Sequence[Sequence[Sequence[Any]]] = ()
+    fields: Sequence[str] = ()
+    tasks: int = 1
+    group_by: Sequence[str] = ()
+    effects: Callable[[Path], Any] | None = None
+    transactions: int = 20
+    task_counts: Mapping[str, int] = field(default_factory=dict)
+    conf: Mapping[str, Any] | None = None
+
+    def graph(self, directory: Path) -> TopologyGraph:
+        """The topology in ``directory``: the user's, or one around the user's bolt."""
+        made = self.make(directory)
+        if isinstance(made, TopologyGraph):
+            return made
+        if isinstance(made, builder.TransactionalTopologyBuilder):
+            return made.build_topology()
+        if not isinstance(made, IBatchBolt):
+            raise errors.UsageError(f"make returned a {type(made).__name__}\n  Return a batch bolt, a topology, or its builder.")
+        if not self.batches or not self.fields:
+            cure = "Give batches=[[(value, …), …], …], one list per transaction, and fields=(name, …)."
+            raise errors.UsageError(f"a bolt alone needs batches to execute\n  {cure}")
+        build = builder.TransactionalTopologyBuilder("contract", "feeder", _Feeder(self.batches, self.fields))
+        declarer = build.set_committer_bolt("bolt", made, self.tasks)
+        if self.group_by:
+            declarer.fields_grouping("feeder", Fields(self.group_by))
+        elif self.tasks > 1:
+            declarer.shuffle_grouping("feeder")
+        else:
+            declarer.global_grouping("feeder")
+        return build.build_topology()
+
+
+class Scene:
+    """One topology in a directory of its own. Close it."""
+
+    def __init__(self, setting: Setting, directory: Path, make_processes: Callable[[Run], list[processes.Process]]) -> None:
+        directory.mkdir()
+        self._setting, self._directory, self._make_processes = setting, directory, make_processes
+        graph = setting.graph(directory)
+        held = compiler.held_components(graph)
+        self.components = [id for id, component in graph.components.items() if id in held and component.kind == "batch"]
+        """The components that finish in the commit phase."""
+        if not self.components:
+            raise errors.UsageError(f"topology {graph.id!r} has no committer\n  Mark a bolt with ICommitter, or use set_committer_bolt.")
+        self._stores = list(_stores_of(graph))
+        if not self._stores and setting.effects is None:
+            raise errors.UsageError(
+                f"there is no store of txtopo in the attributes of {', '.join(map(repr, self.components))}, so nothing can be compared"
+                "\n  Give effects=function: what it returns for the directory stands for all that the bolts have written."
+            )
+        self._graph, self._server = probe.probed(graph), memory.MemoryServer()
+        self.run = self._new_run()
+
+    def _new_run(self) -> LocalRun:
+        return LocalRun(self._graph, self._server, self._make_processes, self._setting.conf, self._setting.task_counts)
+
+    def restart(self) -> None:
+        """Another run over the same state and stores: a new epoch, with larger attempt ids."""
+        self.run.close()
+        self.run = self._new_run()
+
+    def close(self) -> None:
+        """End the run."""
+        self.run.close()
+
+    def txids(self) -> Iterator[int]:
+        """The next txid, while there is one: its batch is fixed, and it must be recorded before the next is asked for."""
+        while self.run.state.current <= self._setting.transactions and self.run.batches.open(self.run.state.current):
+            yield self.run.state.current
+
+    def process(self, txid: int, process: int = 0) -> Work:
+        """The processing phase of a new attempt."""
+        return self.run.process(self.run.next_attempt(txid), self.run.processes[process])
+
+    def apply(self, work: Work, process: int = 0, strike: int | None = None) -> None:
+        """The seal and the commit phase of an attempt."""
+        self.run.seal(work)
+        self.run.apply(work, self.run.processes[process], strike)
+
+    def effects(self) -> Effects:
+        """What can be seen now of what the bolts have written."""
+        if self._setting.effects is not None:
+            return {"effects": copy.deepcopy(self._setting.effects(self._directory))}
+        return {name: dict(store.items()) for name, store in self._stores}
+
+
+def _stores_of(graph: TopologyGraph) -> Iterator[tuple[str, base.Store]]:
+    """Every store in the attributes of a component, with what a message calls it."""
+    seen: set[str] = set()
+    for id, component in graph.components.items():
+        for path, store in _stores_in(pickling.loads(component.template), set()):
+            if store.address not in seen:
+                seen.add(store.address)
+                yield f"store {store.name!r} ({id}{path})", store
+
+
+def _stores_in(value: Any, seen: set[int], path: str = "") -> Iterator[tuple[str, base.Store]]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, base.Store):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _stores_in(item, seen, f"{path}[{key!r}]")
+    elif isinstance(value, list | tuple | set | frozenset):
+        for number, item in enumerate(value):
+            yield from _stores_in(item, seen, f"{path}[{number}]")
+    elif not isinstance(value, type) and hasattr(value, "__dict__"):
+        for name, item in vars(value).items():
+            yield from _stores_in(item, seen, f"{path}.{name}")
+
+
+class _Feeder(spout.BaseTransactionalSpout):
+    """Emits ``batches[txid - 1]``; its metadata is the number of the batch."""
+
+    def __init__(self, batches: Sequence[Sequence[Sequence[Any]]], fields: Sequence[str]) -> None:
+        self.batches = [[tuple(row) for row in batch] for batch in batches]
+        self.fields = Fields("tx", fields)
+
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.TransactionalSpoutCoordinator:
+        return _FeederCoordinator(len(self.batches), context)
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.TransactionalSpoutEmitter:
+        return _FeederEmitter(self.batches)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(self.fields)
+
+
+class _FeederCoordinator(spout.TransactionalSpoutCoordinator):
+    def __init__(self, batches: int, context: CoordinatorContext) -> None:
+        self._batches, self._context = batches, context
+
+    def is_ready(self) -> bool:
+        last = self._context.last_metadata
+        return (0 if last is None else last + 1) < self._batches
+
+    def initialize_transaction(self, txid: int, prev_metadata: Any) -> int:
+        return 0 if prev_metadata is None else int(prev_metadata) + 1
+
+
+class _FeederEmitter(spout.TransactionalSpoutEmitter):
+    def __init__(self, batches: list[list[tuple[Any, ...]]]) -> None:
+        self._batches = batches
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+        for row in self._batches[metadata]:
+            collector.emit([attempt, *row])

@@ -1,0 +1,91 @@
+"""A contract as a list of clauses, each a claim with a function that tries to refute it.
+
+Apart from the contracts because they share how a clause is told, run and reported. Clauses know neither pytest nor each other, so that a test suite
+may run them all at once, or one test for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from txtopo.testing.contracts import violation
+
+S = TypeVar("S")
+E = TypeVar("E", bound=BaseException)
+Check = Callable[[S], None]
+
+
+class BrokenClauseError(AssertionError):
+    """What a clause found; becomes :class:`~txtopo.testing.contracts.violation.ContractError` with the clause's rule and cure."""
+
+
+@dataclass(frozen=True)
+class Clause(Generic[S]):
+    """One promise. ``check`` returns if it is kept by the subject it is given; ``rules`` are the numbers it stems from, the first the nearest."""
+
+    contract: str
+    claim: str
+    rules: tuple[int, ...]
+    cure: str
+    check: Check[S]
+    only: str | None = None
+    """The kind of subject it applies to; ``None`` for every kind."""
+
+    def run(self, subject: S) -> None:
+        """Check it; :class:`ContractError` if it is broken."""
+        rule = self.rules[0] if self.rules else None
+        try:
+            self.check(subject)
+        except BrokenClauseError as broken:
+            raise violation.ContractError(self.contract, rule, f"{self.claim}: {broken}", self.cure) from broken
+        except Exception as error:
+            what = f"{self.claim}: it raised {type(error).__name__}: {error}"
+            raise violation.ContractError(self.contract, rule, what, self.cure) from error
+
+    def __str__(self) -> str:
+        return self.claim
+
+
+class Contract(Generic[S]):
+    """Collects clauses, in the order in which they are defined."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.clauses: list[Clause[S]] = []
+
+    def clause(self, claim: str, *rules: int, cure: str, only: str | None = None) -> Callable[[Check[S]], Check[S]]:
+        """Make the decorated function a clause."""
+
+        def add(check: Check[S]) -> Check[S]:
+            self.clauses.append(Clause(self._name, claim, rules, cure, check, only))
+            return check
+
+        return add
+
+
+def equal(found: Any, expected: Any, what: str) -> None:
+    """``found`` must be ``expected``; ``what`` names it."""
+    if found != expected:
+        raise BrokenClauseError(f"{what}: expected {expected!r}, found {found!r}")
+
+
+def true(condition: bool, what: str) -> None:
+    """``condition`` must hold; ``what`` says what is wrong if it does not."""
+    if not condition:
+        raise BrokenClauseError(what)
+
+
+def refused(kind: type[E], action: Callable[[], Any], what: str, *naming: str) -> E:
+    """``action()`` must raise ``kind``, with a message that contains all of ``naming``; returns the error."""
+    try:
+        action()
+    except kind as error:
+        missing = [part for part in naming if part not in str(error)]
+        if missing:
+            raise BrokenClauseError(f"{what} is refused, but the message does not name {', '.join(map(repr, missing))}: {error}") from error
+        return error
+    except Exception as error:
+        raise BrokenClauseError(f"{what} must be refused with {kind.__name__}, not with {type(error).__name__}: {error}") from error
+    raise BrokenClauseError(f"{what} must be refused with {kind.__name__}, but was accepted")

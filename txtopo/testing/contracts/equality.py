@@ -1,0 +1,81 @@
+"""When two values count as the same, and how two collections differ, in words.
+
+Apart from the checkers because values of tuples need be neither hashable nor ordered, may be NaN, and may be objects that only pickling has copied.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pickle
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_SHOWN = 3
+_TEXT_MAX = 120
+
+
+def identity(value: Any) -> Any:
+    """Something hashable that is equal for two values exactly if they are the same: type, and contents all the way down."""
+    if isinstance(value, float) and value != value:
+        return "nan"
+    if isinstance(value, list | tuple):
+        return type(value).__qualname__, tuple(map(identity, value))
+    if isinstance(value, Mapping):
+        return type(value).__qualname__, frozenset((identity(key), identity(item)) for key, item in value.items())
+    if isinstance(value, set | frozenset):
+        return type(value).__qualname__, frozenset(map(identity, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value).__qualname__, tuple((field.name, identity(getattr(value, field.name))) for field in dataclasses.fields(value))
+    if getattr(type(value), "__eq__", None) is object.__eq__ and hasattr(value, "__dict__"):
+        return type(value).__qualname__, identity(vars(value))
+    try:
+        return type(value).__qualname__, frozenset([value])
+    except TypeError:
+        return type(value).__qualname__, pickle.dumps(value)
+
+
+def counted(values: Iterable[Any]) -> collections.Counter[Any]:
+    """How often each value occurs, by :func:`identity`."""
+    return collections.Counter(map(identity, values))
+
+
+def multiset_difference(found: Iterable[Any], expected: Iterable[Any]) -> str | None:
+    """What ``found`` lacks and what it has too much of, whatever the order; ``None`` if nothing."""
+    found, expected = list(found), list(expected)
+    lacking, surplus = counted(expected) - counted(found), counted(found) - counted(expected)
+    parts = [part for part in (_few("missing", lacking, expected), _few("too many", surplus, found)) if part]
+    return "; ".join(parts) or None
+
+
+def _few(what: str, differing: collections.Counter[Any], values: list[Any]) -> str:
+    """How many values differ, and the first of them."""
+    if not differing:
+        return ""
+    first: dict[Any, Any] = {}
+    for value in values:
+        key = identity(value)
+        if key in differing and len(first) < _SHOWN:
+            first.setdefault(key, value)
+    shown = ", ".join(short(value) + (f" ×{differing[key]}" if differing[key] > 1 else "") for key, value in first.items())
+    return f"{differing.total()} {what}, {'first' if len(differing) > _SHOWN else 'namely'} {shown}"
+
+
+def mapping_difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str | None:
+    """The first keys whose values differ; ``None`` if none do."""
+    parts = []
+    for key in [*expected, *(key for key in found if key not in expected)]:
+        if key not in found:
+            parts.append(f"{short(key)} is missing, it should be {short(expected[key])}")
+        elif key not in expected:
+            parts.append(f"{short(key)} is {short(found[key])}, it should not be there")
+        elif identity(found[key]) != identity(expected[key]):
+            parts.append(f"{short(key)} is {short(found[key])}, it should be {short(expected[key])}")
+    more = f", and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return "; ".join(parts[:_SHOWN]) + more if parts else None
+
+
+def short(value: Any) -> str:
+    """``repr`` of bounded length."""
+    shown = repr(value)
+    return shown if len(shown) <= _TEXT_MAX else shown[: _TEXT_MAX - 1] + "…"

@@ -1,0 +1,211 @@
+"""One run of a topology, transaction by transaction, where and when its caller says: the spout's coordinator, the state, and the jobs.
+
+Apart from the engine because a contract is refuted by doing the unlikely on purpose: replaying what has committed, committing what is long
+replaced. Everything that is done is done by the parts a real run is made of; this only chooses the order.
+
+Invariants: the attempts of a txid are numbered as in a real run, and never twice. What a batch is made of is decided by ``runtime.batches``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from txtopo import config
+from txtopo.dataplane import outcome, wire
+from txtopo.dataplane.job import Batch, Job, Part, Run
+from txtopo.dataplane.wire import Frame
+from txtopo.plan import compiler
+from txtopo.runtime import batches
+from txtopo.state import memory
+from txtopo.state.topology import Holder, TopologyState
+from txtopo.testing.contracts import probe, processes
+from txtopo.topology import transaction
+from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.transaction import TransactionAttempt
+
+CORES = 2
+"""Slots per level: several, so that tasks share processes as in Spark."""
+
+_HOLDER = Holder("localhost", 0, "1970-01-01T00:00:00+00:00", "contract")
+_tokens = itertools.count(1)
+_ids = itertools.count(1)
+
+EmittedRow = tuple[str, tuple[Any, ...]]
+"""Stream, and values after the attempt. A direct emit has the task in its stream."""
+
+
+class HookFailedError(Exception):
+    """A hook of the user's raised: ``failure`` says which, and what."""
+
+    def __init__(self, failure: outcome.Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class PartitionCountError(Exception):
+    """The tasks of one attempt of an opaque spout saw different numbers of partitions."""
+
+    def __init__(self, counts: tuple[int, ...]) -> None:
+        super().__init__(counts)
+        self.counts = counts
+
+
+@dataclass(slots=True)
+class Work:
+    """One attempt so far. ``frames`` is what its last job left: held instances, recorded rows. ``metadata`` is in the stored form."""
+
+    attempt: TransactionAttempt
+    task_counts: Mapping[str, int]
+    frames: Sequence[Frame]
+    batch: Batch
+    metadata: Any = None
+    stores: frozenset[str] = frozenset()
+    rows: dict[int, list[EmittedRow]] = field(default_factory=dict)
+    """What each task of the spout emitted, in order; only where the spout was run alone."""
+    probed: list[probe.Emitted] = field(default_factory=list)
+    """What its probed bolts emitted, in the jobs that ended well."""
+    points: list[probe.Point] = field(default_factory=list)
+    """What they passed in the commit phase."""
+
+    @property
+    def emitted(self) -> list[EmittedRow]:
+        """What all tasks together emitted."""
+        return [row for task in sorted(self.rows) for row in self.rows[task]]
+
+
+class LocalRun:
+    """A run over the state kept in ``server``; another one over the same server is a restart. Close it before."""
+
+    def __init__(
+        self,
+        graph: TopologyGraph,
+        server: memory.MemoryServer,
+        make_processes: Callable[[Run], list[processes.Process]],
+        conf: Mapping[str, Any] | None = None,
+        more_tasks: Mapping[str, int] | None = None,
+    ) -> None:
+        """``more_tasks`` are components that are not in ``graph``, but known to contexts."""
+        self._more_tasks = dict(more_tasks or {})
+        settings = config.Config(conf or {}).as_mapping()
+        self.graph = graph
+        self.state = TopologyState.open(memory.MemoryStateStore(server), graph.id, _HOLDER, owns_leases=True, new_id=lambda: f"id-{next(_ids)}")
+        self.batches = batches.Batches(graph, settings, self.state)
+        self._tries: dict[int, int] = {}
+        sealed = self.state.sealed()
+        self._sealed = (0, {}) if sealed is None else (sealed.txid, dict(sealed.tasks or {}))
+        self.run = Run(f"contract-{next(_tokens)}", graph, CORES, settings, self.state.generation)
+        try:
+            self.processes = make_processes(self.run)
+        except BaseException:
+            self.processes = []
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the run; its state remains."""
+        self.state.abandon()
+        for process in self.processes:
+            process.close()
+        self.batches.close()
+
+    def next_attempt(self, txid: int) -> TransactionAttempt:
+        """A new attempt of ``txid``, larger than all before."""
+        n = self._tries[txid] = self._tries.get(txid, -1) + 1
+        return TransactionAttempt(txid, transaction.attempt_id(self.state.epoch, n))
+
+    def task_counts(self, txid: int, **wanted: int) -> dict[str, int]:
+        """The numbers of tasks ``txid`` runs under: the sealed ones if it is sealed, else the topology's, overlaid by ``wanted`` (R23)."""
+        sealed_txid, sealed = self._sealed
+        return {**self._more_tasks, **self.graph.task_counts, **(sealed if txid == sealed_txid else wanted)}
+
+    # -- an attempt, step by step ----------------------------------------------------------------------------------------------
+
+    def emit(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process) -> Work:
+        """Run the spout alone, and keep what it emits. What is learnt by emitting becomes the attempt's metadata, now in use."""
+        batch = self._batch(attempt)
+        done = self._emission(attempt, counts, process, batch)
+        work = Work(attempt, counts, [frame for frame in done.frames if frame.kind == "held"], batch)
+        if batch.mode in ("new", "opaque"):
+            work.metadata = dict(self.batches.batch(attempt.txid).partitions)
+        else:
+            work.metadata = batch.metadata if batch.mode == "whole" else dict(batch.partitions)
+        work.rows = {task: [] for task in range(counts[self.graph.spout.id])}
+        for frame in done.frames:
+            if frame.kind == "rows":
+                work.rows[frame.task].extend((stream, row[1:]) for stream, rows in wire.load_values(frame.payload) for row in rows)
+        return work
+
+    def _emission(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process, batch: Batch) -> processes.Done:
+        """The emission job; what it learns is put to use."""
+        done = self._job("emission", attempt, counts, process, batch)
+        if batch.mode in ("new", "opaque"):
+            tally = outcome.Tally()
+            for report in done.reports:
+                tally.add(report.own)
+            seen = tally.partition_counts or {batch.num_partitions}
+            if len(seen) > 1:
+                raise PartitionCountError(tuple(sorted(seen)))
+            self.batches.learnt(attempt, batches.moved(seen.pop(), tally.metadata))
+        return done
+
+    def process(self, attempt: TransactionAttempt, process: processes.Process) -> Work:
+        """The processing phase of the whole topology."""
+        counts, batch, seeds = self.task_counts(attempt.txid), self._batch(attempt), list[Frame]()
+        if batch.mode in ("new", "opaque"):
+            emission = self._emission(attempt, counts, process, batch)
+            batch, seeds = Batch("recorded"), emission.frames
+        done = self._job("processing", attempt, counts, process, batch, seeds)
+        emitted = list(done.emitted)
+        if any(report.late_rows for report in done.reports):
+            done = self._job("late", attempt, counts, process, None, done.frames)
+            emitted += done.emitted
+        return Work(attempt, counts, done.frames, batch, probed=emitted)
+
+    def apply(self, work: Work, process: processes.Process, strike: int | None = None) -> None:
+        """The commit phase; may be run again, as a task that is late would. A probed bolt fails at its ``strike``-th point."""
+        if not compiler.compile_plan(self.graph.with_task_counts(work.task_counts), CORES).commit:
+            return
+        done = self._job("commit", work.attempt, work.task_counts, process, None, work.frames, strike)
+        tally = outcome.Tally()
+        for report in done.reports:
+            tally.add(report.before)
+            tally.add(report.own)
+        work.stores = frozenset(tally.stores)
+        work.probed, work.points = work.probed + done.emitted, done.points
+
+    def seal(self, work: Work) -> None:
+        """Make it durable that effects of the attempt may exist."""
+        self.state.seal(work.attempt, work.task_counts, self.batches.metadata(work.attempt.txid))
+
+    def record(self, work: Work) -> None:
+        """Make it durable that the attempt has committed."""
+        self.state.record(work.attempt, self.batches.moved(work.attempt.txid), work.stores)
+        self.batches.discard(work.attempt)
+
+    def _batch(self, attempt: TransactionAttempt) -> Batch:
+        txid = attempt.txid
+        if self.batches.is_opaque and not self.batches.emits_metadata:
+            self.batches.learnt(attempt, self.batches.plan(txid))
+        elif self.batches.emits_metadata and (self.batches.is_opaque or not self.state.txids.has_cache(txid)):
+            return self.batches.new_batch(txid)
+        return self.batches.batch(txid)
+
+    def _job(
+        self,
+        part: Part,
+        attempt: TransactionAttempt,
+        counts: Mapping[str, int],
+        process: processes.Process,
+        batch: Batch | None,
+        seeds: Sequence[Frame] = (),
+        strike: int | None = None,
+    ) -> processes.Done:
+        job = Job(self.run.token, part, attempt, counts, self.state.known_stores, self.state.current - 1, batch, pinned=True)
+        done = process.run(job, seeds, strike)
+        failure = next((report.failure for report in done.reports if report.failure is not None), None)
+        if failure is not None:
+            raise HookFailedError(failure)
+        return done

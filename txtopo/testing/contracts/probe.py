@@ -1,0 +1,174 @@
+"""Bolts under observation: what they emit is written down, and at any point of a ``finish_batch`` they can be made to fail.
+
+A point is where a worker may die or a ``FailedException`` may come from: before ``finish_batch`` and after it, where it asks for a resource, where
+a store's transaction has committed, where it emits (a receiver in the same process may fail). Apart from the check because this travels with the
+bolt, is pickled while it is held, and works in whatever process the bolt does.
+
+Invariants: a bolt that is not struck sees what it sees without a probe. One observer at a time in a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, MutableSet, Sequence
+from typing import Any, NamedTuple
+
+from txtopo import errors
+from txtopo.plan import compiler
+from txtopo.topology import bolt, pickling
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.stream import DEFAULT_STREAM, OutputFieldsDeclarer, Tuple
+from txtopo.topology.transaction import TransactionAttempt
+
+
+class Emitted(NamedTuple):
+    """One emit: ``direct`` is the task it named, ``values`` are those after the attempt."""
+
+    component: str
+    stream: str
+    direct: int | None
+    values: tuple[Any, ...]
+
+
+class Point(NamedTuple):
+    """A place in a ``finish_batch``, in words."""
+
+    component: str
+    task: int
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.place} of {self.component!r} task {self.task}"
+
+
+class ToldToFailError(errors.FailedException):
+    """A failure that the check asked for."""
+
+
+class Observer:
+    """Watches one job; strikes at the point numbered ``strike``, if there is one."""
+
+    def __init__(self, strike: int | None = None) -> None:
+        self._strike = strike
+        self.emitted: list[Emitted] = []
+        self.points: list[Point] = []
+
+    def reach(self, point: Point) -> None:
+        """A bolt is at ``point``."""
+        self.points.append(point)
+        if len(self.points) - 1 == self._strike:
+            raise ToldToFailError(f"told to fail {point}")
+
+
+_observer = Observer()
+
+
+@contextlib.contextmanager
+def observed_by(observer: Observer) -> Iterator[None]:
+    """``observer`` watches while this lasts."""
+    global _observer
+    before, _observer = _observer, observer
+    try:
+        yield
+    finally:
+        _observer = before
+
+
+class ProbedBolt(bolt.BaseTransactionalBolt):
+    """``inner``, observed."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.component, self.task = context.component_id, context.task_index
+        self.inner.prepare(conf, _ProbedContext(context), _ProbedCollector(collector, self.component, self.task), attempt)
+
+    def execute(self, tup: Tuple) -> None:
+        self.inner.execute(tup)
+
+    def finish_batch(self) -> None:
+        _observer.reach(Point(self.component, self.task, "before finish_batch"))
+        self.inner.finish_batch()
+        _observer.reach(Point(self.component, self.task, "after finish_batch"))
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        self.inner.declare_output_fields(declarer)
+
+
+class _ProbedContext:
+    """Everything of ``context``; not one itself, because held bolts would get another one in its place."""
+
+    def __init__(self, context: TopologyContext) -> None:
+        self.context = context
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "context":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.context, name)
+
+    def resource(self, name: str, factory: Callable[[], Any]) -> Any:
+        self._reach(f"where finish_batch asks for the resource {name!r}")
+        return self.context.resource(name, factory)
+
+    @property
+    def touched_stores(self) -> MutableSet[str]:
+        return _AnnouncingSet(self.context.touched_stores, lambda name: self._reach(f"after a transaction of the store {name!r}"))
+
+    def _reach(self, place: str) -> None:
+        _observer.reach(Point(self.context.component_id, self.context.task_index, place))
+
+
+class _AnnouncingSet(MutableSet[str]):
+    """``members``, telling ``on_add`` of what is added: stores do so when their transaction has committed."""
+
+    def __init__(self, members: set[str], on_add: Callable[[str], None]) -> None:
+        self._members, self._on_add = members, on_add
+
+    def add(self, value: str) -> None:
+        self._members.add(value)
+        self._on_add(value)
+
+    def discard(self, value: str) -> None:
+        self._members.discard(value)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+class _ProbedCollector(bolt.BatchOutputCollector):
+    """``collector``, writing down what it delivers."""
+
+    def __init__(self, collector: bolt.BatchOutputCollector, component: str, task: int) -> None:
+        self._collector, self._component, self._task = collector, component, task
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        self._note(values, stream, None, lambda: self._collector.emit(values, stream))
+
+    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        self._note(values, stream, task_index, lambda: self._collector.emit_direct(task_index, values, stream))
+
+    def _note(self, values: Sequence[Any], stream: str, direct: int | None, emit: Callable[[], None]) -> None:
+        _observer.reach(Point(self._component, self._task, "where finish_batch emits"))
+        emit()
+        _observer.emitted.append(Emitted(self._component, stream, direct, pickling.loads(pickling.dumps(tuple(values)[1:]))))
+
+
+def probed(graph: TopologyGraph) -> TopologyGraph:
+    """``graph`` with every batch bolt that finishes in the commit phase under observation."""
+    components, by_value = dict(graph.components), list(graph.by_value)
+    for id in compiler.held_components(graph):
+        if components[id].kind == "batch":
+            template, classes = pickling.dumps_with_classes(ProbedBolt(pickling.loads(components[id].template)))
+            components[id] = dataclasses.replace(components[id], template=template)
+            by_value.extend(cls for cls in classes if cls not in by_value)
+    return TopologyGraph(graph.id, components, tuple(by_value), graph.local_only)

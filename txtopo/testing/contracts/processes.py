@@ -1,0 +1,150 @@
+"""Worker processes: this one, or another one of the machine's with other module globals and another seed of Python's ``hash``.
+
+Apart from ``local_run`` because what a job computes must not depend on which of them computes it, and the checkers find out whether it does.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
+
+from txtopo import errors
+from txtopo.dataplane import wire, worker
+from txtopo.dataplane.job import Job, Run
+from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.wire import Frame
+from txtopo.testing import in_process
+from txtopo.testing.contracts import probe
+from txtopo.topology import pickling
+
+_END_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a job came to, and what its probed bolts did meanwhile."""
+
+    reports: list[Report]
+    frames: list[Frame]
+    emitted: list[probe.Emitted] = field(default_factory=list)
+    points: list[probe.Point] = field(default_factory=list)
+
+
+class Process(Protocol):
+    """Computes jobs, one at a time."""
+
+    def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
+        """Compute ``job`` from ``seeds``; a probed bolt fails at its ``strike``-th point, if that is given."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what tasks opened."""
+        ...
+
+
+class _Resources(worker.Resources):
+    def close(self) -> None:
+        self.discard(set(self._made))
+
+
+class LocalProcess:
+    """This process, with templates and resources of its own."""
+
+    def __init__(self, run: Run) -> None:
+        self._worker = worker.WorkerRun(run)
+        self._worker.resources = self._resources = _Resources()
+        self._jobs = in_process.InProcessJobs(self._worker)
+
+    def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
+        observer = probe.Observer(strike)
+        with probe.observed_by(observer):
+            reports, frames = self._jobs.run(job, seeds)
+        return Done(reports, frames, observer.emitted, observer.points)
+
+    def close(self) -> None:
+        self._resources.close()
+        wire.forget_classes(self._worker.run.token)
+
+
+class RemoteProcess:
+    """A new Python interpreter, whose ``hash`` of text has ``hash_seed``. Modules are found where this process finds them."""
+
+    def __init__(self, run: Run, hash_seed: int) -> None:
+        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        program = f"from {__name__} import serve; serve()"
+        pipe = subprocess.PIPE
+        self._child = subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment)
+        try:
+            answer = self._ask(pickling.dumps(run))
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(answer, str):
+            self.close()
+            raise errors.UsageError(
+                f"the topology cannot be made in another process: {answer}\n"
+                "  Workers import the bolts' module by its name: put it where they find it, or check with other_processes=False."
+            )
+
+    def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
+        answer = self._ask(pickling.dumps((job, list(seeds), strike)))
+        if not isinstance(answer, Done):
+            raise errors.UsageError(f"a job failed in another process: {answer}\n  What bolts emit must be unpicklable here, too.")
+        return answer
+
+    def close(self) -> None:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._child.stdout.close()
+
+    def _ask(self, data: bytes) -> Any:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        try:
+            _send(self._child.stdin, data)
+            received = _receive(self._child.stdout)
+        except BrokenPipeError:
+            received = None
+        if received is None:
+            raise errors.UsageError("another process died while it ran the topology\n  Its last words are on the standard error.")
+        return pickling.loads(received)
+
+
+def serve() -> None:
+    """The other process: jobs come by standard input, what they came to goes by standard output. Prints of user code go to standard error."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    process: LocalProcess | None = None
+    while (data := _receive(sys.stdin.buffer)) is not None:
+        try:
+            if process is None:
+                process = LocalProcess(pickling.loads(data))
+                _send(answers, pickling.dumps(None))
+            else:
+                _send(answers, pickling.dumps(process.run(*pickling.loads(data))))
+        except (ImportError, AttributeError, pickle.PickleError, TypeError) as error:
+            _send(answers, pickling.dumps(f"{type(error).__name__}: {error}"))
+    if process is not None:
+        process.close()
+
+
+def _send(stream: IO[bytes], data: bytes) -> None:
+    stream.write(struct.pack(">Q", len(data)) + data)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> bytes | None:
+    header = stream.read(8)
+    return stream.read(struct.unpack(">Q", header)[0]) if len(header) == 8 else None

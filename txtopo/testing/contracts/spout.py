@@ -1,0 +1,148 @@
+"""The contract of spouts: every batch again as it was, every tuple exactly once, whatever fails and restarts (R4, R5, R18 to R23)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo import errors
+from txtopo.testing.contracts import equality, spout_story, violation
+from txtopo.testing.contracts.spout_story import Plot, Told
+from txtopo.topology import builder
+from txtopo.topology.bolt import BaseBatchBolt
+from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.stream import Tuple
+
+DIRECT_TASKS = 64
+"""How many tasks listen to a direct stream of the spout."""
+
+_HISTORY_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutReport:
+    """What was checked. Assert that ``is_exhausted``: otherwise the run was cut at ``transactions``, and losses cannot be told from what is left."""
+
+    kind: str
+    """``"transactional"``, ``"committer"``, ``"partitioned"`` or ``"opaque"``."""
+    is_exhausted: bool
+    """Every story went on until the spout had nothing more."""
+    transactions: int
+    """Transactions of the run without failures."""
+    tuples: int
+    """Tuples committed in it."""
+    partitions: int
+    """Partitions seen; 0 for a spout without."""
+    attempts: int
+    """Emissions over all stories."""
+    restarts: int
+    """Restarts over all stories."""
+
+
+def check_spout(
+    make_spout: Callable[[], Any],
+    *,
+    expected: Iterable[Sequence[Any]] | None = None,
+    grow: Callable[[Any], object] | None = None,
+    transactions: int = 40,
+    parallelisms: Sequence[int] = (1, 2, 5),
+    stories: int = 10,
+    seed: int = 0,
+    conf: Mapping[str, Any] | None = None,
+) -> SpoutReport:
+    """Run a spout of any kind through its contract, without Spark.
+
+    First a run without failures, in which every batch of a transactional spout is emitted again with each of ``parallelisms``; then ``stories``
+    runs in which attempts are abandoned and the driver restarts, at moments that ``seed`` gives. Every run is bounded by ``transactions``.
+
+    - ``make_spout()``: a spout whose source is at its beginning; called once for each run. Restarts and tasks get pickled copies of it.
+    - ``expected``: the tuples, without the attempt and in any order, that the source holds in the end. Without it the runs are compared with
+      each other only, which does not find a tuple that is lost in each of them.
+    - ``grow(spout)``: adds tuples to the source; called twice in each run, while a batch is open and when nothing was left.
+
+    :raises ContractError: the first thing that is broken, with hook and rule.
+    """
+    if transactions < 1 or stories < 0 or not parallelisms or min(parallelisms) < 1:
+        raise errors.UsageError("check_spout: transactions and parallelisms are at least 1, stories at least 0\n  Give other numbers.")
+    graph = spout_graph(make_spout())
+
+    def tell(rng: random.Random | None = None, replays: bool = False) -> Told:
+        given = make_spout()
+        return spout_story.Story(spout_graph(given), given, Plot(transactions, tuple(parallelisms), grow, rng, replays), conf).tell()
+
+    straight = tell(replays=True)
+    told = [straight]
+    hook = _deciding_hook(graph)
+    if expected is not None:
+        truth = [tuple(values) for values in expected]
+        _compare(hook, [values for _, values in straight.rows], truth, straight, may_lack=not straight.is_exhausted, against="what the source holds")
+    for number in range(stories):
+        story = tell(random.Random(f"{seed}/{number}"))
+        told.append(story)
+        if straight.is_exhausted:
+            _compare_stories(hook, story, straight, tell, f"story {number} of seed {seed}")
+    kind = "committer" if graph.spout.committer else graph.spout.spout_kind or ""
+    return SpoutReport(
+        kind, all(each.is_exhausted for each in told), len(straight.committed), len(straight.rows), straight.partitions,
+        sum(each.attempts for each in told), sum(each.restarts for each in told),
+    )  # fmt: skip
+
+
+class _Sink(BaseBatchBolt):
+    """Listens to direct streams, so that they can be emitted to."""
+
+    def execute(self, tup: Tuple) -> None:
+        pass
+
+
+def spout_graph(given: Any) -> TopologyGraph:
+    """A topology of ``given`` alone; :class:`ContractError` if it cannot be one."""
+    try:
+        build = builder.TransactionalTopologyBuilder("contract", "spout", given)
+        graph = build.build_topology()
+        direct = [stream for stream, spec in graph.spout.outputs.items() if spec.direct]
+        if direct:
+            declarer = build.set_bolt("sink", _Sink(), DIRECT_TASKS)
+            for stream in direct:
+                declarer.direct_grouping("spout", stream)
+            graph = build.build_topology()
+    except errors.InvalidTopologyError as error:
+        raise violation.ContractError("spout", 22, "; ".join(error.problems), "Every task gets a copy of the spout, made by pickling it.") from error
+    return graph
+
+
+def _deciding_hook(graph: TopologyGraph) -> str:
+    """The hook that says where a batch begins."""
+    if graph.spout.spout_kind == "transactional":
+        return "initialize_transaction and emit_batch"
+    learning = "emit_partition_batch_new" if graph.spout.spout_kind == "partitioned" else "emit_partition_batch"
+    return f"plan_batch, plan_partition_batch or {learning}"
+
+
+def _compare_stories(hook: str, story: Told, straight: Told, tell: Callable[[], Told], name: str) -> None:
+    difference = equality.multiset_difference(story.rows, straight.rows)
+    if difference is None:
+        return
+    again = tell()
+    if equality.multiset_difference(again.rows, straight.rows) is not None:
+        raise violation.ContractError(
+            "spout", None, f"two runs without failures differ: {equality.multiset_difference(again.rows, straight.rows)}",
+            "Let make_spout bring the source back to its beginning; or the spout keeps positions outside of its metadata (R20).",
+        )  # fmt: skip
+    _compare(hook, story.rows, straight.rows, story, may_lack=not story.is_exhausted, against=f"a run without failures ({name})")
+
+
+def _compare(hook: str, found: Sequence[Any], truth: Sequence[Any], told: Told, may_lack: bool, against: str) -> None:
+    lacks_only = not equality.counted(found) - equality.counted(truth)
+    difference = equality.multiset_difference(found, truth)
+    if difference is None or (may_lack and lacks_only):
+        return
+    history = "\n".join(f"    {line}" for line in told.history[-_HISTORY_SHOWN:])
+    raise violation.ContractError(
+        "spout", 20, f"{hook}: against {against}, {difference}\n  What happened last:\n{history}",
+        "Begin where the metadata given to the hook ends, and keep positions nowhere else: not in the emitter, the coordinator, a global or"
+        " context.resource. None keeps the position (R21). is_ready must be right also just after a restart.",
+    )  # fmt: skip
+

@@ -1,0 +1,322 @@
+"""One story of a spout: a whole run, its attempts and restarts, and what was emitted by the attempts that were committed.
+
+Apart from the check because it only tells what happens; what must be true of several stories together is said there. What must be true at every
+step is asserted here: the same batch again, metadata that comes back, tasks that agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+from txtopo import errors
+from txtopo.dataplane import outcome
+from txtopo.dataplane.job import Run
+from txtopo.state import memory
+from txtopo.testing.contracts import equality, local_run, processes, violation
+from txtopo.testing.contracts.local_run import EmittedRow, LocalRun, Work
+from txtopo.topology import metadata as metadata_of
+from txtopo.topology import pickling
+from txtopo.topology.graph import TopologyGraph
+
+R = TypeVar("R")
+
+TRIES_MAX = 20
+"""How often a hook may raise ``FailedException`` in a row."""
+
+EMPTY_IN_A_ROW = 3
+"""A spout that is always ready has nothing left when so many transactions in a row were empty."""
+
+PENDING = 3
+"""How many transactions are open side by side."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """How a story goes. ``parallelisms`` are numbers of tasks to choose from; without ``rng`` nothing fails and the first is taken."""
+
+    transactions: int
+    parallelisms: Sequence[int]
+    grow: Callable[[Any], object] | None = None
+    rng: random.Random | None = None
+    replays: bool = False
+    """Emit every batch of a transactional spout again with every parallelism."""
+
+
+@dataclass
+class Told:
+    """What came of a story. ``committed`` is by txid; ``history`` says what happened, for a message."""
+
+    committed: dict[int, list[EmittedRow]] = field(default_factory=dict)
+    history: list[str] = field(default_factory=list)
+    is_exhausted: bool = False
+    attempts: int = 0
+    restarts: int = 0
+    partitions: int = 0
+
+    @property
+    def rows(self) -> list[EmittedRow]:
+        """Everything that was committed, in order."""
+        return [row for txid in sorted(self.committed) for row in self.committed[txid]]
+
+
+class Story:
+    """Tells one. ``graph`` holds the spout alone; ``given`` is the spout, for ``grow``."""
+
+    def __init__(self, graph: TopologyGraph, given: Any, plot: Plot, conf: Mapping[str, Any] | None = None) -> None:
+        self.graph, self.given, self.plot, self.conf = graph, given, plot, conf
+        self.spout_id, self.kind = graph.spout.id, graph.spout.spout_kind
+        self.metadata_type = pickling.loads(graph.spout.template).metadata_type
+        self.told = Told()
+        self.server = memory.MemoryServer()
+        self.window: dict[int, Work] = {}
+        self.first: dict[int, tuple[str, Work]] = {}
+        """By txid: its metadata as it was first made, as text, and the attempt that emitted it."""
+        self.asked: set[int] = set()
+        """Txids that were opened in this run: they are not asked for again."""
+        self.grows_left = 2 if plot.grow is not None else 0
+        self.empties = 0
+
+    def tell(self) -> Told:
+        """From the first transaction to the last."""
+        self.run = self._new_run()
+        try:
+            self._until_quiet()
+            self._grow("when nothing was left")
+            self._until_quiet()
+            self._restart("when nothing was left")
+            self._until_quiet()
+            self._check_quiet_after_restart()
+        except BaseException:
+            # What close raises now follows from the first error, or would hide it.
+            with contextlib.suppress(Exception):
+                self.run.close()
+            raise
+        self._driver(self.run.close)
+        return self.told
+
+    # -- the run ---------------------------------------------------------------------------------------------------------------
+
+    def _new_run(self) -> LocalRun:
+        def make(run: Run) -> list[processes.Process]:
+            return [processes.LocalProcess(run), processes.LocalProcess(run)]
+
+        self.asked, self.is_fresh = set(), True
+        return self._driver(LocalRun, self.graph, self.server, make, self.conf)
+
+    def _restart(self, when: str) -> None:
+        self.told.history.append(f"restarted {when}")
+        self.told.restarts += 1
+        self.window.clear()
+        self._driver(self.run.close)
+        self.run = self._new_run()
+
+    def _grow(self, when: str) -> None:
+        if self.grows_left and self.plot.grow is not None:
+            self.grows_left -= 1
+            self.told.history.append(f"the source grew {when}")
+            self.plot.grow(self.given)
+            self.empties = -len(self.window)
+            if self.kind != "opaque":
+                # What is open already stays as it is, also if it was empty.
+                for txid, work in self.window.items():
+                    self._check_same(txid, self._emit(txid, work.task_counts[self.spout_id]))
+
+    def _until_quiet(self) -> None:
+        """Go on until the spout has nothing more, or the story is long enough."""
+        self.told.is_exhausted = False
+        while self.run.state.current <= self.plot.transactions:
+            self._open_window()
+            if not self.window or self.empties >= EMPTY_IN_A_ROW:
+                self.told.is_exhausted = True
+                return
+            self._step()
+
+    def _step(self) -> None:
+        """One thing that may happen to the open transactions, most often the commit of the first."""
+        if self.grows_left == 2 and self.run.state.current >= 2:
+            self._grow(f"while transactions {sorted(self.window)} were open")
+        rng = self.plot.rng
+        what = "commit" if rng is None else rng.choices(["commit", "abandon", "restart"], [6, 3, 1])[0]
+        if what == "abandon":
+            self._abandon(random_of(rng, sorted(self.window)), "on purpose")
+        elif what == "restart":
+            self._restart(f"while transactions {sorted(self.window)} were open")
+        else:
+            self._commit(min(self.window))
+
+    def _abandon(self, txid: int, why: str) -> None:
+        """Discard ``txid`` and all later ones (R6)."""
+        for later in sorted(self.window):
+            if later >= txid:
+                attempt = self.window.pop(later).attempt
+                self.told.history.append(f"attempt {attempt} was abandoned {why}")
+                self.run.batches.discard(attempt)
+
+    def _commit(self, txid: int) -> None:
+        work, rng = self.window[txid], self.plot.rng
+        self.run.seal(work)
+        dies = None if rng is None else rng.choices([None, "after its seal", "before its record"], [6, 1, 1])[0]
+        if dies == "after its seal":
+            self._restart(f"after the seal of {work.attempt}")
+            return
+        try:
+            if self.graph.spout.committer:
+                self.run.apply(work, self._process())
+        except local_run.HookFailedError as error:
+            self._failed(error.failure)
+            self._abandon(txid, "because its commit failed")
+            return
+        if dies:
+            self._restart(f"between the commit of {work.attempt} and its record")
+            return
+        self.run.record(work)
+        del self.window[txid]
+        self.told.committed[txid] = work.emitted
+        self.told.history.append(f"attempt {work.attempt} was committed with {len(work.emitted)} tuples")
+        self.empties = 0 if work.emitted else self.empties + 1
+
+    def _process(self) -> processes.Process:
+        return self.run.processes[self.told.attempts % len(self.run.processes)]
+
+    # -- opening ---------------------------------------------------------------------------------------------------------------
+
+    def _open_window(self) -> None:
+        first = self.run.state.current
+        for txid in range(first, min(first + PENDING, self.plot.transactions + 1)):
+            if txid in self.window:
+                continue
+            if txid not in self.asked and txid not in self.run.batches.known_txids() and not self._open(txid):
+                if self.is_fresh and self.told.restarts and not self.window:
+                    self.told.history.append(f"right after a restart, is_ready said that there is no transaction {txid}")
+                self.is_fresh = False
+                return
+            self.is_fresh = False
+            self.asked.add(txid)
+            self.window[txid] = self._emitted(txid)
+
+    def _open(self, txid: int) -> bool:
+        for _ in range(TRIES_MAX):
+            try:
+                return self._driver(self.run.batches.open, txid)
+            except errors.FailedException:
+                continue
+        return self._keeps_failing(f"opening transaction {txid}")
+
+    def _emitted(self, txid: int) -> Work:
+        """The attempt of ``txid`` that is used; for a transactional spout it must be the batch it was."""
+        tasks = self.plot.parallelisms[0] if self.plot.rng is None else random_of(self.plot.rng, self.plot.parallelisms)
+        work = self._emit(txid, tasks)
+        if self.kind == "opaque":
+            return work
+        text = json.dumps(work.metadata, sort_keys=True)
+        if txid not in self.first or self.first[txid][0] != text:
+            self.first[txid] = (text, work)
+        self._check_same(txid, work)
+        if self.plot.replays:
+            for other in self.plot.parallelisms:
+                self._check_same(txid, self._emit(txid, other))
+            self._check_same(txid, self._emit(txid, tasks))
+        return work
+
+    def _emit(self, txid: int, tasks: int) -> Work:
+        counts = self.run.task_counts(txid, **{self.spout_id: tasks})
+        for _ in range(TRIES_MAX):
+            attempt = self.run.next_attempt(txid)
+            self.told.attempts += 1
+            try:
+                work = self._driver(self.run.emit, attempt, counts, self._process())
+            except errors.FailedException:
+                continue
+            except local_run.HookFailedError as error:
+                self._failed(error.failure)
+                continue
+            except local_run.PartitionCountError as error:
+                self._broken(19, f"num_partitions answered {list(error.counts)} to the tasks of attempt {attempt}",
+                             "Let every task see the same number: take it from one place, or plan the batch in the coordinator.")  # fmt: skip
+            self._check_metadata(work)
+            return work
+        return self._keeps_failing(f"emitting transaction {txid}")
+
+    # -- what must be true at every step -----------------------------------------------------------------------------------------
+
+    @property
+    def emit_hook(self) -> str:
+        """The hook that emits a batch again."""
+        if self.kind == "transactional":
+            return "emit_batch"
+        return "emit_partition_batch" if self.run.batches.emits_metadata or self.kind == "partitioned" else "emit_planned_partition_batch"
+
+    def _check_same(self, txid: int, work: Work) -> None:
+        was = self.first[txid][1]
+        spout_tasks = [each.task_counts[self.spout_id] for each in (was, work)]
+        what = f"{self.emit_hook} of attempt {work.attempt} with {spout_tasks[1]} tasks, against {was.attempt} with {spout_tasks[0]}"
+        difference = equality.multiset_difference(work.emitted, was.emitted)
+        if difference is not None:
+            cure = "Emit from the metadata alone: not from what is there now, from memory, from the attempt, or differently for each number of tasks."
+            self._broken(19 if self.kind == "partitioned" and spout_tasks[0] != spout_tasks[1] else 18, f"{what}: {difference}", cure)
+        if spout_tasks[0] == spout_tasks[1] and equality.identity(work.rows) != equality.identity(was.rows):
+            self._broken(17, f"{what}: the same tuples in another order, or in other tasks", "Emit in an order that depends on the metadata alone.")
+
+    def _check_metadata(self, work: Work) -> None:
+        """What is given to the spout is what it made."""
+        if self.kind == "transactional":
+            stored = [work.metadata]
+        else:
+            stored = [metadata for metadata in work.metadata.values() if metadata is not None]
+            self.told.partitions = max(self.told.partitions, work.batch.num_partitions, 1 + max(work.metadata, default=-1))
+        for metadata in stored:
+            again = metadata_of.to_json(metadata_of.from_json(json.loads(json.dumps(metadata)), self.metadata_type), self.metadata_type)
+            if again != metadata:
+                self._broken(4, f"metadata {equality.short(metadata)} comes back from its model as {equality.short(again)}",
+                             "Let metadata_type give back all it was made of.")  # fmt: skip
+
+    def _check_quiet_after_restart(self) -> None:
+        txid = self.run.state.current
+        if self.window or txid > self.plot.transactions or self.empties >= EMPTY_IN_A_ROW:
+            return
+        self._restart("when is_ready had said that there was nothing")
+        if self._open(txid):
+            self._broken(5, f"is_ready said False before transaction {txid}, and True right after a restart, though nothing had been added",
+                         "Answer from context.last_metadata and what the source has, not from what the coordinator remembers.")  # fmt: skip
+
+    # -- user code that raises ---------------------------------------------------------------------------------------------------
+
+    def _driver(self, call: Callable[..., R], *args: Any) -> R:
+        try:
+            return call(*args)
+        except errors.MetadataError as error:
+            self._broken(4, str(error), "Metadata is JSON, or an instance of the pydantic model that metadata_type names.", error)
+        except errors.UserCodeError as error:
+            self._broken(None, f"{error.hook} raised {error}", "Mend the hook; raise FailedException for what passes.", error)
+        except errors.TxtopoError as error:
+            self._broken(None, f"the spout coordinator raised {type(error).__name__}: {error}", "Mend the hook, or what it needs.", error)
+
+    def _failed(self, failure: outcome.Failure) -> None:
+        """An emitter's hook raised: only ``FailedException`` may pass."""
+        if failure.kind != "error":
+            return
+        error, (rule, cure) = failure.to_error(), (None, "Mend the hook; raise FailedException for what passes.")
+        if isinstance(error, errors.EmitError):
+            rule, cure = 14, "Emit the attempt first, and only what declare_output_fields declares."
+        elif isinstance(error, errors.MetadataError):
+            rule, cure = (21, "Return metadata for every batch that has tuples.") if "None as metadata" in failure.error else (4, "Return JSON.")
+        elif isinstance(error, errors.HeldStateError):
+            rule, cure = 22, "Keep connections in context.resource."
+        what = f"{failure.hook} of attempt {failure.attempt}, task {failure.task}: {failure.error}\n{failure.traceback}"
+        self._broken(rule, what.rstrip(), cure, error)
+
+    def _keeps_failing(self, what: str) -> NoReturn:
+        self._broken(7, f"{what} raised FailedException {TRIES_MAX} times in a row", "Raise it for what passes, and nothing else.")
+
+    def _broken(self, rule: int | None, what: str, cure: str, cause: BaseException | None = None) -> NoReturn:
+        raise violation.ContractError("spout", rule, what, cure) from cause
+
+
+def random_of(rng: random.Random | None, choices: Sequence[Any]) -> Any:
+    """One of ``choices``; the first, where nothing is left to chance."""
+    return choices[0] if rng is None else rng.choice(choices)

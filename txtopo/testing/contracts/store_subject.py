@@ -1,0 +1,79 @@
+"""What a clause about stores is given: empty stores, a process whose tasks write to them, and short forms for writing.
+
+Apart from the clauses because all of them begin here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from txtopo.stores import base, transaction
+from txtopo.testing.contracts import clauses, worker_process
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.transaction import TransactionAttempt
+
+
+class MakeStore(Protocol):
+    """Makes the store called ``name``: empty if the name is new, otherwise with what was written under that name."""
+
+    def __call__(self, name: str, *, opaque: bool) -> base.Store: ...
+
+
+class Subject:
+    """An implementation, transactional or opaque, for one clause; ``prefix`` makes its names new."""
+
+    def __init__(self, make_store: MakeStore, opaque: bool, prefix: str) -> None:
+        self._make_store, self._prefix, self.opaque = make_store, prefix, opaque
+        self.process = worker_process.WorkerProcess()
+        self.task = self.process.task
+
+    def store(self, name: str = "results", opaque: bool | None = None) -> base.Store:
+        """A store of this clause's own."""
+        return self._make_store(f"{self._prefix}_{name}", opaque=self.opaque if opaque is None else opaque)
+
+
+def run(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> dict[str, transaction.Update]:
+    """One store transaction that adds ``deltas``."""
+    with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
+        return opened.update_many(deltas, add)
+
+
+def block(store: base.Store, context: TopologyContext, txid: int, attempt: int, action: Callable[[transaction.StoreTransaction], Any]) -> Any:
+    """One store transaction that does ``action``."""
+    with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
+        return action(opened)
+
+
+def plus(n: int) -> Callable[[int | None], int]:
+    """For ``update``: adds ``n``."""
+    return lambda old: (old or 0) + n
+
+
+def add(old: int | None, delta: int) -> int:
+    """For ``update_many``: adds the delta."""
+    return (old or 0) + delta
+
+
+def never(old: Any) -> Any:
+    """For an update that must not be applied again."""
+    raise clauses.BrokenClauseError(f"the function given to update is called although the update was applied before, with {old!r}")
+
+
+def set_to(value: Any) -> Callable[[Any], Any]:
+    """For ``update``: replaces whatever there was."""
+    return lambda old: value
+
+
+def contents(store: base.Store) -> dict[Any, Any]:
+    """All committed values, by key."""
+    return dict(store.items())
+
+
+def swallowed(kind: type[Exception], action: Callable[[], Any]) -> None:
+    """``action()``, as user code that catches ``kind`` and goes on."""
+    try:
+        action()
+    except kind:
+        return
+    raise clauses.BrokenClauseError(f"a refusal with {kind.__name__} was expected inside the transaction")

@@ -1,0 +1,48 @@
+"""A stand-in for a worker process: it keeps resources, and makes the contexts of the tasks that run in it.
+
+Apart from the data plane because a contract of stores asks for contexts alone, with no topology around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from txtopo.topology import context as contexts
+from txtopo.topology.transaction import TransactionAttempt
+
+
+class WorkerProcess:
+    """One process. ``close`` closes what its tasks have opened."""
+
+    def __init__(self) -> None:
+        self._resources: dict[str, Any] = {}
+
+    def resource(self, name: str, factory: Callable[[], Any]) -> Any:
+        """The resource ``name``, made if need be."""
+        if name not in self._resources:
+            self._resources[name] = factory()
+        return self._resources[name]
+
+    def task(
+        self,
+        component: str = "count",
+        task: int = 0,
+        *,
+        topology_id: str = "words",
+        generation: str = "first",
+        phase: contexts.Phase = "commit",
+        local_master: bool = True,
+        known_stores: Mapping[str, TransactionAttempt] | None = None,
+    ) -> contexts.TopologyContext:
+        """The context of one task in one attempt."""
+        counts = {component: task + 1}
+        return contexts.TopologyContext(topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores)
+
+    def close(self) -> None:
+        """Close every resource that can be closed, and forget them all."""
+        for made in self._resources.values():
+            close = getattr(made, "close", None)
+            if callable(close):
+                close()
+        self._resources.clear()
