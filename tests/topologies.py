@@ -6,9 +6,12 @@ What a bolt notes goes into a list of this process, by topology id: nothing a te
 from __future__ import annotations
 
 import itertools
+import json
 import random
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from txtopo import (
@@ -61,8 +64,19 @@ _ids = itertools.count()
 
 
 def note(context: TopologyContext, hook: str, *details: Any) -> None:
-    """Write down a call."""
-    journals[context.topology_id].append(Event(context.component_id, context.task_index, context.phase, hook, details))
+    """Write down a call: here, or in a worker of Spark, which knows nothing of this process's lists, in a file."""
+    noted = Event(context.component_id, context.task_index, context.phase, hook, details)
+    journal = journals.get(context.topology_id)
+    if journal is not None:
+        journal.append(noted)
+    else:
+        with journal_file(context.topology_id).open("a") as file:
+            file.write(json.dumps(noted) + "\n")
+
+
+def journal_file(topology_id: str) -> Path:
+    """Where workers of Spark write down what happens in ``topology_id``; the test that reads it removes it."""
+    return Path(tempfile.gettempdir()) / f"txtopo-journal-{topology_id}"
 
 
 def origin(tup: Tuple) -> tuple[str, int, str, tuple[Any, ...]]:
