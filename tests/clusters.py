@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,18 @@ class Journal:
         """Append one line; whole lines of several processes do not mix."""
         with self.path.open("a") as file:
             file.write(line + "\n")
+
+    def claim(self, line: str, times: int = 1) -> bool:
+        """Write ``line``, unless it has been claimed ``times`` times; several processes may try at once."""
+        name = hashlib.blake2b(line.encode(), digest_size=8).hexdigest()
+        for number in range(times):
+            try:
+                self.path.with_name(f"{self.path.name}.{name}.{number}").open("x").close()
+            except FileExistsError:
+                continue
+            self.write(line)
+            return True
+        return False
 
     def lines(self) -> list[str]:
         """Everything so far, in the order it was written."""

@@ -55,9 +55,8 @@ class Fault:
 
     def strike(self, hook: str, txid: int) -> None:
         """Called by every hook with its own name."""
-        if (hook, txid) != (self.hook, self.txid) or self.journal.count(f"fault {hook}") >= self.times:
+        if (hook, txid) != (self.hook, self.txid) or not self.journal.claim(f"fault {hook}", self.times):
             return
-        self.journal.write(f"fault {hook}")
         if self.kind == "failed":
             raise FailedException(f"told to fail in {hook}")
         if self.kind == "error":

@@ -30,6 +30,12 @@ _ever_seen: collections.Counter[str] = collections.Counter()
 _applied: set[tuple[str, int]] = set()
 
 
+def forget() -> None:
+    """Empty the globals of this module, as a new process would find them."""
+    _ever_seen.clear()
+    _applied.clear()
+
+
 def ledger(directory: Path) -> dict[str, int]:
     """What the bolts that write SQL themselves have written."""
     with closing(_open(directory)) as connection:

@@ -143,8 +143,7 @@ class Keep(BaseTransactionalBolt, ICommitter):
 
     def fail_once(self, hook: str) -> None:
         line = f"failed {self.attempt.txid} in {hook}"
-        if (self.attempt.txid, hook) in self.fails and not self.journal.count(line):
-            self.journal.write(line)
+        if (self.attempt.txid, hook) in self.fails and self.journal.claim(line):
             raise FailedException(line)
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:

@@ -20,6 +20,7 @@ from txtopo.plan import compiler, explain
 from txtopo.runtime import cluster, inspection, options, session, spark_settings, target, upkeep
 from txtopo.runtime import main as running
 from txtopo.state import administration, directory
+from txtopo.testing import command as testing
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
 
@@ -29,6 +30,7 @@ examples:
   txtopo run words.py                        run the topology in words.py, until it is stopped
   txtopo run words.py --until-exhausted      … or until its input ends
   txtopo explain words.py                    what would run where
+  txtopo test words.py --seeds 500           whether its results are right whatever fails
   txtopo status                              which topologies there are, and how far they have come
   txtopo state reset word-count              what it would take to begin with the first batch
 """
@@ -75,6 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     explained.add_argument("--format", choices=("text", "mermaid"), default="text", help="as text, or as a Mermaid flow chart (default: %(default)s)")
     options.add_verbose(explained)
     explained.set_defaults(do=_explain)
+
+    tested = commands.add_parser(
+        "test", help="let everything fail that can, in simulated Spark", description=testing.DESCRIPTION, epilog=options.EXIT_CODES
+    )
+    tested.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    testing.add_arguments(tested)
+    tested.set_defaults(do=testing.run)
 
     _add_config_commands(commands)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.clusters import Journal, fast, run_to_idle
 from tests.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
-from txtopo import CoordinatorContext, FailedException, Fields, LocalCluster, TopologyConf, TopologyContext, UserCodeError
+from txtopo import CoordinatorContext, FailedException, Fields, LocalCluster, TopologyConf, TopologyContext, Tuple, UserCodeError
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -118,9 +119,18 @@ class StaysEmpty(Keep):
     """Raises, once, after its write of transaction 1, which is empty."""
 
     def fail_once(self, hook: str) -> None:
-        if hook == "after" and self.attempt.txid == 1 and not self.journal.count("ended"):
-            self.journal.write("ended")
+        if hook == "after" and self.attempt.txid == 1 and self.journal.claim("ended"):
             raise RuntimeError("ended")
+
+
+class WaitsForTheWindow(StaysEmpty):
+    """Processes transaction 1 no earlier than five are opened."""
+
+    def execute(self, tup: Tuple) -> None:
+        deadline = time.monotonic() + 30
+        while self.attempt.txid == 1 and not self.journal.count("initialize 5") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        super().execute(tup)
 
 
 @pytest.mark.rule(9, 21, 23)
@@ -144,13 +154,13 @@ def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_com
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     first = cluster.submit_topology(
-        "shrinks", fast(max_spout_pending=5), keeping_topology("shrinks", Ranges(journal, 20, 4), StaysEmpty(store, journal))
+        "shrinks", fast(max_spout_pending=5), keeping_topology("shrinks", Ranges(journal, 20, 4), WaitsForTheWindow(store, journal))
     )
     with pytest.raises(UserCodeError, match="ended"):
         first.join(60)
     made = [line for line in journal.lines() if line.startswith("initialize")]
-    assert len(made) >= 2, "no metadata was made beyond the first transaction"
-    run_to_idle(cluster, keeping_topology("shrinks", Ranges(journal, 20, 10), StaysEmpty(store, journal)), max_spout_pending=1)
+    assert len(made) == 5, "no metadata was made beyond the first transaction"
+    run_to_idle(cluster, keeping_topology("shrinks", Ranges(journal, 20, 10), WaitsForTheWindow(store, journal)), max_spout_pending=1)
     kept = batches(store)
     assert sorted(n for batch in kept.values() for n in batch) == list(range(20))
     assert kept[1] == [0, 1, 2, 3]

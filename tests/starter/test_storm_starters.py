@@ -45,8 +45,7 @@ class FailsOnce:
 
     def fail_if(self, when: str) -> None:
         txid = self.attempt.txid  # type: ignore[attr-defined]
-        if (when, txid) == self.fault and not self.journal.count("failed"):
-            self.journal.write("failed")
+        if (when, txid) == self.fault and self.journal.claim("failed"):
             raise FailedException(f"told to fail {when} the write of {txid}")
 
 

@@ -17,15 +17,23 @@ if TYPE_CHECKING:
     from txtopo.testing.contracts.state import check_state
     from txtopo.testing.contracts.store import check_store
     from txtopo.testing.contracts.violation import ContractError
+    from txtopo.testing.simulator.simulation import Simulation, SimulationReport, simulate
+    from txtopo.testing.simulator.violation import Violation
+    from txtopo.testing.stores import MemoryStore
 
 _LAZY = {
     "BoltReport": "txtopo.testing.contracts.bolt",
     "ContractError": "txtopo.testing.contracts.violation",
+    "MemoryStore": "txtopo.testing.stores",
+    "Simulation": "txtopo.testing.simulator.simulation",
+    "SimulationReport": "txtopo.testing.simulator.simulation",
     "SpoutReport": "txtopo.testing.contracts.spout",
+    "Violation": "txtopo.testing.simulator.violation",
     "check_bolt_idempotence": "txtopo.testing.contracts.bolt",
     "check_spout": "txtopo.testing.contracts.spout",
     "check_state": "txtopo.testing.contracts.state",
     "check_store": "txtopo.testing.contracts.store",
+    "simulate": "txtopo.testing.simulator.simulation",
 }
 
 
@@ -38,11 +46,16 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "BoltReport",
     "ContractError",
+    "MemoryStore",
     "MemoryTransactionalSpout",
     "OpaqueMemoryTransactionalSpout",
+    "Simulation",
+    "SimulationReport",
     "SpoutReport",
+    "Violation",
     "check_bolt_idempotence",
     "check_spout",
     "check_state",
     "check_store",
+    "simulate",
 ]

@@ -34,7 +34,9 @@ Beside the topology the module may define effects(), which returns what it write
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be typed after ``txtopo test TARGET``."""
     parser.add_argument("--seeds", type=options.at_least_one, default=SEEDS, metavar="N", help="how many schedules (default: %(default)s)")
-    parser.add_argument("--seed", type=_not_negative, default=0, metavar="S", help="the first of them (default: %(default)s); a violation names its seed")
+    parser.add_argument(
+        "--seed", type=_not_negative, default=0, metavar="S", help="seed of the first of them (default: %(default)s); a violation names its own"
+    )
     parser.add_argument(
         "--transactions", type=options.at_least_one, default=TRANSACTIONS, metavar="N",
         help="how many transactions a schedule has at most, where the source does not end before (default: %(default)s)",
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vary-parallelism", action="store_true",
         help="also restart with other task counts; for topologies whose results do not depend on how many tasks there are",
     )  # fmt: skip
-    options.add_verbose(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="show all that happens in a violating schedule; and tracebacks of errors")
 
 
 def run(given: argparse.Namespace) -> int:

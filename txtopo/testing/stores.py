@@ -4,13 +4,14 @@ The rules are those of every store (``stores.base``); here is only what a databa
 Copies of a store, also pickled ones, find the same results; they last until the process ends, or :meth:`MemoryStore.forget`. Local to one
 process, so never for a topology that runs in Spark.
 
-Invariants: a transaction works on a copy, which replaces what is there when it commits. One at a time per database.
+Invariants: a transaction works on a copy, which replaces what is there when it commits. Threads take turns on a database.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +33,9 @@ class _Database:
     """Several stores that one transaction at a time may change. ``commits`` counts those that did."""
 
     tables: dict[str, _Table] = field(default_factory=dict)
-    is_open: bool = False
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    owner: int | None = None
+    """The thread whose turn it is."""
     commits: int = 0
 
 
@@ -46,7 +49,7 @@ class MemoryStore(base.Store):
     :param opaque: True with an opaque spout (R30, R31).
     """
 
-    local_only_reason = "MemoryStore keeps its results in the memory of one process"
+    local_only_reason: str | None = "MemoryStore keeps its results in the memory of one process"
 
     def __init__(self, name: str, database: str = "memory", *, opaque: bool = False) -> None:
         super().__init__(name=name, address=f"{database}#{name}", opaque=opaque)
@@ -72,19 +75,20 @@ class MemoryStore(base.Store):
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
         database = _databases.setdefault(self.database, _Database())
-        if database.is_open:
+        if database.owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on {self.database} is open already in this task\n"
                 "  End it first: write to one store of a database after the other, or give each its own."
             )
-        database.is_open = True
-        try:
-            table = database.tables.get(self.name, _Table()).copy()
-            yield _Session(table)
-            database.tables[self.name] = table
-            database.commits += 1
-        finally:
-            database.is_open = False
+        with database.turn:
+            database.owner = threading.get_ident()
+            try:
+                table = database.tables.get(self.name, _Table()).copy()
+                yield _Session(table)
+                database.tables[self.name] = table
+                database.commits += 1
+            finally:
+                database.owner = None
 
     def _table(self) -> _Table | None:
         database = _databases.get(self.database)

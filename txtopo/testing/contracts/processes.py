@@ -95,7 +95,7 @@ class RemoteProcess:
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         answer = self._ask(pickling.dumps((job, list(seeds), strike)))
         if not isinstance(answer, Done):
-            raise errors.UsageError(f"a job failed in another process: {answer}\n  What bolts emit must be unpicklable here, too.")
+            raise errors.UsageError(f"a job failed in another process: {answer}\n  What bolts emit must be of classes that both processes can import.")
         return answer
 
     def close(self) -> None:
@@ -130,7 +130,10 @@ def serve() -> None:
     while (data := _receive(sys.stdin.buffer)) is not None:
         try:
             if process is None:
-                process = LocalProcess(pickling.loads(data))
+                run: Run = pickling.loads(data)
+                for component in run.graph.components.values():
+                    pickling.loads(component.template)
+                process = LocalProcess(run)
                 _send(answers, pickling.dumps(None))
             else:
                 _send(answers, pickling.dumps(process.run(*pickling.loads(data))))

@@ -20,7 +20,9 @@ CONTRACT = clauses.Contract[Subject]("store")
 
 _FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise it in the same database transaction."
 _GENERATION = "Keep the generation with the fence and compare it first; a known component without a fence means that the store was emptied."
-_WAIT_S = 60.0
+_WAIT_S, _TRIES_MAX = 60.0, 100
+_CHANCE_S = 0.2
+"""How long a transaction is kept open for another one to pass it, which must not happen."""
 
 
 @CONTRACT.clause("the processing phase may not write", 32, cure="Call Store.transaction's own checks before the database is asked.")
@@ -78,26 +80,28 @@ def _late(subject: Subject) -> None:
 
 @CONTRACT.clause("a replay and a late task that write at the same moment do not pass each other", 29, cure=_FENCE, only="concurrent")
 def _racing(subject: Subject) -> None:
-    store, update_begins = subject.store(), threading.Event()
+    store, is_open, is_done = subject.store(), threading.Event(), threading.Event()
     run(store, subject.task(), 1, 0, dog=1)
     seen: list[Any] = []
 
     def replay() -> None:
-        update_begins.wait(_WAIT_S)
-        for _ in range(100):
+        is_open.wait(_WAIT_S)
+        for _ in range(_TRIES_MAX):
             try:
                 seen.append(run(store, subject.task(), 2, 1, dog=10)["dog"].curr)
-                return
-            except errors.StaleAttemptError as error:
-                seen.append(error)
-                return
+                break
             except errors.FailedException:
                 continue  # busy, as a store may be
+            except Exception as error:
+                seen.append(error)
+                break
+        is_done.set()
 
     thread = threading.Thread(target=replay)
     thread.start()
     with store.transaction(subject.task(), TransactionAttempt(2, 0)) as late:
-        update_begins.set()
+        is_open.set()
+        is_done.wait(_CHANCE_S)
         late.update("dog", plus(10))
     thread.join(_WAIT_S)
     equal(seen, [11], "what the replay, which had to wait for the late task, sees")

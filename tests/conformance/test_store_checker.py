@@ -1,0 +1,96 @@
+"""``check_store`` finds every way to be wrong: for each clause there is a store that breaks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import mistaken_stores
+from txtopo.testing import ContractError, check_store
+from txtopo.testing.contracts import store as contract
+
+FOUND_BY = {
+    "a store that was never written reads as empty, and looking does not make it": "exists always",
+    "readers see committed results only": "writes in place at once",
+    "keys and values come back as they were": "lists for tuples",
+    "scan finds strings by their beginning and tuples by their first elements": "prefix too short",
+    "a store is configuration only, and pickles even while in use": "holds a lock",
+    "several stores share a place without mixing": "one table for all",
+    "a key that has no text is refused": "any key",
+    "a value that JSON would not give back is refused": "any value",
+    "a FailedException in the block passes as it is": "wraps errors",
+    "an exception in the function given to update changes nothing and may be handled": "function dooms",
+    "what the function does to the old value does not change prev": "shared values",
+    "update_many is all or nothing": "half of many",
+    "reading inside the function given to update is allowed, updating is not": "function unguarded",
+    "the processing phase may not write": "checks nothing",
+    "a store of one machine is refused on a cluster, naming why": "checks nothing",
+    "a transaction is of no use after its block": "never ends",
+    "an attempt raises the fence, and its other tasks pass it": "writes no fence",
+    "a late task of an older attempt is refused and changes nothing": "fence never above",
+    "a replay and a late task that write at the same moment do not pass each other": "no lock",
+    "components and topologies have fences of their own": "one fence for all",
+    "a block that raises leaves no trace, not even its fence": "writes in place",
+    "a refusal that user code swallows still ends the attempt": "refuses without doom",
+    "a value of a later transaction is refused, also when another component wrote it": "nothing is ahead",
+    "another generation is refused, naming both and the commands to type": "any generation",
+    "a store that is empty although it was written before is refused": "asks for no record",
+    "a store cleared between two blocks of one task is noticed": "reports no touch",
+    "a store is reported as touched once it has committed": "reports no touch",
+    "a store older or newer than the recorded attempt is refused": "asks for no record",
+    "what an attempt wrote does not count if the recorded one opened nothing": "takes nothing back",
+    "an adopted store goes on from what it holds": "never dry",
+    "what a failed attempt made of an adopted value is taken back": "restamps too high",
+    "values of a generation that is over count as earlier, whatever their txid": "generations alike",
+    "a store newer than its state can be adopted as it is": "adopts openly",
+    "an emptied store can be adopted too": "adopts nothing",
+    "the results of a renamed topology can be adopted": "adopts only its own",
+    "clear removes one topology or one component, and can be tried dry": "removes everything",
+    "the worked example of Storm's documentation for transactional values": "nothing is mine",
+    "a replay gets what the first application returned": "nothing is mine",
+    "a half-applied sequence is completed by its replay": "counts no steps",
+    "deleting what is not there is a step like another": "deletes shyly",
+    "the first application returns values as a replay will": "raw values",
+    "the worked example of Storm's documentation for opaque values": "opaque as transactional",
+    "a new attempt takes back what an earlier one wrote and it does not": "takes nothing back",
+    "deleted and composed values are taken back whole": "takes one step back",
+    "only this component and this transaction are taken back": "takes everything back",
+    "what a dead attempt of another component left does not count": "nothing is undone",
+    "within an attempt a repeated run of a task is already applied": "nothing is mine",
+    "an opaque replay with other tuples leaves nothing of the first": "takes nothing back",
+    "several updates of a key compose, within and across blocks": "counts no steps",
+    "a block that was rolled back is not counted as a step": "counts steps eagerly",
+    "more keys than are held in memory are updated and replayed": "forgets rows",
+    "a second writer of a key in one transaction is refused, naming both": "nobody is a rival",
+    "deleting counts as writing": "no tombstones",
+    "a key of another topology is refused, whatever its txid": "nothing is foreign",
+    "what another task writes in the same transaction is never read": "rivals are read",
+    "tasks of one attempt may write at the same time": "collides",
+}
+"""By claim: the mistake that breaks it."""
+
+
+@pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)
+@pytest.mark.parametrize("clause", contract.STORE_CLAUSES, ids=str)
+def test_a_store_that_breaks_it_is_found(clause: contract.StoreClause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    factory, patch = mistaken_stores.MISTAKES[FOUND_BY[clause.claim]]
+    opaque = clause.only == "opaque"
+    if patch is not None:
+        patch(monkeypatch)
+    with pytest.raises(ContractError) as caught:
+        contract.check_clause(clause, lambda name, *, opaque: factory(tmp_path, name, opaque), opaque=opaque, prefix="wrong")
+    error = caught.value
+    assert (error.contract, error.rule, error.cure) == ("store", clause.rules[0] if clause.rules else None, clause.cure)
+    assert error.what.startswith(f"{clause.claim}: ")
+    assert f"{clause.cure}" in str(error)
+
+
+def test_every_mistake_is_one_of_some_clause() -> None:
+    assert set(FOUND_BY.values()) == set(mistaken_stores.MISTAKES)
+
+
+def test_the_whole_check_stops_at_the_first_clause_that_is_broken(tmp_path: Path) -> None:
+    factory, _ = mistaken_stores.MISTAKES["holds a lock"]
+    with pytest.raises(ContractError, match=r"^store contract, R12: a store is configuration only"):
+        check_store(lambda name, *, opaque: factory(tmp_path, name, opaque), opaque=False, concurrent=False)

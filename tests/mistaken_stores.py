@@ -1,0 +1,396 @@
+"""Stores that are wrong, each in one way. What makes them wrong is exchanged in the rules all stores share, or in what a backend does."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo.errors import FailedException
+from txtopo.stores import SqliteStore, Store, keys, stamps, transaction
+from txtopo.stores.base import StoreChange
+from txtopo.stores.transaction import StoreTransaction, Update
+from txtopo.testing import stores
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+Factory = Callable[[Path, str, bool], Store]
+
+
+def together(*patches: Patch) -> Patch:
+    """Several exchanges."""
+
+    def exchange(patch: pytest.MonkeyPatch) -> None:
+        for each in patches:
+            each(patch)
+
+    return exchange
+
+
+def sqlite(directory: Path, name: str, opaque: bool) -> Store:
+    return SqliteStore(directory / "results.db", name, opaque=opaque, busy_timeout_s=5)
+
+
+def memory(cls: type[stores.MemoryStore]) -> Factory:
+    return lambda directory, name, opaque: cls(name, str(directory), opaque=opaque)
+
+
+def standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
+    """A row stands to a writer as ``change`` says of what is right."""
+    right = stamps.standing
+
+    def wrong(row: stamps.Row | None, mine: stamps.Stamp, *args: Any) -> Any:
+        where = right(row, mine, *args)
+        return where if row is None else change(row, mine, where)
+
+    return lambda patch: patch.setattr(stamps, "standing", wrong)
+
+
+def fence(change: Callable[[str], str]) -> Patch:
+    """A fence stands to an attempt as ``change`` says of what is right."""
+    right = stamps.fence_standing
+    return lambda patch: patch.setattr(stamps, "fence_standing", lambda *args: change(right(*args)))
+
+
+def session(**methods: Callable[..., Any]) -> Patch:
+    """Other methods of the sessions of the memory store."""
+
+    def exchange(patch: pytest.MonkeyPatch) -> None:
+        for name, method in methods.items():
+            patch.setattr(stores._Session, name, method)
+
+    return exchange
+
+
+def opened(**methods: Callable[..., Any]) -> Patch:
+    """Other methods of open transactions."""
+
+    def exchange(patch: pytest.MonkeyPatch) -> None:
+        for name, method in methods.items():
+            patch.setattr(StoreTransaction, name, method)
+
+    return exchange
+
+
+# -- backends ------------------------------------------------------------------------------------------------------------------------
+
+
+class Existing(stores.MemoryStore):
+    def exists(self) -> bool:
+        return True
+
+
+class InPlace(stores.MemoryStore):
+    """Transactions change what is there, without a copy."""
+
+    @contextlib.contextmanager
+    def _session(self, resources: Any) -> Iterator[transaction.Session]:
+        database = stores._databases.setdefault(self.database, stores._Database())
+        yield stores._Session(database.tables.setdefault(self.name, stores._Table()))
+
+
+class Colliding(stores.MemoryStore):
+    """Transactions work on copies, and wait for another one to do so, too."""
+
+    def __init__(self, name: str, database: str, *, opaque: bool) -> None:
+        super().__init__(name, database, opaque=opaque)
+        self.both = threading.Barrier(2)
+
+    @contextlib.contextmanager
+    def _session(self, resources: Any) -> Iterator[transaction.Session]:
+        database = stores._databases.setdefault(self.database, stores._Database())
+        table = database.tables.get(self.name, stores._Table()).copy()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.both.wait(5)
+        yield stores._Session(table)
+        database.tables[self.name] = table
+
+
+class Unlocked(stores.MemoryStore):
+    """Transactions work on copies, any number at once."""
+
+    @contextlib.contextmanager
+    def _session(self, resources: Any) -> Iterator[transaction.Session]:
+        database = stores._databases.setdefault(self.database, stores._Database())
+        table = database.tables.get(self.name, stores._Table()).copy()
+        yield stores._Session(table)
+        database.tables[self.name] = table
+
+
+class Locked(stores.MemoryStore):
+    """Has a member that cannot be pickled."""
+
+    def __init__(self, name: str, database: str, *, opaque: bool) -> None:
+        super().__init__(name, database, opaque=opaque)
+        self.lock = threading.Lock()
+
+
+class Nameless(stores.MemoryStore):
+    """Keeps all stores of a place in one table."""
+
+    def __init__(self, name: str, database: str, *, opaque: bool) -> None:
+        super().__init__("results", database, opaque=opaque)
+
+
+class Wrapping(stores.MemoryStore):
+    """Raises errors of its own instead of those it meets."""
+
+    @contextlib.contextmanager
+    def transaction(self, *args: Any) -> Iterator[StoreTransaction]:
+        try:
+            with super().transaction(*args) as opened:
+                yield opened
+        except FailedException as error:
+            raise FailedException(f"the store failed: {error}") from error
+
+
+class Unchecked(stores.MemoryStore):
+    def _check_may_write(self, context: Any) -> None:
+        pass
+
+
+class Unrecorded(stores.MemoryStore):
+    """Asks nobody what has been recorded."""
+
+    def _recorded(self, context: Any) -> None:
+        return None
+
+
+class Untouched(stores.MemoryStore):
+    """Does not say that it was written."""
+
+    @contextlib.contextmanager
+    def transaction(self, context: Any, attempt: Any) -> Iterator[StoreTransaction]:
+        with super().transaction(context, attempt) as opened:
+            yield opened
+        context.touched_stores.clear()
+
+
+class Stepless(stores.MemoryStore):
+    """Forgets how many updates a task has made."""
+
+    @contextlib.contextmanager
+    def transaction(self, context: Any, attempt: Any) -> Iterator[StoreTransaction]:
+        with super().transaction(context, attempt) as opened:
+            yield opened
+        context.store_steps.clear()
+
+
+class EagerlyStepping(stores.MemoryStore):
+    """Counts updates also when they are rolled back."""
+
+    @contextlib.contextmanager
+    def transaction(self, context: Any, attempt: Any) -> Iterator[StoreTransaction]:
+        with super().transaction(context, attempt) as opened:
+            try:
+                yield opened
+            finally:
+                context.store_steps.update({(self.address, text): count for text, count in opened._steps.items()})
+
+
+class AdoptingNothing(stores.MemoryStore):
+    def adopt(self, *args: Any, **options: Any) -> StoreChange:
+        return StoreChange(2, 1)
+
+
+class AdoptingOpenly(stores.MemoryStore):
+    """Leaves the adopted transaction open for more attempts."""
+
+    def adopt(self, topology_id: str, generation: str, txid: int, components: Any, **options: Any) -> StoreChange:
+        change = super().adopt(topology_id, generation, txid, components, **options)
+        with self._session(lambda name, factory: factory()) as session:
+            for component in components:
+                session.write_fence(stamps.Fence(topology_id, component, generation, txid, 0))
+        return change
+
+
+class AdoptingItsOwn(stores.MemoryStore):
+    """Takes no results over from another id."""
+
+    def adopt(self, *args: Any, from_topology: str | None = None, **options: Any) -> StoreChange:
+        return super().adopt(*args, **options)
+
+
+class NeverDry(stores.MemoryStore):
+    def _maintain(self, change: Any, dry_run: bool) -> StoreChange:
+        return super()._maintain(change, dry_run=False)
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _unquoted_prefix(prefix: Any) -> tuple[str | None, str]:
+    itself, beginning = _prefix_texts(prefix)
+    return itself, beginning.removesuffix(",")
+
+
+_prefix_texts = keys.prefix_texts
+_step, _delete, _take_back, _restamp = StoreTransaction._step, StoreTransaction.delete, stores._Session.take_back, stores._Session.restamp
+
+
+def _raw_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
+    made: list[Any] = []
+
+    def noting(old: Any) -> Any:
+        made.append(fn(old))
+        return made[-1]
+
+    update = _step_of_update(self, key, noting)
+    return dataclasses.replace(update, curr=made[-1]) if made else update
+
+
+_step_of_update = StoreTransaction.update
+
+
+def _dooming(self: StoreTransaction, fn: Any, old: str | None) -> str:
+    try:
+        return keys.encode_value(fn(keys.decode_value(old)))
+    except Exception as error:
+        self._doom = error
+        raise
+
+
+def _unguarded(self: StoreTransaction, fn: Any, old: str | None) -> str:
+    return keys.encode_value(fn(keys.decode_value(old)))
+
+
+def _eager_step(self: StoreTransaction, text: str, change: Any) -> Update:
+    update = _step(self, text, change)
+    self._write()
+    return update
+
+
+def _shy_delete(self: StoreTransaction, key: Any) -> Update:
+    return Update(None, None, applied=False) if self.get(key) is None else _delete(self, key)
+
+
+def _forgetful_load(self: StoreTransaction, texts: Any) -> None:
+    self._check_open()
+    if len(self._rows) + len(texts) > transaction.ROWS_HELD_MAX:
+        self._rows.clear()
+        self._unwritten.clear()
+    missing = [text for text in texts if text not in self._rows]
+    found = self._session.read_rows(missing)
+    self._rows.update((text, found.get(text)) for text in missing)
+
+
+def _carefree_refuse(self: StoreTransaction, error: Exception) -> None:
+    raise error
+
+
+def _last_step_back(self: Any, void: stamps.Fence) -> None:
+    composed = {key: list(row.steps) for key, row in self._table.rows.items() if len(row.steps) > 1 and row.stamp.txid == void.txid}
+    _take_back(self, void)
+    for key, steps in composed.items():
+        if key in self._table.rows:
+            self._table.rows[key].steps = [steps[-2]]
+
+
+def _take_back_all(self: Any, void: stamps.Fence) -> None:
+    for row in [row for row in self._table.rows.values() if row.stamp.txid == void.txid]:
+        if row.prev is None:
+            del self._table.rows[row.key]
+        else:
+            self._table.rows[row.key] = stamps.Row(row.key, dataclasses.replace(row.stamp, txid=row.prev_txid), None, 0, [row.prev])
+
+
+def _restamp_above(self: Any, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+    return _restamp(self, topology_id, component, dataclasses.replace(mine, txid=mine.txid + 1))
+
+
+def _remove_all(self: Any, topology_id: str, component: str | None) -> tuple[int, int]:
+    counts = len(self._table.rows), len(self._table.fences)
+    self._table.rows.clear()
+    self._table.fences.clear()
+    return counts
+
+
+def _forgetting_tombstones(self: Any, rows: Any) -> None:
+    for row in rows:
+        if row.curr is None:
+            self._table.rows.pop(row.key, None)
+        else:
+            self._table.rows[row.key] = row
+
+
+def _fence_of_all(self: Any, topology_id: str, component: str) -> stamps.Fence | None:
+    newest = max(self._table.fences.values(), key=lambda fence: fence.txid, default=None)
+    return None if newest is None else dataclasses.replace(newest, topology_id=topology_id, component=component)
+
+
+@functools.cache
+def _cached(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+_seen = stamps.seen
+
+
+def _seen_with_rivals(row: stamps.Row | None, where: stamps.Standing, step: int) -> str | None:
+    return _seen(row, "past" if where == "rival" else where, step)
+
+
+def _nothing(*args: Any) -> None:
+    return None
+
+
+MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
+    "exists always": (memory(Existing), None),
+    "writes in place": (memory(InPlace), None),
+    "writes in place at once": (memory(InPlace), opened(_step=_eager_step)),
+    "collides": (memory(Colliding), None),
+    "no lock": (memory(Unlocked), None),
+    "holds a lock": (memory(Locked), None),
+    "one table for all": (memory(Nameless), None),
+    "wraps errors": (memory(Wrapping), None),
+    "checks nothing": (memory(Unchecked), None),
+    "asks for no record": (memory(Unrecorded), None),
+    "reports no touch": (memory(Untouched), None),
+    "counts no steps": (memory(Stepless), None),
+    "counts steps eagerly": (memory(EagerlyStepping), None),
+    "adopts nothing": (memory(AdoptingNothing), None),
+    "adopts openly": (memory(AdoptingOpenly), None),
+    "adopts only its own": (memory(AdoptingItsOwn), None),
+    "never dry": (memory(NeverDry), None),
+    "lists for tuples": (sqlite, lambda patch: patch.setattr(keys, "_with_tuples", lambda value: value)),
+    "prefix too short": (sqlite, lambda patch: patch.setattr(keys, "prefix_texts", _unquoted_prefix)),
+    "any key": (sqlite, lambda patch: patch.setattr(keys, "_check_key", _nothing)),
+    "any value": (sqlite, lambda patch: patch.setattr(keys, "encode_value", lambda value: json.dumps(value, default=str))),
+    "shared values": (sqlite, lambda patch: patch.setattr(keys, "decode_value", _cached)),
+    "raw values": (sqlite, opened(update=_raw_update)),
+    "function dooms": (sqlite, opened(_made_by=_dooming)),
+    "function unguarded": (sqlite, opened(_made_by=_unguarded)),
+    "half of many": (sqlite, opened(_all_or_nothing=lambda self: contextlib.nullcontext())),
+    "never ends": (sqlite, opened(end=_nothing)),
+    "refuses without doom": (sqlite, opened(_refuse=_carefree_refuse)),
+    "deletes shyly": (sqlite, opened(delete=_shy_delete)),
+    "forgets rows": (sqlite, opened(_load=_forgetful_load)),
+    "writes no fence": (memory(stores.MemoryStore), session(write_fence=_nothing)),
+    "one fence for all": (memory(stores.MemoryStore), session(read_fence=_fence_of_all)),
+    "takes nothing back": (memory(stores.MemoryStore), session(take_back=_nothing)),
+    "opaque as transactional": (
+        memory(stores.MemoryStore),
+        together(session(take_back=_nothing), standing(lambda row, mine, where: "mine" if where == "undone" else where)),
+    ),
+    "takes one step back": (memory(stores.MemoryStore), session(take_back=_last_step_back)),
+    "takes everything back": (memory(stores.MemoryStore), session(take_back=_take_back_all)),
+    "restamps too high": (memory(stores.MemoryStore), session(restamp=_restamp_above)),
+    "removes everything": (memory(stores.MemoryStore), session(remove=_remove_all)),
+    "no tombstones": (memory(stores.MemoryStore), session(write_rows=_forgetting_tombstones)),
+    "fence never above": (sqlite, fence(lambda where: "equal" if where == "above" else where)),
+    "any generation": (sqlite, fence(lambda where: "below" if where == "other generation" else where)),
+    "nothing is ahead": (sqlite, standing(lambda row, mine, where: "past" if where == "ahead" else where)),
+    "nothing is mine": (sqlite, standing(lambda row, mine, where: "past" if where == "mine" else where)),
+    "nothing is undone": (sqlite, standing(lambda row, mine, where: "past" if where == "undone" else where)),
+    "nobody is a rival": (sqlite, standing(lambda row, mine, where: "mine" if where == "rival" else where)),
+    "nothing is foreign": (sqlite, standing(lambda row, mine, where: "past" if where == "foreign" else where)),
+    "generations alike": (sqlite, standing(lambda row, mine, where: "ahead" if row.stamp.txid > mine.txid else where)),
+    "rivals are read": (sqlite, lambda patch: patch.setattr(stamps, "seen", _seen_with_rivals)),
+}
+"""By name: the store, and what is exchanged while it is checked."""

@@ -1,0 +1,112 @@
+"""The topologies that are wrong on purpose: each is caught and its mistake named, and its corrected twin is not."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.starter.commands import BIN, ROOT
+from txtopo.testing import Simulation
+from txtopo.testing.simulator import mistakes, recomputation
+from txtopo.testing.simulator.mistakes import Mistake
+
+SEEDS_MAX = 60
+"""So many schedules find every one of these mistakes."""
+
+SEEDS_OF_CORRECTED = 150
+
+WRONG: dict[str, tuple[str, Mistake]] = {
+    "stamped_equality": ("total", mistakes.OLDER_AFTER_NEWER),
+    "unconditional_increment": ("total", mistakes.APPLIED_AGAIN),
+    "write_outside_the_transaction": ("total", mistakes.OUTSIDE_THE_STORE),
+    "module_global": ("total", mistakes.MODULE_GLOBAL),
+    "write_while_processing": ("count", mistakes.WRITE_WHILE_PROCESSING),
+    "routing_by_hash": ("deal", mistakes.HASH),
+}
+"""Who is at fault, and for what."""
+
+SEEN_BY_SCHEDULES = [name for name in WRONG if name != "routing_by_hash"]
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TXTOPO_STARTER_STORE", str(tmp_path / "wrong"))
+
+
+def txtopo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, run to its end."""
+    return subprocess.run([str(BIN / "txtopo"), *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def load(name: str) -> Any:
+    return importlib.import_module(f"starter.wrong.{name}")
+
+
+def simulation(name: str, attribute: str) -> Simulation:
+    module = load(name)
+    effects, reset = getattr(module, "effects", None), getattr(module, "reset", None)
+    return Simulation(getattr(module, attribute), module.conf, effects=effects, reset=reset)
+
+
+def test_every_wrong_topology_is_tested() -> None:
+    assert {path.stem for path in (ROOT / "starter" / "wrong").glob("*.py")} == {*WRONG, "__init__"}
+
+
+@pytest.mark.parametrize("name", SEEN_BY_SCHEDULES)
+@pytest.mark.rule(28, 29)
+def test_the_mistake_is_found_named_and_made_short(name: str) -> None:
+    component, mistake = WRONG[name]
+    with simulation(name, "topology") as simulated:
+        report = simulated.run(SEEDS_MAX)
+        violation = report.violation
+        assert violation is not None
+        assert (violation.component, violation.mistakes[0]) == (component, mistake.name)
+        assert len(violation.script.faults) <= 2
+        assert simulated.replay(violation.script), "the shortest schedule shows it again"
+        text = str(violation)
+        assert mistake.cure in text
+        assert f"seed {violation.seed}: " in text
+        again = simulated.run(1, violation.seed or 0)
+    assert again.violation == violation, "a seed is the same schedule whenever it is played"
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.rule(28, 29)
+def test_the_corrected_twin_is_not_found(name: str) -> None:
+    with simulation(name, "corrected") as simulated:
+        report = simulated.run(SEEDS_OF_CORRECTED)
+    assert report.violation is None, str(report)
+    assert report.schedules == SEEDS_OF_CORRECTED
+
+
+@pytest.mark.rule(16, 17)
+def test_what_depends_on_hash_is_found_in_processes_with_other_seeds() -> None:
+    module = load("routing_by_hash")
+    violation = recomputation.check_recomputation(module.topology, module.conf, 12, None, None)
+    assert violation is not None
+    assert (violation.component, violation.mistakes) == ("deal", (mistakes.HASH.name,))
+    assert recomputation.check_recomputation(module.corrected, module.conf, 12, None, None) is None
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_command_line_finds_it_in_the_file(name: str) -> None:
+    component, mistake = WRONG[name]
+    found = txtopo("test", f"starter/wrong/{name}.py", "--seeds", str(SEEDS_MAX))
+    assert found.returncode == 1, found.stderr
+    assert found.stdout.startswith(f"VIOLATION by component {component!r}: {mistake.name}\n")
+    again = re.search(r"^again: txtopo (test .*)$", found.stdout, re.MULTILINE)
+    if again is None:
+        assert mistake is mistakes.HASH
+        return
+    assert txtopo(*again[1].split()).stdout == found.stdout
+
+
+def test_the_command_line_finds_nothing_in_the_corrected_twin() -> None:
+    found = txtopo("test", "starter/wrong/unconditional_increment.py:corrected", "--seeds", "25", "-v")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert re.match(r"unconditional-increment: 25 schedules of 3 transactions in .* faults, no violation\n", found.stdout)
