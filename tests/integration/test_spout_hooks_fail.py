@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ class WaitsForTheWindow(StaysEmpty):
     def execute(self, tup: Tuple) -> None:
         deadline = time.monotonic() + 30
         while self.attempt.txid == 1 and not self.journal.count("initialize 5") and time.monotonic() < deadline:
-            time.sleep(0.01)
+            threading.Event().wait(0.01)
         super().execute(tup)
 
 

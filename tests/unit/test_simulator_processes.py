@@ -1,0 +1,109 @@
+"""Worker processes, simulated: globals, class attributes and resources of their own."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import pytest
+
+from txtopo.testing.simulator.processes import Processes, Variables, is_users
+
+counter = 0
+words: list[str] = ["a"]
+shared = words
+by_word: collections.Counter[str] = collections.Counter()
+lock_like = object()
+
+
+class Bolt:
+    """A user's class."""
+
+    seen: list[int] = []  # noqa: RUF012 - the mistake this is about
+
+    def work(self, n: int) -> None:
+        global counter
+        counter += n
+        words.append(str(n))
+        by_word["x"] += n
+        Bolt.seen.append(n)
+
+
+class Other(Bolt):
+    """Found by its base."""
+
+
+def state() -> Any:
+    return counter, list(words), dict(by_word), list(Bolt.seen)
+
+
+PRISTINE = (0, ["a"], {}, [])
+
+
+def test_every_process_has_variables_of_its_own_and_the_program_gets_its_back() -> None:
+    processes = Processes([Other])
+    outside = words
+    processes.switch_to("one")
+    Bolt().work(1)
+    processes.switch_to("two")
+    assert state() == PRISTINE
+    Bolt().work(5)
+    processes.switch_to("one")
+    assert state() == (1, ["a", "1"], {"x": 1}, [1])
+    processes.leave()
+    assert state() == PRISTINE
+    assert words is outside
+    processes.switch_to("two")
+    assert state() == (5, ["a", "5"], {"x": 5}, [5])
+    assert shared is words, "what was one object still is"
+    processes.end_all()
+    assert state() == PRISTINE
+
+
+def test_a_process_that_ended_begins_afresh_and_its_resources_are_closed() -> None:
+    closed: list[str] = []
+
+    class Connection:
+        def close(self) -> None:
+            closed.append("closed")
+
+    processes = Processes([Bolt])
+    process = processes.switch_to("one")
+    Bolt().work(1)
+    made = process.resources.get("connection", Connection)
+    assert process.resources.get("connection", Connection) is made
+    processes.end("one")
+    assert (state(), closed) == (PRISTINE, ["closed"])
+    processes.switch_to("one")
+    assert state() == PRISTINE
+    processes.end_all()
+
+
+def test_outside_is_for_a_while_only() -> None:
+    processes = Processes([Bolt])
+    processes.switch_to("one")
+    Bolt().work(1)
+    with processes.outside():
+        assert state() == PRISTINE
+    assert counter == 1
+    processes.end_all()
+
+
+def test_changes_are_told_by_name() -> None:
+    processes = Processes([Bolt])
+    processes.switch_to("one")
+    before = processes.shown()
+    Bolt().work(1)
+    changed = processes.changed_between(before, processes.shown())
+    processes.end_all()
+    module = __name__
+    assert sorted(changed) == sorted(["Bolt.seen", f"{module}.by_word", f"{module}.counter", f"{module}.shared", f"{module}.words"])
+
+
+def test_code_of_libraries_and_what_cannot_be_copied_is_left_alone() -> None:
+    assert not is_users(collections.namedtuple)
+    assert not is_users(pytest.raises)
+    assert not is_users(Processes.leave)
+    assert is_users(Bolt.work)
+    names = Variables([Bolt]).names()
+    assert not [name for name in names if name.endswith(("lock_like", "collections", "Bolt"))]

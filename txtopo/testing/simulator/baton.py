@@ -1,0 +1,111 @@
+"""Threads that take turns: one runs at a time, from where it was resumed to where it parks, and nobody runs by itself.
+
+The engine's threads wait for Spark in the middle of what they do. Here they park instead, and the scheduler decides when they go on; so real
+code that blocks becomes deterministic without being written anew.
+
+Invariants: a carrier runs only between :meth:`Carrier.start` or :meth:`Carrier.resume` and its next park or end, while its caller waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_current = threading.local()
+
+
+def park() -> Any:
+    """On a carrier: give the turn back; returns what it is resumed with, or raises it if that is an exception."""
+    return current()._park()
+
+
+def is_carried() -> bool:
+    """Whether this code runs on a carrier, where it may park."""
+    return getattr(_current, "carrier", None) is not None
+
+
+def current() -> Carrier:
+    """The carrier this code runs on."""
+    carrier: Carrier = _current.carrier
+    return carrier
+
+
+class Carrier:
+    """One thread, for one work after another. Works must not raise."""
+
+    def __init__(self) -> None:
+        # Bare locks, held to begin with: as signals they are several times faster than semaphores, and there are hundreds per schedule.
+        self._go, self._back = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._back.acquire()
+        self._work: Callable[[], None] | None = None
+        self._given: Any = None
+        self.is_busy = False
+        """A work is under way."""
+        self._thread = threading.Thread(target=self._run, name="txtopo-simulated", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Begin ``work``; returns when it parks or ends."""
+        assert not self.is_busy
+        self._work, self.is_busy = work, True
+        self._turn()
+
+    def resume(self, given: Any = None) -> None:
+        """Go on where the work is parked; returns when it parks again or ends."""
+        assert self.is_busy
+        self._given = given
+        self._turn()
+
+    def end(self) -> None:
+        """Let the thread end; no work may be under way."""
+        assert not self.is_busy
+        self._work = None
+        self._go.release()
+        self._thread.join()
+
+    def _turn(self) -> None:
+        self._go.release()
+        self._back.acquire()
+
+    def _park(self) -> Any:
+        self._back.release()
+        self._go.acquire()
+        given, self._given = self._given, None
+        if isinstance(given, BaseException):
+            raise given
+        return given
+
+    def _run(self) -> None:
+        _current.carrier = self
+        while True:
+            self._go.acquire()
+            if self._work is None:
+                return
+            try:
+                self._work()
+            finally:
+                self.is_busy = False
+                self._back.release()
+
+
+class Carriers:
+    """Carriers to borrow: starting a thread for each of thousands of schedules would take longer than the schedules."""
+
+    def __init__(self) -> None:
+        self._idle: list[Carrier] = []
+
+    def borrow(self) -> Carrier:
+        """An idle one."""
+        return self._idle.pop() if self._idle else Carrier()
+
+    def give_back(self, carrier: Carrier) -> None:
+        """It is idle again."""
+        assert not carrier.is_busy
+        self._idle.append(carrier)
+
+    def close(self) -> None:
+        """End the idle ones."""
+        while self._idle:
+            self._idle.pop().end()

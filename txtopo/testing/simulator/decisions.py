@@ -1,0 +1,166 @@
+"""What a schedule decides: which fault strikes where, and who comes first. Made by chance, written down, played again.
+
+A schedule is its *script*: the faults by name of the place where they strike, and the few moments at which somebody else than the first in line
+was chosen. Everything else follows. A script with parts left out is a script too, which is how a violation is made short.
+
+Invariants: without chance, a :class:`Decisions` depends on its script alone. At most ``FAULTS_MAX`` faults strike.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FaultKind = Literal["hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings"]
+"""hook: a user's hook raises FailedException · worker: the process dies in one · coordinator: a hook of the spout coordinator raises · store: a
+store transaction fails · job: Spark loses a job, or is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle is lost or doubled
+· cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or its acknowledgement, is lost · settings: a
+driver starts with other settings."""
+
+FAULTS_MAX = 8
+
+_TARGETS = (1, 1, 2)
+"""How many faults of a kind are aimed at, where the kind takes part at all."""
+
+_TAKES_PART = 0.35
+"""How likely a kind is to take part."""
+
+_RESTLESS = (0.0, 0.1, 0.4)
+"""How often another than the first in line may be chosen."""
+
+
+_SAID: dict[str, str] = {
+    "hook": "it fails ",
+    "worker": "its worker process dies ",
+    "coordinator": "it fails ",
+    "store": "it fails ",
+    "recomputed": "it is computed twice, and ",
+    "chunk": "a chunk that it sends ",
+    "cancel": "nobody wants it any more, ",
+}
+
+_ATTEMPT = re.compile(r"(attempt \d+):\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``kind`` strikes at ``where``, in the way ``how``. A place in ``attempt 3:any`` is struck once, in the first attempt of 3 that gets there."""
+
+    kind: FaultKind
+    where: str
+    how: Any
+
+    def __str__(self) -> str:
+        return f"{self.where}: {_SAID.get(self.kind, '')}{self.how}"
+
+    @property
+    def in_any_attempt(self) -> Fault:
+        """The same in whichever attempt gets there first: it strikes also when other faults, which made more attempts, are left out."""
+        return Fault(self.kind, _in_any_attempt(self.where), self.how)
+
+
+def _in_any_attempt(where: str) -> str:
+    return _ATTEMPT.sub(r"\1:any", where)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """All that a schedule decides. ``picks`` are (number of the choice, what was chosen instead of 0)."""
+
+    faults: tuple[Fault, ...] = ()
+    picks: tuple[tuple[int, int], ...] = ()
+    shuffle_seed: int | None = None
+    """Slots and chunks come in the order this seed gives; ``None``: in order."""
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """What makes one script shorter than another."""
+        return len(self.faults), len(self.picks), self.shuffle_seed is not None
+
+
+@dataclass(slots=True)
+class Chance:
+    """Where decisions come from when they are not played back: ``rates`` is the probability of each kind of fault per opportunity."""
+
+    rng: random.Random
+    rates: Mapping[str, float]
+    restless: float
+    shuffle_seed: int | None
+
+    @classmethod
+    def of(cls, seed: int, opportunities: Mapping[str, int]) -> Chance:
+        """For ``seed``: some kinds of faults take part and some do not, because many at once hide each other's effects."""
+        rng = random.Random(seed)
+        rates: dict[str, float] = {}
+        for kind in sorted(opportunities):
+            if rng.random() < _TAKES_PART:
+                rates[kind] = min(0.9, rng.choice(_TARGETS) / max(1, opportunities[kind]))
+        return cls(rng, rates, rng.choice(_RESTLESS), rng.randrange(1 << 30) if rng.random() < 0.5 else None)
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Asked wherever something may go one way or another. Without ``chance`` it is ``script`` that answers."""
+
+    script: Script = field(default_factory=Script)
+    chance: Chance | None = None
+    opportunities: Counter[str] = field(default_factory=Counter)
+    """How often each kind of fault could have struck."""
+    struck: list[Fault] = field(default_factory=list)
+    """What did, in order."""
+    _planned: dict[tuple[str, str], Any] = field(init=False)
+    _picks: dict[int, int] = field(init=False)
+    _picked: list[tuple[int, int]] = field(default_factory=list)
+    _moments: int = 0
+
+    def __post_init__(self) -> None:
+        self._planned = {(fault.kind, fault.where): fault.how for fault in self.script.faults}
+        self._picks = dict(self.script.picks)
+
+    def may_strike(self, *kinds: FaultKind) -> bool:
+        """Whether it is worth asking: thousands of hooks need no name if nothing can strike there."""
+        return self.chance is None or any(kind in self.chance.rates for kind in kinds)
+
+    def strike(self, kind: FaultKind, where: str, ways: Sequence[Any]) -> Any:
+        """How ``kind`` strikes at ``where``, one of ``ways``; ``None`` if it does not."""
+        self.opportunities[kind] += 1
+        how: Any = None
+        if self._planned:
+            how = self._planned.get((kind, where)) or self._planned.pop((kind, _in_any_attempt(where)), None)
+        elif self.chance is not None and len(self.struck) < FAULTS_MAX and self.chance.rng.random() < self.chance.rates.get(kind, 0.0):
+            how = self.chance.rng.choice(ways)
+        if how is not None:
+            self.struck.append(Fault(kind, where, how))
+        return how
+
+    def pick(self, count: int) -> int:
+        """Which of ``count`` comes first; 0 unless somebody is to jump the queue."""
+        if count < 2:
+            return 0
+        self._moments += 1
+        chosen = 0
+        if self.chance is None:
+            chosen = min(self._picks.get(self._moments, 0), count - 1)
+        elif self.chance.restless and self.chance.rng.random() < self.chance.restless:
+            chosen = self.chance.rng.randrange(count)
+        if chosen:
+            self._picked.append((self._moments, chosen))
+        return chosen
+
+    @property
+    def shuffle_seed(self) -> int | None:
+        """As :attr:`Script.shuffle_seed`."""
+        return self.script.shuffle_seed if self.chance is None else self.chance.shuffle_seed
+
+    def shuffled(self, items: MutableSequence[Any], where: str) -> None:
+        """Put ``items`` into an order that depends on ``where`` alone."""
+        if self.shuffle_seed is not None and len(items) > 1:
+            random.Random(f"{self.shuffle_seed}/{where}").shuffle(items)
+
+    def written_down(self) -> Script:
+        """The script of what was decided."""
+        return Script(tuple(self.struck), tuple(self._picked), self.shuffle_seed)

@@ -1,0 +1,171 @@
+"""Whose mistake it is, and which: a violating schedule, played once more while every hook is looked at closely.
+
+Before and after each hook the effects, the stores and the user's variables are compared; what changed in between is that hook's doing. The
+pattern of these *touches* tells the classic mistakes apart.
+
+Apart from ``schedule`` because looking is slow, and only done when something was found.
+
+Invariants: a change is the doing of the innermost hook that was running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.testing import stores
+from txtopo.testing.simulator import mistakes
+from txtopo.testing.simulator.mistakes import Mistake
+from txtopo.testing.simulator.outcome import Difference
+from txtopo.testing.simulator.schedule import Schedule
+from txtopo.topology.transaction import TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A hook changed something."""
+
+    component: str
+    task: int
+    hook: str
+    phase: str
+    attempt: TransactionAttempt
+    effects: frozenset[str] = frozenset()
+    variables: tuple[str, ...] = ()
+    has_written_store: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    effects: Mapping[str, str]
+    variables: Sequence[str]
+    store_commits: int
+
+
+class Probe:
+    """A watch that takes down touches."""
+
+    def __init__(self, effects: Callable[[], Any] | None) -> None:
+        self._effects = effects
+        self.touches: list[Touch] = []
+        self._hooks: list[tuple[str, int, str, str, TransactionAttempt]] = []
+        self._last: _Look | None = None
+
+    @contextlib.contextmanager
+    def around(self, schedule: Schedule, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt) -> Iterator[None]:
+        """A hook runs while this lasts."""
+        self._note(schedule)
+        self._hooks.append((component, task, hook, phase, attempt))
+        try:
+            yield
+        finally:
+            self._note(schedule)
+            self._hooks.pop()
+            if not self._hooks:
+                self._last = None
+
+    def _note(self, schedule: Schedule) -> None:
+        """Attribute what changed since the last look to the hook that is running."""
+        now = self._look(schedule)
+        if self._last is not None and self._hooks:
+            effects = frozenset(key for key in self._last.effects.keys() | now.effects.keys() if self._last.effects.get(key) != now.effects.get(key))
+            variables = tuple(schedule.subject.processes.changed_between(self._last.variables, now.variables))
+            has_written = now.store_commits > self._last.store_commits
+            if effects or variables or has_written:
+                self.touches.append(Touch(*self._hooks[-1], effects, variables, has_written))
+        self._last = now
+
+    def _look(self, schedule: Schedule) -> _Look:
+        processes = schedule.subject.processes
+        variables = processes.shown()
+        shown: dict[str, str] = {}
+        if self._effects is not None:
+            with processes.outside():
+                found = self._effects()
+            shown = {str(key): repr(value) for key, value in found.items()} if isinstance(found, Mapping) else {"": repr(found)}
+        commits = sum(store.commits for store in schedule.subject.stores if isinstance(store, stores.MemoryStore))
+        return _Look(shown, variables, commits)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """``component`` is at fault, if that can be told, by ``mistakes``, the first being the most telling."""
+
+    component: str | None
+    mistakes: tuple[Mistake, ...]
+    details: tuple[str, ...] = ()
+
+
+def diagnose(differences: Sequence[Difference], touches: Sequence[Touch]) -> Diagnosis:
+    """What explains ``differences``, given what the hooks of the violating schedule touched."""
+    keys = {difference.effect for difference in differences if difference.effect is not None}
+    touching = [touch for touch in touches if touch.effects & keys]
+    if touching:
+        return _of_effects(touching, touches)
+    component = next((difference.component for difference in differences if difference.component is not None), None)
+    culprits = [touch for touch in touches if touch.variables and touch.component == component] or [touch for touch in touches if touch.variables]
+    if culprits:
+        names = sorted({name for touch in culprits for name in touch.variables})
+        return Diagnosis(culprits[0].component, (mistakes.MODULE_GLOBAL,), tuple(f"the global is {name}" for name in names))
+    emits = any(difference.place.startswith("what ") for difference in differences)
+    return Diagnosis(component, (mistakes.EMITS_SOMETHING_ELSE,) if emits else ())
+
+
+def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosis:
+    early = [touch for touch in touching if touch.phase == "processing"]
+    if early:
+        return Diagnosis(early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_described(early[0]),))
+    component = _most_suspicious(touching)
+    mine = [touch for touch in touching if touch.component == component]
+    found: list[Mistake] = []
+    details: list[str] = []
+    variables = sorted({name for touch in touches if touch.component == component for name in touch.variables})
+    if variables:
+        found.append(mistakes.MODULE_GLOBAL)
+        details.extend(f"the global is {name}" for name in variables)
+    late = _older_after_newer(mine)
+    again = _applied_again(mine)
+    if any(touch.has_written_store for touch in touches if touch.component == component):
+        found.append(mistakes.OUTSIDE_THE_STORE)
+    elif late is not None and again is None:
+        found.append(mistakes.OLDER_AFTER_NEWER)
+        details.append(f"{_described(late)}, after a later transaction had been written")
+    elif again is not None:
+        found.append(mistakes.APPLIED_AGAIN)
+        details.append(f"{_described(again)}, although an earlier attempt of the same transaction had written")
+    return Diagnosis(component, tuple(found), tuple(details))
+
+
+def _most_suspicious(touching: Sequence[Touch]) -> str:
+    for component in dict.fromkeys(touch.component for touch in touching):
+        mine = [touch for touch in touching if touch.component == component]
+        if _older_after_newer(mine) is not None or _applied_again(mine) is not None:
+            return component
+    return touching[0].component
+
+
+def _older_after_newer(touches: Sequence[Touch]) -> Touch | None:
+    """The first write of a transaction that comes after one of a later transaction."""
+    newest = 0
+    for touch in touches:
+        if touch.attempt.txid < newest:
+            return touch
+        newest = max(newest, touch.attempt.txid)
+    return None
+
+
+def _applied_again(touches: Sequence[Touch]) -> Touch | None:
+    """The first write of a task that has written for an earlier attempt of the same transaction, with no later one in between."""
+    last: dict[int, TransactionAttempt] = {}
+    for touch in touches:
+        before = last.get(touch.task)
+        if before is not None and before.txid == touch.attempt.txid and before != touch.attempt:
+            return touch
+        last[touch.task] = touch.attempt
+    return None
+
+
+def _described(touch: Touch) -> str:
+    return f"{touch.hook} of {touch.component!r} task {touch.task} wrote in the {touch.phase} phase of attempt {touch.attempt}"

@@ -1,0 +1,275 @@
+"""A driver process, simulated: the real engine, coordinator, batches and state on virtual time, parked threads and a loop that is turned by hand.
+
+It may die at every named fault point, between two slots of a job, and right after a write to ZooKeeper was applied; or be suspended there, and
+wake up when another one has taken the topology.
+
+Apart from ``schedule``, which has several of them, one after the other and sometimes two at once.
+
+Invariants: when a driver is dead none of its code runs any more, except to unwind.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from txtopo import errors
+from txtopo.faults import FaultPoint
+from txtopo.runtime.engine import Engine
+from txtopo.runtime.status import RunStatus, StatusBoard
+from txtopo.runtime.surroundings import Action, Threads
+from txtopo.state import base, layout, memory, records
+from txtopo.state.topology import Holder, TopologyState
+from txtopo.testing.simulator import baton
+from txtopo.testing.simulator.hooks import Emission
+from txtopo.testing.simulator.jobs import SimulatedJobs
+from txtopo.testing.simulator.subject import GENERATION, Settings
+from txtopo.topology.transaction import TransactionAttempt
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulator.schedule import Schedule
+
+DIES = "the driver dies"
+SUSPENSIONS = {f"the driver is suspended until {commits} more are committed": commits for commits in (0, 1, 2)}
+DRIVER_FAULTS = (DIES, DIES, *SUSPENSIONS)
+STATE_FAULTS = ("the request is lost", "the acknowledgement is lost", "the session expires", "the driver dies when it is applied")
+
+
+class DriverDied(BaseException):
+    """Unwinds what the driver was doing when it died."""
+
+
+class SimulatedStateStore(memory.MemoryStateStore):
+    """The session of one driver with ZooKeeper; a write, or its acknowledgement, may be lost."""
+
+    def __init__(self, schedule: Schedule, driver: Driver) -> None:
+        super().__init__(schedule.server)
+        self._schedule, self._driver = schedule, driver
+        self._current = layout.Layout(schedule.subject.graph.id).current
+        self._writes = 0
+
+    def multi(self, operations: Sequence[base.Operation]) -> None:
+        self._driver.require_alive()
+        self._writes += 1
+        how = self._schedule.decisions.strike("state", f"write {self._writes} of driver {self._driver.number} to ZooKeeper", STATE_FAULTS)
+        if how == STATE_FAULTS[2]:
+            self.expire_session()
+        lost: memory.Fault | None = "before" if how == STATE_FAULTS[0] else "after" if how == STATE_FAULTS[1] else None
+        self.fault = lambda operations: lost
+        try:
+            super().multi(operations)
+        finally:
+            self._observe(operations)
+        if how == STATE_FAULTS[3]:
+            self._driver.die()
+
+    def _observe(self, operations: Sequence[base.Operation]) -> None:
+        """Tell the schedule if this write has committed a transaction."""
+        for operation in operations:
+            if isinstance(operation, base.Set) and operation.path == self._current:
+                node = self.server.get(self._current)
+                if node is not None and node.data == operation.data:
+                    self._schedule.has_committed(self._driver, records.CurrentRecord.decode(self._current, node.data).current - 1)
+
+
+class SimulatedThreads:
+    """Threads of a driver: each parks where the real one would wait. The spout's never waits for a job, so it needs no carrier."""
+
+    def __init__(self, driver: Driver, name: str, count: int) -> None:
+        self._is_direct, self._count = name == "spout", count
+        self._waiting: deque[Action] = deque()
+        self._borrow = driver.schedule.subject.carriers.borrow
+        self.carriers: list[baton.Carrier] = []
+
+    def submit(self, work: Action) -> None:
+        self._waiting.append(work)
+
+    def close(self, timeout_s: float) -> bool:
+        self._waiting.clear()
+        return True
+
+    @property
+    def can_start(self) -> bool:
+        """Something waits, and a thread is free."""
+        return bool(self._waiting) and sum(carrier.is_busy for carrier in self.carriers) < self._count
+
+    def start(self) -> None:
+        """Begin what waits longest."""
+        if self._is_direct:
+            self._waiting.popleft()()
+            return
+        carrier = next((carrier for carrier in self.carriers if not carrier.is_busy), None)
+        if carrier is None:
+            carrier = self._borrow()
+            self.carriers.append(carrier)
+        carrier.start(self._waiting.popleft())
+
+
+class Driver:
+    """Driver ``number`` (1, 2, …) of a schedule; the surroundings of its engine are its own methods."""
+
+    def __init__(self, schedule: Schedule, number: int, settings: Settings) -> None:
+        self.schedule, self.number, self.settings = schedule, number, settings
+        self.is_dead = False
+        self.is_closed = False
+        self.sleeps_until: int | None = None
+        """Suspended until so many transactions are committed, by others."""
+        self.ready: deque[tuple[baton.Carrier, object]] = deque()
+        """Threads that may go on, with what they waited for."""
+        self.emitted: dict[TransactionAttempt, list[Emission]] = {}
+        self.executed: dict[TransactionAttempt, list[Any]] = {}
+        self._queue: deque[Action] = deque()
+        self._timers: list[tuple[float, int, Action]] = []
+        self._ids = itertools.count()
+        self._threads: list[SimulatedThreads] = []
+        self._store = SimulatedStateStore(schedule, self)
+        self._engine: Engine | None = None
+        self.jobs: SimulatedJobs | None = None
+
+    # -- its life ------------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take the topology and start the engine, unless nothing is left to do."""
+        subject = self.schedule.subject
+        ids = iter([f"driver-{self.number}", GENERATION])
+        holder = Holder("simulated", self.number, "at some time")
+        bytes_max = subject.conf.metadata_bytes_max
+        self._state = TopologyState.open(self._store, subject.graph.id, holder, True, bytes_max, clock=self.now, new_id=lambda: next(ids))
+        left = subject.transactions_max - (self._state.current - 1)
+        if left <= 0:
+            self.is_closed = True
+            return
+        conf = subject.conf.replaced(max_spout_pending=self.settings.max_spout_pending, max_transactions=left)
+        run = subject.driver_run(self.settings)
+        self.jobs = SimulatedJobs(self.schedule, self, subject.worker(self.settings))
+        board = StatusBoard(RunStatus(subject.graph.id, "simulated"))
+        self._engine = Engine(run, conf, self.jobs, self._state, board, random.Random(self.number), lambda: None, self)
+        self._engine.begin()
+
+    @property
+    def is_active(self) -> bool:
+        """It lives, and is not suspended."""
+        return not self.is_dead and not self.is_closed and self.sleeps_until is None
+
+    @property
+    def has_ended(self) -> bool:
+        """Its engine has nothing left to do, but is not closed."""
+        return self.is_active and self._engine is not None and self._engine.ended
+
+    def close(self) -> BaseException | None:
+        """The engine has ended: close it; returns what ended it."""
+        assert self._engine is not None
+        self._engine.close()
+        self._unwind()
+        self.is_closed = True
+        return self._engine.error
+
+    def require_alive(self) -> None:
+        """For everything that reaches beyond this process."""
+        if self.is_dead:
+            raise DriverDied
+
+    def die(self) -> None:
+        """Now. Does not return."""
+        self.is_dead = True
+        raise DriverDied
+
+    def bury(self) -> None:
+        """After it died: nothing of it is left but what it has sent to others."""
+        self.is_dead = True
+        self._queue.clear()
+        self._timers.clear()
+        self._unwind()
+
+    def suspend(self, commits: int) -> None:
+        """Stop here until others have committed ``commits`` transactions, if this code can."""
+        self.sleeps_until = self.schedule.commits + commits
+        self.schedule.note(f"driver {self.number} is suspended")
+        if baton.is_carried():
+            self.ready.append((baton.current(), None))
+            baton.park()
+
+    def _unwind(self) -> None:
+        while self.ready and not self.is_dead:
+            self._resume()
+        was_dead, self.is_dead = self.is_dead, True
+        for threads in self._threads:
+            for carrier in threads.carriers:
+                while carrier.is_busy:
+                    carrier.resume(DriverDied())
+                self.schedule.subject.carriers.give_back(carrier)
+            threads.carriers.clear()
+            threads.close(0)
+        self.ready.clear()
+        self.is_dead = was_dead
+
+    # -- the surroundings of its engine ----------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.schedule.now
+
+    def sleep(self, duration_s: float) -> None:
+        carrier = baton.current()
+        self.after(duration_s, lambda: self.ready.append((carrier, None)))
+        baton.park()
+
+    def post(self, action: Action) -> None:
+        self._queue.append(action)
+
+    def after(self, delay_s: float, action: Action) -> None:
+        heapq.heappush(self._timers, (self.schedule.now + delay_s, next(self._ids), action))
+
+    def next(self) -> Action:
+        raise AssertionError("the schedule turns this loop by hand")
+
+    def threads(self, name: str, count: int) -> Threads:
+        made = SimulatedThreads(self, name, count)
+        self._threads.append(made)
+        return made
+
+    def reach(self, point: FaultPoint, txid: int) -> None:
+        self.require_alive()
+        # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.
+        ways = DRIVER_FAULTS if baton.is_carried() else (DIES,)
+        how = self.schedule.decisions.strike("driver", f"{point} of txid {txid} in driver {self.number}", ways)
+        if how is not None:
+            self.struck(how)
+
+    def struck(self, how: str) -> None:
+        """A fault of the driver: it dies, or is suspended."""
+        if how == DIES:
+            self.die()
+        self.suspend(SUSPENSIONS[how])
+        self.require_alive()
+
+    # -- what it can do next ---------------------------------------------------------------------------------------------------
+
+    def actions(self) -> list[Action]:
+        """What may happen in this process now, in the order in which it would by itself."""
+        found: list[Action] = []
+        if self._timers and self._timers[0][0] <= self.schedule.now:
+            found.append(lambda: heapq.heappop(self._timers)[2]())
+        elif self._queue:
+            found.append(lambda: self._queue.popleft()())
+        if self.ready:
+            found.append(self._resume)
+        found.extend(threads.start for threads in self._threads if threads.can_start)
+        return found
+
+    def _resume(self) -> None:
+        carrier, given = self.ready.popleft()
+        carrier.resume(given)
+
+    @property
+    def due(self) -> float | None:
+        """When the next timer goes off."""
+        return self._timers[0][0] if self._timers else None
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether ``error`` is how a driver ends that another one has succeeded (R26): it finds ZooKeeper fenced or, a little earlier, a store."""
+    return isinstance(error, errors.FencedError | errors.StateMismatchError)

@@ -1,0 +1,170 @@
+"""The user's code under faults: a hook may fail before or after it did its work, and its process may die there.
+
+Apart from ``schedule`` because this is all that stands between the data plane and a user's hook: the slots and their guard, and the spout
+coordinator on the driver. What is emitted is written down on the way.
+
+Invariants: without a fault, the user's code sees exactly what it sees in Spark.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from txtopo import errors
+from txtopo.dataplane import execute
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.receive import Received
+from txtopo.dataplane.route import Row
+from txtopo.dataplane.task import BoltTask, Guard, SpoutTask
+from txtopo.dataplane.worker import WorkerRun
+from txtopo.testing.simulator import current
+from txtopo.topology import pickling
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext
+from txtopo.topology.graph import Component
+
+Emission = tuple[str, int, str, tuple[Any, ...]]
+"""(component, task, stream, values after the attempt)."""
+
+_HOOK = re.compile(r"\w+(, partition \d+)?")
+_BEFORE, _AFTER = "before it is called", "after it was called"
+_TUPLES = {f"at tuple number {number}": number for number in (1, 2, 3)}
+"""Where an ``execute`` may fail."""
+
+
+class ToldToFail(errors.FailedException):
+    """A fault of the simulator's."""
+
+
+class HookGuard(Guard):
+    """Runs user code for one slot, or fails it."""
+
+    worker_died = False
+    """The failure stands for the death of the process."""
+
+    def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+        if not _HOOK.fullmatch(hook):
+            return super().call(component, task, hook, function, *args)
+        schedule = current.schedule()
+        if not schedule.is_watching and not schedule.decisions.may_strike("hook", "worker"):
+            return super().call(component, task, hook, function, *args)
+        when = self.struck(f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER))
+        if when == _BEFORE:
+            function, args = _fail, ()
+        with schedule.watched(component, task, hook, self._phase, self._job.attempt):
+            result = super().call(component, task, hook, function, *args)
+        return super().call(component, task, hook, _fail) if when == _AFTER else result
+
+    def struck(self, where: str, ways: tuple[Any, ...]) -> Any:
+        """How a fault strikes at ``where``, if one does."""
+        decisions = current.schedule().decisions
+        how = decisions.strike("hook", where, ways)
+        if how is None:
+            how = decisions.strike("worker", where, ways)
+            self.worker_died = self.worker_died or how is not None
+        return how
+
+
+def _fail() -> Any:
+    raise ToldToFail("told to fail by the simulator")
+
+
+class SimulatedSlot(execute.SlotRun):
+    """A slot whose hooks may fail, and whose emissions are written down."""
+
+    def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
+        super().__init__(worker, job, level, slot, task_attempt)
+        self.guard: HookGuard = HookGuard(job, self.phase)
+        self.emitted: list[Emission] = []
+        self.executed: list[tuple[str, int, str, str, Row]] = []
+        """(component, task, source component, stream, values after the attempt), where the schedule is watched closely."""
+
+    def connect(self, task: BoltTask | SpoutTask) -> None:
+        super().connect(task)
+        id, index, emitted = task.component.id, task.index, self.emitted
+        for stream in task.component.outputs:
+            task.collector.connect(stream, functools.partial(_write_down, emitted, id, index, stream))
+
+    def begin_tasks(self, received: Received) -> None:
+        super().begin_tasks(received)
+        for (component, index), bolt in self.bolts.items():
+            self._endanger(component, index, bolt)
+
+    def _endanger(self, component: str, index: int, bolt: BoltTask) -> None:
+        """Let ``execute`` fail at one of its tuples, and be watched."""
+        schedule, user_execute = current.schedule(), bolt._execute
+        if not schedule.is_watching and not schedule.decisions.may_strike("hook", "worker"):
+            return
+        where = f"execute of {component!r} task {index}, {self.job.part} job of attempt {self.job.attempt}"
+        fatal = _TUPLES.get(self.guard.struck(where, tuple(_TUPLES)))
+        if fatal is None and not schedule.is_watching:
+            return
+        count = 0
+
+        def execute_or_fail(tup: Any, *collector: Any) -> None:
+            nonlocal count
+            count += 1
+            if count == fatal:
+                _fail()
+            if schedule.is_watching:
+                self.executed.append((component, index, tup.source_component, tup.source_stream_id, tup.values[1:]))
+            with schedule.watched(component, index, "execute", self.phase, self.job.attempt):
+                user_execute(tup, *collector)
+
+        bolt._execute = execute_or_fail
+
+
+def _write_down(emitted: list[Emission], component: str, task: int, stream: str, row: Row) -> None:
+    emitted.append((component, task, stream, row[1:]))
+
+
+class EndangeredSpout:
+    """Stands for the spout on the simulated driver: its coordinator's hooks may fail. Nothing but ``get_coordinator`` is asked of it there."""
+
+    def __init__(self, template: bytes) -> None:
+        self._spout = pickling.loads(template)
+        self._template = template
+        self.metadata_type = self._spout.metadata_type
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EndangeredSpout, (self._template,)
+
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> EndangeredCoordinator:
+        """The user's, endangered."""
+        return EndangeredCoordinator(self._spout.get_coordinator(conf, context), context.component_id)
+
+
+class EndangeredCoordinator:
+    """The user's spout coordinator; every call may raise FailedException before or after it is made."""
+
+    def __init__(self, coordinator: Any, component: str) -> None:
+        self._coordinator, self._component = coordinator, component
+        self._calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._coordinator, name)
+        if not callable(found) or name == "close":
+            return found
+
+        def call(*args: Any) -> Any:
+            self._calls += 1
+            schedule = current.schedule()
+            where = f"{name} of the coordinator of {self._component!r}, call {self._calls} of driver {schedule.driver_number}"
+            when = schedule.decisions.strike("coordinator", where, (_BEFORE, _AFTER))
+            if when == _BEFORE:
+                _fail()
+            result = found(*args)
+            return _fail() if when == _AFTER else result
+
+        return call
+
+
+def endangered(spout: Component) -> Component:
+    """``spout`` as the simulated driver sees it."""
+    return Component(
+        spout.id, spout.kind, spout.parallelism, pickling.dumps(EndangeredSpout(spout.template)), spout.outputs, spout.inputs,
+        spout.committer, spout.spout_kind, spout.config, spout.type_name,
+    )  # fmt: skip

@@ -1,0 +1,215 @@
+"""Spark, simulated: jobs that are computed slot by slot when the schedule says so, and may be lost, be slow, or run on when nobody wants them.
+
+The driver's side is what the engine calls, with the same results, merged and checked by the same code; it parks until the job has come to an
+end. The executors' side is :class:`Running`, stepped by the schedule.
+
+Apart from ``schedule`` because it knows what can happen to a job, and not when.
+
+Invariants: a job that ended is not stepped any more. Of a job that was given up only tasks that had been launched run on: those of its level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from txtopo.dataplane import outcome, receive, wire
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import Tally
+from txtopo.dataplane.worker import WorkerRun
+from txtopo.plan.compiler import Plan
+from txtopo.runtime import jobs
+from txtopo.runtime.jobs import JobLostError, JobResult, Pinned, Source
+from txtopo.testing.in_process import Computed, InProcessJob, Outputs
+from txtopo.testing.simulator import baton
+from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulator.driver import Driver
+    from txtopo.testing.simulator.schedule import Schedule
+
+WORKERS = 2
+THE_END = 1 << 30
+"""More commits than any run has."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunsOn:
+    """Tasks that were launched run on, when nobody wants them any more, after so many commits. ``None``: they do not."""
+
+    after_commits: int | None = None
+
+    def __str__(self) -> str:
+        if self.after_commits is None:
+            return "and its tasks with it"
+        when = "after the run" if self.after_commits == THE_END else f"{self.after_commits} commits later" if self.after_commits else "at once"
+        return f"but its tasks run on, {when}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFault:
+    """What happens to a job: Spark loses it, or it is so slow that its phase times out and it is cancelled; ``answers`` all the same, then."""
+
+    is_slow: bool
+    tasks: RunsOn = RunsOn()
+    answers: bool = False
+
+    def __str__(self) -> str:
+        if self.answers:
+            return "the job is too slow and is given up, but answers later"
+        return f"the job is too slow and is given up, {self.tasks}" if self.is_slow else f"Spark loses the job, {self.tasks}"
+
+
+RUNS_ON = tuple(RunsOn(after) for after in (0, 1, 2, THE_END))
+JOB_FAULTS = (
+    *(JobFault(is_slow, tasks) for is_slow in (False, True) for tasks in (RunsOn(), *RUNS_ON)),
+    JobFault(is_slow=True, answers=True),
+    JobFault(is_slow=True, answers=True),
+)
+RECOMPUTED = ("the first result counts", "the second result counts", "some receive the first result and some the second")
+CHUNK_FAULTS = ("is lost", "arrives twice")
+
+
+@dataclass(eq=False)
+class Blocks:
+    """Results that stay with the executors, by slot."""
+
+    records: list[list[bytes]]
+    is_released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPinned(Pinned):
+    """A handle on :class:`Blocks`."""
+
+    def release(self) -> None:
+        self.rdd.is_released = True
+
+
+@dataclass(eq=False)
+class Running:
+    """One job under way. ``carrier`` waits for its end."""
+
+    driver: Driver
+    worker: WorkerRun
+    job: Job
+    group: str
+    carrier: baton.Carrier
+    state: InProcessJob
+    fault: JobFault | None = None
+    """It does nothing more until it is given up."""
+    is_cancelled: bool = False
+    """The driver has given it up, but will be answered all the same."""
+    emitted: list[Emission] = field(default_factory=list)
+    executed: list[Any] = field(default_factory=list)
+    slot: SimulatedSlot | None = None
+    """The computation that is under way, or was the last."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"{self.job.part} job of attempt {self.job.attempt}"
+
+
+@dataclass(eq=False)
+class Zombie:
+    """Tasks of a job that was given up. They run when ``commits`` transactions are committed; the driver can see them if ``is_visible``."""
+
+    running: Running
+    commits: int
+    is_visible: bool
+
+
+class SimulatedJobs:
+    """What the engine of ``driver`` takes for Spark."""
+
+    def __init__(self, schedule: Schedule, driver: Driver, worker: WorkerRun) -> None:
+        self._schedule, self._driver, self._worker = schedule, driver, worker
+        self._cancelled: set[str] = set()
+        self.pinned: list[Blocks] = []
+
+    def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
+        """On a carrier: park until the job has come to an end."""
+        self._driver.require_alive()
+        job = jobs.reading(job, plan.levels_of(job.part), source)
+        group = self.group(job)
+        if group in self._cancelled:
+            raise JobLostError("it was cancelled before it began")
+        blocks = source.rdd.records if isinstance(source, Pinned) else None
+        running = Running(self._driver, self._worker, job, group, baton.current(), None)  # type: ignore[arg-type]
+
+        def slot_run(worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> SimulatedSlot:
+            running.slot = SimulatedSlot(worker, job, level, slot, task_attempt)
+            return running.slot
+
+        seeds = () if isinstance(source, Pinned) else source
+        running.state = InProcessJob(self._worker, job, seeds, blocks, self._schedule.task_attempts, slot_run)
+        self._schedule.launch(running)
+        result: JobResult = baton.park()
+        return result
+
+    def group(self, job: Job) -> str:
+        """As Spark's."""
+        return f"{job.run}/{job.name}"
+
+    def cancel(self, group: str) -> None:
+        """The jobs of ``group`` are lost to the driver at once; their tasks may run on."""
+        self._cancelled.add(group)
+        self._schedule.cancel(group)
+
+    def is_running(self, group: str) -> bool:
+        """Whether the driver can see a task of ``group`` run."""
+        return self._schedule.is_running(group)
+
+    def result_of(self, running: Running) -> JobResult:
+        """What a job that delivered everything has come to; :class:`JobLostError` if what it delivered does not fit together."""
+        job, state = running.job, running.state
+        keep: Callable[[tuple[int, ...]], Pinned] | None = None
+        records = state.records
+        if job.pinned:
+            blocks = Blocks(state.inputs)
+            self.pinned.append(blocks)
+            records = [record for record in records if record[:1] == wire.REPORT]
+
+            def keep(task_attempts: tuple[int, ...]) -> Pinned:
+                return SimulatedPinned(blocks, task_attempts)
+
+        try:
+            return jobs.result_of(job, records, state.levels[-1].slots, keep)
+        except receive.MixedEmissionsError as error:
+            if job.pinned:
+                blocks.is_released = True
+            raise JobLostError(str(error)) from None
+
+
+def compute(running: Running, slot: int) -> Computed | JobResult:
+    """Compute one slot; a failure of user code that ends the task ends the job. :class:`JobLostError` where Spark would lose it."""
+    computed: Computed | JobResult
+    try:
+        computed = running.state.compute(slot)
+    except outcome.FailureInTaskError as error:
+        computed = JobResult(Tally(), outcome.from_text(str(error)))
+    except receive.MixedEmissionsError as error:
+        raise JobLostError(str(error)) from None
+    if running.slot is not None and running.slot.guard.worker_died:
+        raise JobLostError("a worker died")
+    return computed
+
+
+def recomputed(first: Computed, second: Computed, how: str) -> Computed:
+    """Of two computations of a slot, the one whose results arrive; or of each something, and a single receiver gets both."""
+    if how == RECOMPUTED[0]:
+        return first
+    if how == RECOMPUTED[1]:
+        return second
+    if len({receiver for receiver, _ in first.outputs}) == 1:
+        return Computed([*first.outputs, *second.outputs], second.run)
+    even = [output for output in first.outputs if output[0] % 2 == 0]
+    return Computed([*even, *(output for output in second.outputs if output[0] % 2)], second.run)
+
+
+def damaged(outputs: Outputs, how: str) -> Outputs:
+    """Chunks of which one was lost, or arrived twice."""
+    return list(outputs[1:]) if how == CHUNK_FAULTS[0] else [outputs[0], *outputs]
+

@@ -1,0 +1,248 @@
+"""Worker processes, simulated: each has module globals, class attributes and resources of its own, and may be replaced by a fresh one.
+
+In Spark the tasks of a topology run in several processes, which outlive transactions and then suddenly do not. Code that keeps something in a
+global therefore sees what some earlier tasks left there. Here the globals of the user's modules are exchanged whenever another process is on.
+
+Apart from ``schedule`` because it knows modules and classes, and no transaction.
+
+Invariants: outside a simulation the globals are those that were there before. Between two switches only the process that is on changes its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import pickle
+import site
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
+from typing import Any
+
+import txtopo
+from txtopo.dataplane import worker
+from txtopo.topology import pickling
+
+_SCALARS = (type(None), bool, int, float, complex, str, bytes, frozenset)
+_CONTAINERS = (dict, list, set, tuple, bytearray, deque)
+_LIBRARIES = tuple(
+    os.path.join(os.path.realpath(place), "")
+    for place in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *site.getsitepackages(), os.path.dirname(txtopo.__file__))
+)
+
+Owner = dict[str, Any] | type
+"""Where a variable lives: a module's globals, or a class."""
+
+
+def is_users(function: Callable[..., Any] | Any) -> bool:
+    """Whether ``function`` is the user's own: neither of Python's library, nor of an installed package, nor of txtopo."""
+    if not isinstance(function, FunctionType):
+        return False
+    path = os.path.realpath(function.__code__.co_filename)
+    return not path.startswith(_LIBRARIES) and not function.__code__.co_filename.startswith("<frozen")
+
+
+def _functions_of(cls: type) -> Iterator[FunctionType]:
+    for value in list(vars(cls).values()):
+        inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value.fget if isinstance(value, property) else value
+        if isinstance(inner, FunctionType):
+            yield inner
+
+
+class Variables:
+    """The variables in which the user's code could keep something between two tasks."""
+
+    def __init__(self, classes: Iterable[type]) -> None:
+        self._namespaces: list[dict[str, Any]] = []
+        self._classes: list[type] = []
+        for cls in classes:
+            self._look_at(cls)
+        self.places: list[tuple[Owner, str]] = []
+        for namespace in self._namespaces:
+            self.places.extend((namespace, name) for name, value in namespace.items() if not name.startswith("__") and _is_data(value))
+        for cls in self._classes:
+            self.places.extend((cls, name) for name, value in vars(cls).items() if not name.startswith("_") and _is_data(value))
+        self.places = [place for place in self.places if _can_be_copied(_get(place))]
+
+    def _look_at(self, cls: type) -> None:
+        for base in cls.__mro__:
+            functions = [function for function in _functions_of(base) if is_users(function)]
+            if base in self._classes or not functions:
+                continue
+            self._classes.append(base)
+            for function in functions:
+                self._look_around(function)
+
+    def _look_around(self, function: FunctionType) -> None:
+        namespace = function.__globals__
+        if any(namespace is known for known in self._namespaces):
+            return
+        self._namespaces.append(namespace)
+        for value in list(namespace.values()):
+            if isinstance(value, type):
+                self._look_at(value)
+            elif is_users(value):
+                self._look_around(value)
+
+    def values(self) -> list[Any]:
+        """What they hold now."""
+        return [_get(place) for place in self.places]
+
+    def put(self, values: list[Any]) -> None:
+        """Make them hold ``values``."""
+        for (owner, name), value in zip(self.places, values, strict=True):
+            if isinstance(owner, dict):
+                owner[name] = value
+            else:
+                setattr(owner, name, value)
+
+    def names(self) -> list[str]:
+        """What a person calls them."""
+        return [f"{_named(owner)}{name}" for owner, name in self.places]
+
+
+def _named(owner: Owner) -> str:
+    if isinstance(owner, type):
+        return f"{owner.__qualname__}."
+    module = owner.get("__name__", pickling.FILE_MODULE)
+    return "" if module == pickling.FILE_MODULE else f"{module}."
+
+
+def _get(place: tuple[Owner, str]) -> Any:
+    owner, name = place
+    return owner[name] if isinstance(owner, dict) else vars(owner)[name]
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, _SCALARS + _CONTAINERS):
+        return True
+    # An object of the user's own may keep something; one of a library is more likely a client or a lock.
+    return not isinstance(value, type) and any(is_users(function) for function in _functions_of(type(value)))
+
+
+def _can_be_copied(value: Any) -> bool:
+    try:
+        copy.deepcopy(value)
+    except Exception:
+        return False
+    return True
+
+
+class Resources(worker.Resources):
+    """Those of one simulated process, which can end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: set[str] = set()
+
+    def get(self, name: str, factory: Callable[[], Any]) -> Any:
+        self._names.add(name)
+        return super().get(name, factory)
+
+    def end(self) -> None:
+        """The process ends, and with it its connections."""
+        self.discard(self._names)
+
+
+class _Copier:
+    """Makes copies of values as they were, by pickle where possible, which is much faster."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._values = copy.deepcopy(values)
+        self._pickled: bytes | None = None
+        with contextlib.suppress(Exception):
+            self._pickled = pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
+
+    def copy(self) -> list[Any]:
+        """A new one."""
+        made: list[Any] = copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
+        return made
+
+
+class Process:
+    """One process: its variables while it is not on, and its resources."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values, self.resources = values, Resources()
+
+
+class Processes:
+    """The processes of one simulation. ``driver`` and the workers by number are made when they are first on."""
+
+    def __init__(self, classes: Iterable[type]) -> None:
+        self.variables = Variables(classes)
+        self._pristine = _Copier(self.variables.values())
+        self._outside = Process(self.variables.values())
+        self._all: dict[str, Process] = {}
+        self._on = self._outside
+
+    def switch_to(self, name: str) -> Process:
+        """Put process ``name`` on; a fresh one if there is none."""
+        process = self._all.get(name)
+        if process is None:
+            process = self._all[name] = Process(self._pristine.copy())
+        self._switch(process)
+        return process
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        """None of them is on while this lasts."""
+        on = self._on
+        self.leave()
+        try:
+            yield
+        finally:
+            self._switch(on)
+
+    def leave(self) -> None:
+        """Put none of them on: the globals are those of the program that simulates."""
+        self._switch(self._outside)
+
+    def _switch(self, process: Process) -> None:
+        if process is not self._on:
+            self._on.values = self.variables.values()
+            self.variables.put(process.values)
+            self._on = process
+
+    def end(self, name: str) -> None:
+        """Process ``name`` ends."""
+        process = self._all.pop(name, None)
+        if process is None:
+            return
+        if process is self._on:
+            self.leave()
+        process.resources.end()
+
+    def end_all(self) -> None:
+        """All of them end."""
+        for name in list(self._all):
+            self.end(name)
+        self.leave()
+
+    def changed_between(self, before: Sequence[str], after: Sequence[str]) -> list[str]:
+        """Names of the variables whose :meth:`shown` differs."""
+        names = self.variables.names()
+        return [name for name, old, new in zip(names, before, after, strict=True) if old != new]
+
+    def shown(self) -> list[str]:
+        """What the variables of the process that is on hold, as text that changes when they do."""
+        return [_show(value) for value in self.variables.values()]
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, _SCALARS + _CONTAINERS):
+        return repr(value)
+    return f"{type(value).__qualname__} {getattr(value, '__dict__', None)!r}"
+
+
+def classes_of(instances: Iterable[Any]) -> list[type]:
+    """The classes of ``instances`` and of what they hold directly."""
+    found: list[type] = []
+    for instance in instances:
+        for part in [instance, *getattr(instance, "__dict__", {}).values()]:
+            if type(part) not in found and type(part).__module__ not in sys.builtin_module_names:
+                found.append(type(part))
+    return found

@@ -1,0 +1,134 @@
+"""What is simulated: a topology with all that stays the same from schedule to schedule.
+
+Apart from ``schedule`` because it is made once and used thousands of times: other stores put in place, plans compiled, threads started, the
+user's variables found.
+
+Invariants: between two schedules the stores are empty, ``reset`` has been called, and no simulated process lives.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo import config
+from txtopo.dataplane import wire
+from txtopo.dataplane.job import Limits, Run
+from txtopo.dataplane.worker import WorkerRun
+from txtopo.testing.simulator import baton, hooks, substitutes
+from txtopo.testing.simulator.decisions import FAULTS_MAX
+from txtopo.testing.simulator.processes import Processes, classes_of
+from txtopo.topology import pickling
+from txtopo.topology.graph import TopologyGraph
+
+GENERATION = "simulated"
+CORES = 2
+TRANSACTIONS = 12
+"""How many transactions a schedule runs at most, unless told otherwise."""
+
+_POLL_S = 10.0
+"""A source that is not ready is asked again after this (virtual) time: while a phase times out, it need not be asked three hundred times."""
+
+_OPAQUE_FACTOR = 5
+"""Batches of an opaque spout may be smaller when they are replayed, so that a schedule may need more of them."""
+
+_ids = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a driver is started with. ``task_counts`` are pairs (component, tasks)."""
+
+    max_spout_pending: int
+    cores: int
+    inline_bytes_max: int
+    task_counts: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        tasks = ", ".join(f"{component}={count}" for component, count in self.task_counts)
+        return f"max_spout_pending={self.max_spout_pending}, {self.cores} cores, inline_bytes_max={self.inline_bytes_max}, tasks {tasks}"
+
+
+class Subject:
+    """``topology`` as it is simulated, under ``conf`` as far as it has a say: what ends a run by itself is left out."""
+
+    def __init__(
+        self,
+        topology: TopologyGraph,
+        conf: config.Config | Mapping[str, Any] | None = None,
+        *,
+        transactions: int = TRANSACTIONS,
+        effects: Callable[[], Any] | None = None,
+        reset: Callable[[], None] | None = None,
+        vary_parallelism: bool = False,
+    ) -> None:
+        given = conf if isinstance(conf, config.Config) else config.Config(conf or {})
+        self.transactions = transactions
+        self.effects, self.reset = effects, reset
+        self.conf = given.replaced(
+            until="exhausted", max_attempts=None, max_crashes=1_000_000, max_transactions=None, poll_interval_s=max(given.poll_interval_s, _POLL_S)
+        )
+        slowest_s = self.conf.message_timeout_s + self.conf.backoff_max_s + self.conf.zombie_wait_s + self.conf.poll_interval_s
+        self.time_max_s = slowest_s * (FAULTS_MAX + transactions + 2)
+        """A schedule that takes longer, in virtual time, does not end at all."""
+        self._substitutes = substitutes.Substitutes(topology, has_reset=reset is not None)
+        self.graph = self._substitutes.graph
+        self.stores = self._substitutes.stores
+        self.is_opaque = topology.spout.spout_kind == "opaque"
+        self.transactions_max = transactions * (_OPAQUE_FACTOR if self.is_opaque else 1)
+        """After so many a schedule ends, whatever the source has left."""
+        self.carriers = baton.Carriers()
+        self._workers: dict[tuple[int, int], WorkerRun] = {}
+        self._driver_graphs: dict[tuple[tuple[str, int], ...], TopologyGraph] = {}
+        templates = [pickling.loads(component.template) for component in self.graph.components.values()]
+        self.processes = Processes([*classes_of(templates), *self.graph.by_value])
+        self.variants = self._variants(vary_parallelism)
+        """Settings a driver may be started with, the topology's own first."""
+
+    def begin(self) -> None:
+        """Everything as if nothing had ever run."""
+        self._substitutes.empty()
+        if self.reset is not None:
+            self.reset()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for worker in self._workers.values():
+            wire.forget_classes(worker.run.token)
+        self._substitutes.close()
+        self.carriers.close()
+
+    def worker(self, settings: Settings) -> WorkerRun:
+        """The topology as a worker process knows it."""
+        key = (settings.cores, settings.inline_bytes_max)
+        if key not in self._workers:
+            self._workers[key] = WorkerRun(self._run(self.graph, settings))
+        return self._workers[key]
+
+    def driver_run(self, settings: Settings) -> Run:
+        """The topology as a driver knows it: with these task counts, and a spout coordinator that may fail."""
+        if settings.task_counts not in self._driver_graphs:
+            graph = self.graph.with_task_counts(dict(settings.task_counts))
+            components = {**graph.components, graph.spout.id: hooks.endangered(graph.spout)}
+            self._driver_graphs[settings.task_counts] = TopologyGraph(graph.id, components, graph.by_value)
+        return self._run(self._driver_graphs[settings.task_counts], settings)
+
+    def _run(self, graph: TopologyGraph, settings: Settings) -> Run:
+        mapping = {**self.conf.as_mapping(), "topology.name": graph.id, "topology.transactional.id": graph.id}
+        limits = Limits(self.conf.blob_bytes_max, self.conf.spill_bytes, settings.inline_bytes_max)
+        return Run(f"simulated-{next(_ids)}", graph, settings.cores, mapping, GENERATION, True, limits)
+
+    def _variants(self, vary_parallelism: bool) -> list[Settings]:
+        counts = tuple(self.graph.task_counts.items())
+        own = Settings(self.conf.max_spout_pending, CORES, self.conf.inline_bytes_max, counts)
+        variants = [own]
+        for pending in sorted({1, 2, self.conf.max_spout_pending + 2}):
+            for cores, inline in ((1, own.inline_bytes_max), (3, own.inline_bytes_max), (CORES, 0)):
+                variants.append(Settings(pending, cores, inline, counts))
+                if vary_parallelism:
+                    more = tuple((component, count + 1) for component, count in counts)
+                    fewer = tuple((component, max(1, count - 1)) for component, count in counts)
+                    variants.extend(Settings(pending, cores, inline, changed) for changed in (more, fewer))
+        return variants

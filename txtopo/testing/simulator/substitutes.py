@@ -1,0 +1,140 @@
+"""The user's topology, with its stores replaced by ones that every schedule finds empty.
+
+A schedule must begin with empty stores and must not touch the user's. Stores of txtopo are replaced by stores in memory with the same rules,
+wherever in the spout or a bolt they are; a class of the user's that extends ``SqliteStore`` keeps its code, on a file in a temporary directory.
+
+Apart from the rest because here alone objects are taken apart.
+
+Invariants: what a substitute is called, and says of itself, is what the store it stands for is called and says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from txtopo import errors
+from txtopo.dataplane import wire
+from txtopo.stores import base, sqlite, transaction
+from txtopo.testing import stores
+from txtopo.testing.simulator import current
+from txtopo.topology import pickling
+from txtopo.topology.graph import Component, TopologyGraph
+
+_ids = itertools.count()
+
+
+class SimulatedStore(stores.MemoryStore):
+    """Stands for a store of the user's. The schedule may make a transaction fail before it began, or after it committed."""
+
+    local_only_reason: str | None = None
+
+    def __init__(self, original: base.Store, database: str) -> None:
+        super().__init__(original.name, database, opaque=original.opaque)
+        self.address = original.address
+        for name, value in vars(original).items():
+            self.__dict__.setdefault(name, value)
+
+    @contextlib.contextmanager
+    def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
+        how = current.schedule().store_transaction(self.address)
+        if how == "before it began":
+            raise errors.FailedException(f"the store {self.address} is busy, as the simulator asked")
+        with super()._session(resources) as session:
+            yield session
+        if how == "after it committed":
+            raise errors.FailedException(f"the answer of the store {self.address} is lost, as the simulator asked")
+
+
+class _SubstitutingPickler(wire.ReferencePickler):
+    """Pickles a component with other stores; classes of the topology go by reference, so that loading does not make them anew."""
+
+    def __init__(self, file: io.BytesIO, run: str, made: Substitutes) -> None:
+        super().__init__(file, run)
+        self._made = made
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, base.Store):
+            return _given, (self._made.token, self._made.index_of(obj))
+        return super().reducer_override(obj)
+
+
+_given_by: dict[str, Substitutes] = {}
+
+
+def _given(token: str, index: int) -> base.Store:
+    return _given_by[token].stores[index]
+
+
+class Substitutes:
+    """``graph`` with other stores. ``stores`` are the substitutes, ``close`` gives everything back."""
+
+    def __init__(self, graph: TopologyGraph, has_reset: bool) -> None:
+        self.token = f"substitutes-{next(_ids)}"
+        self._has_reset = has_reset
+        self._originals: list[base.Store] = []
+        self.stores: list[base.Store] = []
+        self._directory: str | None = None
+        _given_by[self.token] = self
+        wire.register_classes(self.token, graph.by_value)
+        components = {component.id: self._substituted(component) for component in graph.components.values()}
+        self.graph = TopologyGraph(graph.id, components, graph.by_value)
+
+    def index_of(self, store: base.Store) -> int:
+        """The substitute of ``store``; the same for copies of the same store."""
+        for index, known in enumerate(self._originals):
+            if (type(known), known.address) == (type(store), store.address):
+                return index
+        self._originals.append(store)
+        self.stores.append(self._substitute(store))
+        return len(self.stores) - 1
+
+    def empty(self) -> None:
+        """Make every substitute empty."""
+        for store in self.stores:
+            if isinstance(store, stores.MemoryStore):
+                store.forget()
+        if self._directory is not None:
+            for name in os.listdir(self._directory):
+                os.unlink(os.path.join(self._directory, name))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.empty()
+        _given_by.pop(self.token, None)
+        wire.forget_classes(self.token)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _substituted(self, component: Component) -> Component:
+        buffer = io.BytesIO()
+        _SubstitutingPickler(buffer, self.token, self).dump(pickling.loads(component.template))
+        return Component(
+            component.id, component.kind, component.parallelism, buffer.getvalue(), component.outputs, component.inputs,
+            component.committer, component.spout_kind, component.config, component.type_name,
+        )  # fmt: skip
+
+    def _substitute(self, store: base.Store) -> base.Store:
+        # Tables of one SQLite file share its lock, so their substitutes share a database.
+        place = getattr(store, "path", store.address)
+        if type(store).__module__.partition(".")[0] == "txtopo":
+            return SimulatedStore(store, f"{self.token} {place}")
+        if isinstance(store, sqlite.SqliteStore):
+            self._directory = self._directory or tempfile.mkdtemp(prefix="txtopo-simulator-")
+            redirected = copy.copy(store)
+            redirected.path = os.path.join(self._directory, f"{len(self.stores)}.db")
+            redirected.address = f"{redirected.path}#{redirected.name}"
+            return redirected
+        if self._has_reset:
+            return store
+        raise errors.UsageError(
+            f"the simulator has nothing to put in the place of the store {store.address}, of class {type(store).__qualname__}\n"
+            "  Define reset() beside the topology: it makes everything that the topology writes empty; and let the store be one for tests."
+        )

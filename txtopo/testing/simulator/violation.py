@@ -1,0 +1,73 @@
+"""What the simulator found, as a person reads it: what differs, whose mistake it is, and the shortest schedule that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from txtopo.testing.simulator.decisions import Script
+from txtopo.testing.simulator.diagnosis import Diagnosis
+from txtopo.testing.simulator.outcome import Difference
+
+TRACE_SHOWN_MAX = 40
+DIFFERENCES_SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A schedule whose results differ from those of a run without failures. ``seed`` is None where no schedule was needed to see it."""
+
+    topology: str
+    seed: int | None
+    differences: tuple[Difference, ...]
+    diagnosis: Diagnosis
+    script: Script = field(default_factory=Script)
+    """The shortest one that was found."""
+    trace: tuple[str, ...] = ()
+    """What happens in it."""
+    decided: int = 0
+    """How many decisions the schedule of ``seed`` consists of."""
+
+    @property
+    def component(self) -> str | None:
+        """Whose mistake it is, if that can be told."""
+        return self.diagnosis.component
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """The classes of mistakes that explain it, by name."""
+        return tuple(mistake.name for mistake in self.diagnosis.mistakes)
+
+    def text(self, whole_trace: bool = False) -> str:
+        """The report."""
+        who = f"component {self.component!r}" if self.component is not None else f"topology {self.topology!r}"
+        what = f": {self.mistakes[0]}" if self.mistakes else " does not give the same results under failures"
+        lines = [f"VIOLATION by {who}{what}"]
+        for difference in self.differences[:DIFFERENCES_SHOWN_MAX]:
+            lines.append(f"  {difference}")
+        if len(self.differences) > DIFFERENCES_SHOWN_MAX:
+            lines.append(f"  … and {len(self.differences) - DIFFERENCES_SHOWN_MAX} more differences")
+        for mistake in self.diagnosis.mistakes:
+            lines += ["", f"{mistake.name}: {mistake.why}", f"  {mistake.cure}"]
+        lines += [f"  {detail}" for detail in self.diagnosis.details]
+        if self.seed is not None:
+            lines += ["", *self._schedule(whole_trace)]
+        return "\n".join(lines)
+
+    def _schedule(self, whole_trace: bool) -> list[str]:
+        faults = [f"  {number}. {fault}" for number, fault in enumerate(self.script.faults, 1)]
+        extra = []
+        if self.script.picks:
+            extra.append(f"  and in {len(self.script.picks)} places another order than the first in line")
+        if self.script.shuffle_seed is not None:
+            extra.append("  and slots and chunks in another order")
+        if not faults and not extra:
+            extra.append("  nothing at all")
+        shown = self.trace if whole_trace or len(self.trace) <= TRACE_SHOWN_MAX else self.trace[-TRACE_SHOWN_MAX:]
+        left_out = len(self.trace) - len(shown)
+        return [
+            f"seed {self.seed}: of its {self.decided} decisions these suffice", *faults, *extra, "", "what happens",
+            *([f"  … {left_out} lines; -v shows them"] if left_out else []), *(f"  {line}" for line in shown),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return self.text()
