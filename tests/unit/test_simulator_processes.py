@@ -37,7 +37,7 @@ def state() -> Any:
     return counter, list(words), dict(by_word), list(Bolt.seen)
 
 
-PRISTINE = (0, ["a"], {}, [])
+PRISTINE: Any = (0, ["a"], {}, [])
 
 
 def test_every_process_has_variables_of_its_own_and_the_program_gets_its_back() -> None:

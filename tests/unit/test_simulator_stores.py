@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,14 @@ def context(component: str = "count", task: int = 0, phase: Any = "commit") -> T
     return TopologyContext("topology", "generation", component, task, {component: task + 1}, phase, lambda name, factory: factory())
 
 
+def added(more: int, old: int | None) -> int:
+    return (old or 0) + more
+
+
 def put(store: Store, txid: int, attempt: int, component: str = "count", **values: Any) -> None:
     with store.transaction(context(component), TransactionAttempt(txid, attempt)) as transaction:
         for key, value in values.items():
-            transaction.update(key, lambda old, value=value: (old or 0) + value)
+            transaction.update(key, partial(added, value))
 
 
 @pytest.mark.parametrize("opaque", [False, True])
@@ -58,7 +63,7 @@ def applied(store: Store, component: str, attempt: TransactionAttempt, changes: 
     """What a transaction returned, or the kind of error it raised."""
     try:
         with store.transaction(context(component), attempt) as transaction:
-            made = [transaction.delete(key) if more is None else transaction.update(key, lambda old, more=more: (old or 0) + more) for key, more in changes]
+            made = [transaction.delete(key) if more is None else transaction.update(key, partial(added, more)) for key, more in changes]
             if fails:
                 raise FailedException
             return made
@@ -77,9 +82,10 @@ def test_copies_find_the_same_results_and_forgetting_drops_them(tmp_path: Path) 
 
 def test_a_second_transaction_in_one_task_is_refused_as_by_a_file(tmp_path: Path) -> None:
     store, other = MemoryStore("results", str(tmp_path)), MemoryStore("others", str(tmp_path))
-    with store.transaction(context(), TransactionAttempt(1, 0)) as transaction, pytest.raises(UsageError, match="open already in this task"):
+    with store.transaction(context(), TransactionAttempt(1, 0)) as transaction:
         transaction.update("dog", lambda old: 1)
-        put(other, 1, 0, cat=1)
+        with pytest.raises(UsageError, match="open already in this task"):
+            put(other, 1, 0, cat=1)
     assert store.get("dog") == 1
 
 

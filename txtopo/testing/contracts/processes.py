@@ -95,7 +95,7 @@ class RemoteProcess:
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         answer = self._ask(pickling.dumps((job, list(seeds), strike)))
         if not isinstance(answer, Done):
-            raise errors.UsageError(f"a job failed in another process: {answer}\n  What bolts emit must be of classes that both processes can import.")
+            raise errors.UsageError(f"a job failed in another process: {answer}\n  What bolts emit must be of classes both processes can import.")
         return answer
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ class Schedule:
         if due:
             self.now = max(self.now, min(due))
         if self.now > self.subject.time_max_s:
-            raise errors.TxtopoError(f"the run has not ended after {self.subject.time_max_s:g} s of virtual time; what is committed: 1 to {self.commits}")
+            raise errors.TxtopoError(f"the run has not ended after {self.subject.time_max_s:g} s of virtual time; committed: 1 to {self.commits}")
         return bool(due)
 
     def _settle(self) -> None:
