@@ -14,7 +14,7 @@ DEMO := .txtopo/demo
 INSTALLED := $(VENV)/.installed
 INSTALLED_DOCS := $(VENV)/.installed-docs
 
-.PHONY: help venv java demo demo-reset test mutants lint types layers docs docs-refresh ci
+.PHONY: help venv java demo demo-reset test long mutants lint types layers docs docs-refresh ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ demo-reset: ## Forget what the demo has counted
 test: java $(INSTALLED) ## Run every test, with real Spark and real ZooKeeper; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest
 
+long: java $(INSTALLED) ## Run the tests that take minutes: ten thousand simulated schedules
+	$(BIN)/python -m pytest -m long
+
 mutants: java $(INSTALLED) ## Break a copy of the source in thirty ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
 
@@ -78,4 +81,4 @@ docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warn
 docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
 	$(BIN)/python docs/generated.py
 
-ci: lint types layers docs mutants test ## Everything that must pass before a change goes in
+ci: lint types layers docs mutants long test ## Everything that must pass before a change goes in

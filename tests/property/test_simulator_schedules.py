@@ -17,14 +17,13 @@ import pytest
 from starter import transactional_global_count, transactional_words
 from tests.simulated_topologies import generated
 from txtopo.testing import Simulation
+from txtopo.testing.simulator.decisions import KINDS
 
 SCHEDULES = 10_000
 """How many are played in all."""
 OF_EACH_STARTER = 250
 OF_EACH_TOPOLOGY = 95
 TOPOLOGIES = (SCHEDULES - 2 * OF_EACH_STARTER) // OF_EACH_TOPOLOGY
-
-KINDS = {"hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings"}
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,14 @@ def play_starter(name: str, store: str) -> Played:
 
 def played(topology: Any, conf: Any, seeds: int, first_seed: int, **more: Any) -> Played:
     with Simulation(topology, conf, **more) as simulation:
+        # What is here stays; what a schedule leaves behind is little, and goes with this process.
         gc.freeze()
+        gc.disable()
         report = simulation.run(seeds, first_seed)
     return Played(report.topology, report.schedules, report.faults, None if report.violation is None else str(report.violation), report.elapsed_s)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.rule(1, 3, 4, 6, 7, 8, 18, 20, 23, 25, 26, 28, 29, 30, 31, 33)
 def test_no_schedule_leaves_anything_else_than_a_run_without_failures(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_no_schedule_leaves_anything_else_than_a_run_without_failures(tmp_path: 
     print(f"\n{schedules:,} schedules of {len(done)} topologies, {faults.total():,} faults, {speed}", file=sys.stderr)
     assert [each.violation for each in done if each.violation is not None] == []
     assert schedules == SCHEDULES
-    assert set(faults) == KINDS, "every kind of fault has struck"
+    assert set(faults) == set(KINDS), "every kind of fault has struck"
 
 
 def test_generated_topologies_have_every_kind_of_spout_and_of_bolt() -> None:

@@ -88,7 +88,7 @@ def test_the_driver_may_be_suspended_there_and_wake_up_when_another_has_taken_ov
 def test_a_job_may_be_lost_or_slow_and_its_tasks_may_run_on(simulation: Simulation, part: str, how: JobFault) -> None:
     trace = struck(simulation, "job", f"{part} job of attempt 2:0, level 0, slot 0", how)
     ran_on = [line for line in trace if line.startswith(f"a task of the given up {part} job of attempt 2:0 runs on")]
-    assert bool(ran_on) == (how.tasks.after_commits is not None)
+    assert bool(ran_on) == (how.tasks.after is not None)
     assert any(line.startswith(f"the {part} job of attempt 2:0 is {'done' if how.answers else 'lost'}") for line in trace)
     assert f"driver 1 submits the {part} job of attempt 2:1" in trace
     if how.tasks == RunsOn(THE_END):

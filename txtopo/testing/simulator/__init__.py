@@ -7,9 +7,9 @@ what is left when nothing fails.
 
 ::
 
-    simulation (seeds, shrinking)  ──►  schedule (what happens next)  ──►  driver (engine on virtual time)  ──►  jobs (slots)  ──►  hooks
-       │                                    │                                                                     │
-       └─ diagnosis ─ mistakes              └─ decisions (chance, script)        subject, substitutes, processes ─┘
+    simulation (seeds, shrink)  ──►  schedule (what happens next)  ──►  driver (the engine, on virtual time)  ──►  jobs
+       │                                │    └──►  executors (slots)  ──►  hooks (the user's code)
+       └─ diagnosis ─ mistakes          └─ decisions (chance, script)      subject ─ substitutes ─ processes
 """
 
 from txtopo.testing.simulator.simulation import Simulation, SimulationReport, simulate

@@ -13,13 +13,15 @@ import re
 from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 FaultKind = Literal["hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings"]
 """hook: a user's hook raises FailedException · worker: the process dies in one · coordinator: a hook of the spout coordinator raises · store: a
 store transaction fails · job: Spark loses a job, or is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle is lost or doubled
 · cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or its acknowledgement, is lost · settings: a
 driver starts with other settings."""
+
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 FAULTS_MAX = 8
 
@@ -28,6 +30,9 @@ _TARGETS = (1, 1, 2)
 
 _TAKES_PART = 0.35
 """How likely a kind is to take part."""
+
+_UNKNOWN = 3
+"""How many opportunities a kind is taken to have that has none without other faults."""
 
 _RESTLESS = (0.0, 0.1, 0.4)
 """How often another than the first in line may be chosen."""
@@ -48,7 +53,7 @@ _ATTEMPT = re.compile(r"(attempt \d+):\d+")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` strikes at ``where``, in the way ``how``. A place in ``attempt 3:any`` is struck once, in the first attempt of 3 that gets there."""
+    """``kind`` strikes at ``where``, once, in the way ``how``; in ``attempt 3:any`` in the first attempt of 3 that gets there."""
 
     kind: FaultKind
     where: str
@@ -96,9 +101,9 @@ class Chance:
         """For ``seed``: some kinds of faults take part and some do not, because many at once hide each other's effects."""
         rng = random.Random(seed)
         rates: dict[str, float] = {}
-        for kind in sorted(opportunities):
+        for kind in KINDS:
             if rng.random() < _TAKES_PART:
-                rates[kind] = min(0.9, rng.choice(_TARGETS) / max(1, opportunities[kind]))
+                rates[kind] = min(0.9, rng.choice(_TARGETS) / opportunities.get(kind, _UNKNOWN))
         return cls(rng, rates, rng.choice(_RESTLESS), rng.randrange(1 << 30) if rng.random() < 0.5 else None)
 
 
@@ -130,7 +135,8 @@ class Decisions:
         self.opportunities[kind] += 1
         how: Any = None
         if self._planned:
-            how = self._planned.get((kind, where)) or self._planned.pop((kind, _in_any_attempt(where)), None)
+            key = (kind, where) if (kind, where) in self._planned else (kind, _in_any_attempt(where))
+            how = self._planned.pop(key, None)
         elif self.chance is not None and len(self.struck) < FAULTS_MAX and self.chance.rng.random() < self.chance.rates.get(kind, 0.0):
             how = self.chance.rng.choice(ways)
         if how is not None:

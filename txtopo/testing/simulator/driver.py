@@ -251,14 +251,18 @@ class Driver:
     def actions(self) -> list[Action]:
         """What may happen in this process now, in the order in which it would by itself."""
         found: list[Action] = []
-        if self._timers and self._timers[0][0] <= self.schedule.now:
-            found.append(lambda: heapq.heappop(self._timers)[2]())
-        elif self._queue:
-            found.append(lambda: self._queue.popleft()())
+        if self._queue or (self._timers and self._timers[0][0] <= self.schedule.now):
+            found.append(self._turn_loop)
         if self.ready:
             found.append(self._resume)
         found.extend(threads.start for threads in self._threads if threads.can_start)
         return found
+
+    def _turn_loop(self) -> None:
+        if self._timers and self._timers[0][0] <= self.schedule.now:
+            heapq.heappop(self._timers)[2]()
+        else:
+            self._queue.popleft()()
 
     def _resume(self) -> None:
         carrier, given = self.ready.popleft()

@@ -1,9 +1,9 @@
 """Spark, simulated: jobs that are computed slot by slot when the schedule says so, and may be lost, be slow, or run on when nobody wants them.
 
 The driver's side is what the engine calls, with the same results, merged and checked by the same code; it parks until the job has come to an
-end. The executors' side is :class:`Running`, stepped by the schedule.
+end. The executors' side is :class:`Running`, stepped by :class:`~txtopo.testing.simulator.executors.Executors`.
 
-Apart from ``schedule`` because it knows what can happen to a job, and not when.
+Apart from ``executors`` because it knows what can happen to a job, and not when.
 
 Invariants: a job that ended is not stepped any more. Of a job that was given up only tasks that had been launched run on: those of its level.
 """
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 WORKERS = 2
 THE_END = 1 << 30
-"""More commits than any run has."""
+"""More commit jobs than any run has."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunsOn:
-    """Tasks that were launched run on, when nobody wants them any more, after so many commits. ``None``: they do not."""
+    """Tasks that were launched run on, when nobody wants them any more, after so many commit jobs have ended well. ``None``: they do not."""
 
-    after_commits: int | None = None
+    after: int | None = None
 
     def __str__(self) -> str:
-        if self.after_commits is None:
+        if self.after is None:
             return "and its tasks with it"
-        when = "after the run" if self.after_commits == THE_END else f"{self.after_commits} commits later" if self.after_commits else "at once"
+        when = "after the run" if self.after == THE_END else f"after {self.after} more commit jobs" if self.after else "at once"
         return f"but its tasks run on, {when}"
 
 
@@ -114,10 +114,10 @@ class Running:
 
 @dataclass(eq=False)
 class Zombie:
-    """Tasks of a job that was given up. They run when ``commits`` transactions are committed; the driver can see them if ``is_visible``."""
+    """Tasks of a job that was given up. They run when ``after`` commit jobs have ended well; the driver can see them if ``is_visible``."""
 
     running: Running
-    commits: int
+    after: int
     is_visible: bool
 
 
@@ -145,7 +145,7 @@ class SimulatedJobs:
 
         seeds = () if isinstance(source, Pinned) else source
         running.state = InProcessJob(self._worker, job, seeds, blocks, self._schedule.task_attempts, slot_run)
-        self._schedule.launch(running)
+        self._schedule.executors.launch(running)
         result: JobResult = baton.park()
         return result
 
@@ -156,11 +156,11 @@ class SimulatedJobs:
     def cancel(self, group: str) -> None:
         """The jobs of ``group`` are lost to the driver at once; their tasks may run on."""
         self._cancelled.add(group)
-        self._schedule.cancel(group)
+        self._schedule.executors.cancel(group)
 
     def is_running(self, group: str) -> bool:
         """Whether the driver can see a task of ``group`` run."""
-        return self._schedule.is_running(group)
+        return self._schedule.executors.is_running(group)
 
     def result_of(self, running: Running) -> JobResult:
         """What a job that delivered everything has come to; :class:`JobLostError` if what it delivered does not fit together."""

@@ -1,0 +1,200 @@
+"""The executors of a schedule: its jobs, slot by slot, and the tasks of jobs that nobody wants any more.
+
+Apart from ``schedule``, which only asks what could happen here next, and from ``jobs``, which is what a driver sees.
+
+Invariants: executors' code runs on the schedule's thread, one slot at a time, in the worker process that slot belongs to. A job that is listed
+is waited for by a driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from txtopo import errors
+from txtopo.runtime.jobs import JobLostError, JobResult
+from txtopo.runtime.surroundings import Action
+from txtopo.testing.in_process import Computed
+from txtopo.testing.simulator import jobs
+from txtopo.testing.simulator.driver import DRIVER_FAULTS, SUSPENSIONS, Driver
+from txtopo.testing.simulator.hooks import SimulatedSlot
+from txtopo.testing.simulator.jobs import Running, Zombie
+from txtopo.topology import transaction
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulator.schedule import Schedule
+
+ATTEMPTS_MAX = 60
+"""With so few faults, a transaction that one driver tries more often than this is replayed for ever."""
+
+
+class Executors:
+    """Those of ``schedule``."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._running: list[Running] = []
+        self._zombies: list[Zombie] = []
+        self._applied = 0
+        """How many commit jobs have ended well."""
+
+    def wanted(self) -> Iterator[Action]:
+        """Steps of jobs that somebody waits for, and that are not stuck."""
+        return (functools.partial(self._step, running) for running in self._running if running.fault is None)
+
+    def unwanted(self) -> Iterator[Action]:
+        """Tasks that nobody waits for, and whose moment has come."""
+        return (functools.partial(self._run_zombie, zombie) for zombie in self._zombies if zombie.after <= self._applied)
+
+    def launch(self, running: Running) -> None:
+        """A driver has submitted a job."""
+        if running.job.attempt.attempt_id % transaction.ATTEMPTS_PER_EPOCH > ATTEMPTS_MAX:
+            self._schedule.ended_with(errors.TxtopoError(f"transaction {running.job.attempt.txid} is replayed for ever"))
+        self._running.append(running)
+        self._schedule.decisions.shuffled(running.state.waiting, running.job.name)
+        self._schedule.note(f"driver {running.driver.number} submits the {running.name}")
+
+    def _step(self, running: Running) -> None:
+        """Compute one slot, or have the job struck."""
+        state = running.state
+        slot = state.waiting[0]
+        where = f"{running.name}, level {state.level}, slot {slot}"
+        fault = None if running.is_cancelled else self._schedule.decisions.strike("job", where, jobs.JOB_FAULTS)
+        if fault is not None:
+            self._schedule.note(f"{running.name}: {fault}")
+            running.fault = fault
+            if not fault.is_slow:
+                self._lose(running, "lost, as the simulator asked", fault.tasks)
+            return
+        if self._driver_is_struck(running.driver, where):
+            return
+        try:
+            self._compute(running, slot, where)
+        except JobLostError as error:
+            self._lose(running, str(error), jobs.RunsOn())
+        else:
+            if state.is_done and running in self._running:
+                self._finish(running)
+
+    def _driver_is_struck(self, driver: Driver, where: str) -> bool:
+        """Whether ``driver`` dies, or is suspended, at this moment."""
+        if not driver.is_active:
+            return False
+        how = self._schedule.decisions.strike("driver", f"before {where}, in driver {driver.number}", DRIVER_FAULTS)
+        if how in SUSPENSIONS:
+            driver.suspend(SUSPENSIONS[how])
+        elif how is not None:
+            driver.is_dead = True
+        return how is not None
+
+    def _compute(self, running: Running, slot: int, where: str) -> None:
+        state = running.state
+        again = None if state.is_last_level else self._schedule.decisions.strike("recomputed", where, jobs.RECOMPUTED)
+        computed = self._on_worker(running, slot)
+        if isinstance(computed, JobResult):
+            self._answer(running, computed)
+            return
+        if again is not None:
+            second = self._on_worker(running, slot)
+            if isinstance(second, JobResult):
+                self._answer(running, second)
+                return
+            computed = jobs.recomputed(computed, second, again)
+        outputs = computed.outputs
+        if not state.is_last_level:
+            damage = self._schedule.decisions.strike("chunk", where, jobs.CHUNK_FAULTS)
+            outputs = outputs if damage is None else jobs.damaged(outputs, damage)
+        if isinstance(computed.run, SimulatedSlot):
+            running.emitted.extend(computed.run.emitted)
+            running.executed.extend(computed.run.executed)
+        level = state.level
+        state.deliver(slot, outputs)
+        if not state.is_done and state.level != level:
+            self._schedule.decisions.shuffled(state.waiting, f"{running.job.name}/{state.level}")
+            for number, arriving in enumerate(state.inputs):
+                self._schedule.decisions.shuffled(arriving, f"{running.job.name}/{state.level}/{number}")
+
+    def _on_worker(self, running: Running, slot: int) -> Computed | JobResult:
+        """Compute ``slot`` in a worker process."""
+        name = f"worker {slot % jobs.WORKERS}"
+        process = self._schedule.subject.processes.switch_to(name)
+        running.worker.resources = process.resources
+        try:
+            return jobs.compute(running, slot)
+        except JobLostError:
+            if running.slot is not None and running.slot.guard.worker_died:
+                self._schedule.note(f"{name} dies")
+                self._schedule.subject.processes.end(name)
+            raise
+        finally:
+            self._schedule.subject.processes.leave()
+
+    def _finish(self, running: Running) -> None:
+        assert running.driver.jobs is not None
+        try:
+            result = running.driver.jobs.result_of(running)
+        except JobLostError as error:
+            self._lose(running, str(error), jobs.RunsOn())
+            return
+        if result.failure is None and running.job.part != "emission":
+            running.driver.emitted.setdefault(running.job.attempt, []).extend(running.emitted)
+            running.driver.executed.setdefault(running.job.attempt, []).extend(running.executed)
+        if result.failure is None and running.job.part == "commit":
+            self._applied += 1
+        self._answer(running, result)
+
+    def _answer(self, running: Running, result: object) -> None:
+        if isinstance(result, JobResult):
+            failed = result.failure is not None
+            self._schedule.note(f"the {running.name} {'fails: ' + result.failure.error.splitlines()[0] if failed and result.failure else 'is done'}")
+        self._running.remove(running)
+        running.driver.ready.append((running.carrier, result))
+
+    def _lose(self, running: Running, why: str, tasks: jobs.RunsOn) -> None:
+        self._schedule.note(f"the {running.name} is lost: {why.splitlines()[0]}")
+        self._answer(running, JobLostError(why))
+        self._haunt(running, tasks)
+
+    def _haunt(self, running: Running, tasks: jobs.RunsOn) -> None:
+        if tasks.after is not None and not running.state.is_done:
+            self._zombies.append(Zombie(running, self._applied + tasks.after, is_visible=tasks.after == 0))
+
+    def cancel(self, group: str) -> None:
+        """A driver gives up the jobs of ``group``."""
+        for running in [running for running in self._running if running.group == group]:
+            if running.fault is not None and running.fault.answers:
+                # The cancellation comes too late: whoever waits for the answer will get it, though nobody wants it any more.
+                running.fault, running.is_cancelled = None, True
+            elif running.fault is not None:
+                self._lose(running, "cancelled", running.fault.tasks)
+            else:
+                tasks = self._schedule.decisions.strike("cancel", f"{running.name}, when it is cancelled", jobs.RUNS_ON) or jobs.RunsOn()
+                self._lose(running, "cancelled", tasks)
+
+    def bereave(self, driver: Driver) -> None:
+        """``driver`` is dead: nobody waits for its jobs."""
+        for running in [running for running in self._running if running.driver is driver]:
+            self._running.remove(running)
+            where = f"{running.name}, when driver {driver.number} dies"
+            tasks = self._schedule.decisions.strike("cancel", where, jobs.RUNS_ON) or jobs.RunsOn()
+            self._haunt(running, tasks if running.fault is None else running.fault.tasks)
+
+    def is_running(self, group: str) -> bool:
+        """Whether a task of ``group`` can be seen to run."""
+        return any(zombie.running.group == group and zombie.is_visible for zombie in self._zombies)
+
+    def _run_zombie(self, zombie: Zombie) -> None:
+        running = zombie.running
+        slot = running.state.waiting.pop(0)
+        if not running.state.waiting:
+            self._zombies.remove(zombie)
+        self._schedule.note(f"a task of the given up {running.name} runs on: level {running.state.level}, slot {slot}")
+        with contextlib.suppress(JobLostError):
+            self._on_worker(running, slot)
+
+    def run_out(self) -> None:
+        """The run is over: whatever still runs on, runs now."""
+        while self._zombies and self._schedule.outcome.error is None:
+            self._run_zombie(self._zombies[0])
