@@ -24,7 +24,7 @@ class EndsInside(Keep):
             raise RuntimeError("ended inside the commit")
 
 
-@pytest.mark.rule(23)
+@pytest.mark.rule(1, 23)
 @pytest.mark.parametrize("kind", ["plain", "planned", "storm-style"])
 def test_a_sealed_transaction_is_replayed_first_under_its_own_task_counts(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
     journal = Journal(tmp_path / "journal")
