@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import importlib
 import multiprocessing
 import os
 import sys
@@ -14,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from starter import transactional_global_count, transactional_words
 from tests.simulated_topologies import generated
 from txtopo.testing import Simulation
 from txtopo.testing.simulator.decisions import KINDS
 
 SCHEDULES = 10_000
 """How many are played in all."""
-OF_EACH_STARTER = 250
+STARTERS = ("transactional_words", "transactional_global_count", "opaque_keyed_count", "opaque_global_count")
+OF_EACH_STARTER = 125
 OF_EACH_TOPOLOGY = 95
-TOPOLOGIES = (SCHEDULES - 2 * OF_EACH_STARTER) // OF_EACH_TOPOLOGY
+TOPOLOGIES = (SCHEDULES - len(STARTERS) * OF_EACH_STARTER) // OF_EACH_TOPOLOGY
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def play_generated(number: int) -> Played:
 
 def play_starter(name: str, store: str) -> Played:
     """A starter as its file has it, with a store of its own."""
-    module: Any = {"count": transactional_global_count, "words": transactional_words}[name]
+    module: Any = importlib.import_module(f"starter.{name}")
     return played(module.make_topology(store), module.conf, OF_EACH_STARTER, 0)
 
 
@@ -65,7 +66,7 @@ def played(topology: Any, conf: Any, seeds: int, first_seed: int, **more: Any) -
 def test_no_schedule_leaves_anything_else_than_a_run_without_failures(tmp_path: Path) -> None:
     # Processes of our own, not forks: whatever else this process has started must not be in them.
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(play_starter, name, str(tmp_path / f"{name}.db")) for name in ("words", "count")]
+        waiting = [pool.submit(play_starter, name, str(tmp_path / f"{name}.db")) for name in STARTERS]
         waiting += [pool.submit(play_generated, number) for number in range(TOPOLOGIES)]
         done = [future.result() for future in waiting]
     schedules = sum(each.schedules for each in done)
