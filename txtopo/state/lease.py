@@ -76,7 +76,8 @@ class Lease:
             session = self._store.session
             try:
                 if generation is None:
-                    self._take_new()
+                    if not self._take_new():
+                        continue
                 elif self._take_existing(records.GenerationRecord.decode(self._paths.generation, generation.data).generation):
                     # An earlier try was applied after all; in which session is not known, so that the next renewal makes the lease anew.
                     session = 0
@@ -88,9 +89,12 @@ class Lease:
             f"topology {self._paths.topology_id!r} is being opened by others all the time\n  Run one coordinator per topology id."
         )
 
-    def _take_new(self) -> None:
+    def _take_new(self) -> bool:
+        """False if somebody else has made the topology since it was looked for."""
         paths = self._paths
         leftovers = self._store.children(paths.top)
+        if leftovers and self._store.get(paths.generation) is not None:
+            return False
         if leftovers:
             raise errors.UnreadableStateError(paths.generation, f"it is missing, although there are {', '.join(leftovers)}")
         epoch = records.EpochRecord(epoch=1, holder_id=self._holder_id)
@@ -105,6 +109,7 @@ class Lease:
             ]
         )
         self.generation, self.epoch, self._epoch_version = self._new_generation, epoch.epoch, 0
+        return True
 
     def _take_existing(self, generation: str) -> bool:
         """True if it turns out that it was taken already, by an earlier try whose outcome was unknown."""
