@@ -43,6 +43,7 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
 def test_sixty_generated_topologies_do_on_spark_what_the_model_says(cluster: LocalCluster) -> None:
