@@ -60,7 +60,7 @@ demo-reset: ## Forget what the demo has counted
 test: java $(INSTALLED) ## Run every test, with real Spark and real ZooKeeper; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest
 
-long: java $(INSTALLED) ## Run the tests that take minutes: ten thousand simulated schedules, generated topologies on Spark
+long: java $(INSTALLED) ## Run the tests that take minutes: simulated schedules, generated topologies on Spark, more kills
 	$(BIN)/python -m pytest -m long
 
 mutants: java $(INSTALLED) ## Break a copy of the source in thirty ways; a test must notice each

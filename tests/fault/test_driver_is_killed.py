@@ -31,7 +31,7 @@ KILLS = [
 
 @pytest.mark.timeout(600)
 @pytest.mark.rule(3, 23, 25, 26, 28)
-@pytest.mark.parametrize(("name", "pending"), [("global-count", 3), ("words", 1)])
+@pytest.mark.parametrize(("name", "pending"), [("global-count", 3), pytest.param("words", 1, marks=pytest.mark.long)])
 def test_killed_at_every_step_everything_still_counts_once(tmp_path: Path, name: str, pending: int) -> None:
     for number, kill in enumerate(KILLS):
         began = time.monotonic()

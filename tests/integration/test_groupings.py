@@ -50,7 +50,8 @@ class Sink(BaseBatchBolt):
         self.journal = journal
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.context, self.attempt, self.got = context, attempt, []  # type: ignore[var-annotated]
+        self.context, self.attempt = context, attempt
+        self.got: list[Any] = []
 
     def execute(self, tup: Tuple) -> None:
         self.got.append((tup.source_component, tup.source_task, tup.source_stream_id, tup["n"]))

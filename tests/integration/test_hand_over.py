@@ -87,7 +87,8 @@ class Phases(BaseBatchBolt):
         self.journal = journal
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.context, self.attempt, self.got = context, attempt, []  # type: ignore[var-annotated]
+        self.context, self.attempt = context, attempt
+        self.got: list[Any] = []
         self.journal.write(f"prepared {attempt.txid}")
 
     def execute(self, tup: Tuple) -> None:
@@ -139,14 +140,14 @@ class Wide(Ranges):
     """A spout of wide tuples."""
 
     def get_emitter(self, conf: Any, context: Any) -> Any:
-        emitter = super().get_emitter(conf, context)
+        emitter: Any = super().get_emitter(conf, context)
 
         def emit_batch(attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
             for n in range(metadata["begin"], metadata["end"]):
                 if n % context.num_tasks == context.task_index:
                     collector.emit([attempt, n, b"x" * 1000])
 
-        emitter.emit_batch = emit_batch  # type: ignore[method-assign]
+        emitter.emit_batch = emit_batch
         return emitter
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:

@@ -94,12 +94,12 @@ class BrokenCoordinator(Ranges):
     """Whose coordinator raises."""
 
     def get_coordinator(self, conf: Any, context: Any) -> Any:
-        coordinator = super().get_coordinator(conf, context)
+        coordinator: Any = super().get_coordinator(conf, context)
 
         def is_ready() -> bool:
             raise OSError("the source is gone")
 
-        coordinator.is_ready = is_ready  # type: ignore[method-assign]
+        coordinator.is_ready = is_ready
         return coordinator
 
 

@@ -68,7 +68,8 @@ class Capture(BaseBatchBolt):
         self.journal = journal
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.attempt, self.rows = attempt, []  # type: ignore[var-annotated]
+        self.attempt = attempt
+        self.rows: list[tuple[Any, ...]] = []
 
     def execute(self, tup: Tuple) -> None:
         self.rows.append(tup.values[1:])
