@@ -15,6 +15,7 @@ from txtopo.errors import (
     EmitError,
     FailedException,
     FencedError,
+    HeldError,
     HeldStateError,
     InputError,
     InvalidTopologyError,
@@ -29,6 +30,7 @@ from txtopo.errors import (
     UsageError,
     UserCodeError,
     WorkerCrashError,
+    ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
 from txtopo.topology.bolt import (
@@ -110,6 +112,7 @@ __all__ = [
     "FailedException",
     "FencedError",
     "Fields",
+    "HeldError",
     "HeldStateError",
     "IBasicBolt",
     "IBatchBolt",
@@ -148,6 +151,7 @@ __all__ = [
     "UsageError",
     "UserCodeError",
     "WorkerCrashError",
+    "ZooKeeperAccessError",
     "ZooKeeperUnavailableError",
     "main",
     "submit_topology",

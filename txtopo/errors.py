@@ -9,18 +9,22 @@
         ├── UserCodeError                an exception in a spout or bolt, with its traceback
         │   ├── EmitError                wrong first value, arity or stream
         │   ├── HeldStateError           a held bolt has a member that cannot be pickled
+        │   ├── OutOfMemoryError         a Python worker may have no more memory
         │   ├── MetadataError            metadata that does not survive JSON
         │   └── StoreConflictError       two writers of one key in one transaction                   (R32)
         ├── WorkerCrashError             workers kept dying on one transaction
         ├── BatchTooLargeError           a row, a held bolt or a record beyond a named bound
+        ├── LocalDiskError               no room for what a batch spills
         ├── UsageError                   2: the caller asked for something that cannot be
         │   ├── InvalidTopologyError     2: the topology is wrong; lists every mistake
         │   ├── ConfigError              2: an unknown or impossible setting
         │   ├── SetupError               2: Java, Spark, a directory or a library is not as needed
         │   └── InputError               2: a source's input is missing, unreadable or not what was planned
         ├── PoisonBatchError             3: one batch failed ``max_attempts`` times
-        ├── FencedError                  4: another coordinator holds, or took, this topology
-        ├── ZooKeeperUnavailableError    5
+        ├── FencedError                  4: another coordinator took this topology
+        │   └── HeldError                4: another coordinator, which is alive, holds it; or a data directory is in use
+        ├── ZooKeeperUnavailableError    5: it cannot be reached, or was away for too long
+        │   └── ZooKeeperAccessError     5: it does not let us in, or the state in it is somebody else's
         └── StateMismatchError           6: ZooKeeper and a store, or the code, do not belong together
             └── UnreadableStateError     6: a record exists but cannot be understood
 
@@ -82,6 +86,10 @@ class HeldStateError(UserCodeError):
     """A held bolt (a committer, or what is downstream of one) has a member that cannot be pickled between the phases (R12)."""
 
 
+class OutOfMemoryError(UserCodeError):
+    """A hook, or what txtopo did around it, got no more memory in its Python worker. ``error`` names the settings."""
+
+
 class MetadataError(UserCodeError):
     """A spout made metadata that JSON does not give back as it was."""
 
@@ -114,6 +122,21 @@ class BatchTooLargeError(TxtopoError):
     def __str__(self) -> str:
         cure = self.cure or f"Make the batches smaller, or raise {self.setting}."
         return f"{self.what} has {self.size} bytes; the bound is {self.setting} = {self.bound}\n  {cure}"
+
+
+class LocalDiskError(TxtopoError):
+    """What a batch spills cannot be written to ``directory``, or read there again."""
+
+    def __init__(self, directory: str, why: str) -> None:
+        super().__init__(directory, why)
+        self.directory, self.why = directory, why
+
+    def __str__(self) -> str:
+        return (
+            f"a batch larger than memory cannot be spilled to {self.directory}: {self.why}\n"
+            "  Make room there; or put Spark's local directories on a larger disk: spark.local.dir, which the variable SPARK_LOCAL_DIRS and YARN's and\n"
+            "  Kubernetes' own settings overrule; or make the batches smaller. Nothing of this transaction is committed."
+        )
 
 
 class UsageError(TxtopoError):
@@ -162,15 +185,23 @@ class PoisonBatchError(TxtopoError):
 
 
 class FencedError(TxtopoError):
-    """Another coordinator holds, or has taken over, this topology (R26); also a data directory in use."""
+    """Another coordinator holds, or has taken over, this topology (R26)."""
 
     exit_code = 4
+
+
+class HeldError(FencedError):
+    """The topology, or the data directory, is held by a process that is alive; ``on_held`` says whether to wait for its end."""
 
 
 class ZooKeeperUnavailableError(TxtopoError):
     """ZooKeeper cannot be reached, or has been away longer than we wait."""
 
     exit_code = 5
+
+
+class ZooKeeperAccessError(ZooKeeperUnavailableError):
+    """ZooKeeper does not let us in, or does not allow us what we need: a wrong or missing name or password."""
 
 
 class StateMismatchError(TxtopoError):

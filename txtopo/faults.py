@@ -1,46 +1,106 @@
-"""Named fault points: places between and inside the steps of a commit where a test may kill the process.
+"""Named fault points: places before, inside and after the steps of a commit where a test may strike.
 
-Armed by the environment variable ``TXTOPO_FAULT``, a comma-separated list of ``POINT@TXID=ACTION``; for example
-``apply.after@2=kill`` ends the process with SIGKILL when transaction 2 has been applied but not recorded. ``kill`` is the
-only action that needs no cooperation from the program, and the only one there is. Unarmed, a point costs one dictionary look-up.
+Armed by the environment variable ``TXTOPO_FAULT``, a comma-separated list of ``POINT@TXID=ACTION``, or ``POINT@TOPOLOGY:TXID=ACTION`` for one
+topology of several. ``apply.after@2=kill`` ends the process with SIGKILL when transaction 2 has been applied but not recorded.
+
+*Inside* a step its effect is done and nobody has been told: the write of a seal or a record is in ZooKeeper and the answer has not been seen;
+one store transaction of the commit job has committed and its task has not ended; half of what an attempt held is given back.
+All points are reached in the driver but ``apply.inside``, which is reached in the worker, each time that a store transaction commits.
+Workers of a local master inherit the variable.
+
+- ``kill``: the process that reaches the point dies there.
+- ``hold``: whoever reaches the point waits there, to be killed from outside: so one SIGKILL strikes several topologies, or a worker and its driver.
+- ``lose``: only inside *seal* and *record*: the answer of ZooKeeper never comes, as if the connection were lost; the process lives.
+
+If ``TXTOPO_FAULT_DIR`` names a directory, a fault that strikes leaves an empty file there, called like the fault; a *kill* or *lose* whose file is
+there does not strike again, in whatever process. Without it each strikes once in every process that reaches it. Nothing here costs more than a look
+at an empty dictionary when nothing is armed. Runs on driver and executors: standard library only.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
+from pathlib import Path
 from typing import Literal, get_args
 
 FaultPoint = Literal[
     "seal.before",  # nothing of this txid is durable but its metadata, perhaps
+    "seal.inside",
     "seal.after",  # "effects may exist" is durable
     "apply.before",
+    "apply.inside",  # some effects are in the stores, the commit job still runs
     "apply.after",  # every effect is in the stores; ZooKeeper does not know
     "record.before",
+    "record.inside",
     "record.after",  # current has moved on
     "forget.before",
+    "forget.inside",
     "forget.after",
 ]
+Action = Literal["kill", "hold", "lose"]
 
 VARIABLE = "TXTOPO_FAULT"
+DIRECTORY_VARIABLE = "TXTOPO_FAULT_DIR"
+
+_ANSWERED = ("seal.inside", "record.inside")
+"""Where there is an answer to lose."""
 
 
-def _armed() -> dict[tuple[str, int], str]:
-    armed: dict[tuple[str, int], str] = {}
+class AnswerLostError(Exception):
+    """The step was done, and a test wants its answer not to arrive."""
+
+
+def _armed() -> dict[tuple[str, str, int], tuple[Action, str]]:
+    """``(point, topology or "", txid)`` → action, and the fault as it was written."""
+    armed: dict[tuple[str, str, int], tuple[Action, str]] = {}
     for spec in filter(None, os.environ.get(VARIABLE, "").split(",")):
-        point, _, rest = spec.partition("@")
-        txid, _, action = rest.partition("=")
-        if point not in get_args(FaultPoint) or not txid.isdigit() or action != "kill":
-            raise ValueError(f"{VARIABLE}: {spec!r} is not POINT@TXID=kill with POINT one of {', '.join(get_args(FaultPoint))}")
-        armed[point, int(txid)] = action
+        place, _, action = spec.rpartition("=")
+        point, _, which = place.partition("@")
+        topology_id, _, txid = which.rpartition(":")
+        if point not in get_args(FaultPoint) or not txid.isdigit() or action not in get_args(Action):
+            points, actions = ", ".join(get_args(FaultPoint)), ", ".join(get_args(Action))
+            raise ValueError(f"{VARIABLE}: {spec!r} is not POINT@TXID=ACTION with POINT one of {points} and ACTION one of {actions}")
+        if action == "lose" and point not in _ANSWERED:
+            raise ValueError(f"{VARIABLE}: {spec!r}: an answer can be lost only at {' and '.join(_ANSWERED)}")
+        armed[point, topology_id, int(txid)] = (action, spec)
     return armed
 
 
 _ARMED = _armed()
 
 
-def reach(point: FaultPoint, txid: int) -> None:
-    """Say that ``point`` is reached for ``txid``; does not return if a test armed it."""
-    if (point, txid) in _ARMED:
-        os.write(2, f"fault: {point} at txid {txid}: kill\n".encode())
+def reach(point: FaultPoint, txid: int, topology_id: str = "") -> None:
+    """Say that ``point`` is reached for ``txid`` of ``topology_id``; does not return if a test has armed it.
+
+    :raises AnswerLostError: the test armed ``lose``.
+    """
+    if not _ARMED:
+        return
+    for which in (topology_id, ""):
+        action, spec = _ARMED.get((point, which, txid), (None, ""))
+        if action is not None and (_claim(spec) or action == "hold"):
+            _strike(point, which, txid, action)
+
+
+def _claim(spec: str) -> bool:
+    """Leave the file of this fault; False if it is there already."""
+    directory = os.environ.get(DIRECTORY_VARIABLE)
+    if not directory:
+        return True
+    try:
+        Path(directory, spec).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _strike(point: str, which: str, txid: int, action: Action) -> None:
+    os.write(2, f"fault: {point} at {f'{which} ' if which else ''}txid {txid}: {action}\n".encode())
+    if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if action == "hold":
+        threading.Event().wait()
+    del _ARMED[point, which, txid]
+    raise AnswerLostError(f"the answer is lost at {point}")

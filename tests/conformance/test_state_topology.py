@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 
 from tests.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend, wait_until
 from txtopo import errors
-from txtopo.state import administration, memory
+from txtopo.state import administration, liveness, memory
 from txtopo.state.base import Create, Delete, Operation, Set, StateStore
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.state.records import TxidRecord
@@ -127,14 +130,14 @@ def test_of_several_that_open_at_once_exactly_one_gets_the_topology(backend: Bac
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["FencedError"] * 3 + ["TopologyState"]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["HeldError"] * 3 + ["TopologyState"]
 
 
 @pytest.mark.rule(26)
 def test_whoever_owns_the_leases_takes_one_that_is_found_and_its_holder_writes_nothing_more(backend: Backend, store: Unreliable) -> None:
     zombie = opened(store)
     zombie.seal(attempt(1), TASKS, None)
-    heir = opened(backend.connect(), BOB, owns_leases=True)
+    heir = opened(backend.connect(), BOB, displaces=True)
     assert heir.epoch == 2
     before = contents(store)
     writes: list[Callable[[], None]] = [lambda: zombie.record(attempt(1), {0: 1}), lambda: zombie.seal(attempt(1, 1), TASKS, None)]
@@ -376,7 +379,7 @@ def test_a_crash_in_the_middle_of_a_record_leaves_it_done_or_not_done(backend: B
     store.fault = lambda _: fault
     with pytest.raises(errors.ZooKeeperUnavailableError) if fault == "before" else contextlib.nullcontext():
         state.record(attempt(1), {5: "five"}, ["count/counts"], Seal(attempt(2), TASKS, {"from": 10}))
-    again = opened(backend.connect(), BOB, owns_leases=True)
+    again = opened(backend.connect(), BOB, displaces=True)
     sealed = again.sealed()
     assert sealed is not None
     done = fault == "after"
@@ -390,7 +393,7 @@ def test_a_write_that_was_applied_before_another_took_over_counts_and_the_next_i
     state.seal(attempt(1), TASKS, None)
     store.lose_next("after")
     state.record(attempt(1), {0: "a"})
-    heir = opened(backend.connect(), BOB, owns_leases=True)
+    heir = opened(backend.connect(), BOB, displaces=True)
     assert (state.current, heir.current) == (2, 2)
     with pytest.raises(errors.FencedError):
         state.seal(attempt(2), TASKS, None)
@@ -404,7 +407,7 @@ def test_a_write_that_was_lost_is_not_repeated_after_another_took_over(backend: 
 
     def take_over(_: object) -> memory.Fault:
         store.fault = None
-        heir = opened(rival, BOB, owns_leases=True)
+        heir = opened(rival, BOB, displaces=True)
         heir.record(attempt(1), {0: "theirs"})
         return "before"
 
@@ -430,12 +433,9 @@ def test_after_an_expired_session_the_lease_is_taken_again_and_work_goes_on(back
 
 
 @pytest.mark.rule(26)
-def test_an_idle_coordinator_takes_its_lease_again_and_pays_nothing_while_its_session_lives(backend: Backend) -> None:
+def test_an_idle_coordinator_takes_its_lease_again(backend: Backend) -> None:
     session = backend.connect()
     state = opened(session)
-    trips = session.round_trips
-    state.renew()
-    assert session.round_trips == trips
     backend.expire(session)
     rival = backend.connect()
     wait_until(lambda: rival.get("/words/lease") is None)
@@ -443,9 +443,51 @@ def test_an_idle_coordinator_takes_its_lease_again_and_pays_nothing_while_its_se
     assert rival.get("/words/lease") is not None
     with pytest.raises(errors.FencedError, match=r"alpha\.example"):
         opened(rival, BOB)
-    trips = session.round_trips
+
+
+@pytest.mark.rule(25)
+def test_a_coordinator_that_writes_pays_nothing_for_its_lease(backend: Backend) -> None:
+    session = backend.connect()
+    state = opened(session)
+    for txid in (1, 2, 3):
+        commit(state, txid)
+        trips = session.round_trips
+        state.renew()
+        assert session.round_trips == trips
+
+
+@pytest.mark.rule(26)
+def test_whoever_may_displace_takes_a_live_topology_and_its_idle_holder_finds_out_and_writes_nothing(backend: Backend) -> None:
+    state = opened(backend.connect())
     state.renew()
-    assert session.round_trips == trips
+    rival = backend.connect()
+    heir = opened(rival, BOB, displaces=True)
+    before = contents(rival)
+    for ask in (state.renew, state.require_held, lambda: state.seal(attempt(1), TASKS, None)):
+        with pytest.raises(errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"):
+            ask()
+    state.close()
+    assert contents(rival) == before
+    heir.require_held()
+    commit(heir, 1)
+
+
+@pytest.mark.rule(26)
+def test_the_lease_of_a_process_of_this_machine_that_has_died_holds_nobody_up(backend: Backend) -> None:
+    dead = subprocess.run(
+        [sys.executable, "-c", "from txtopo.state import liveness; print(liveness.process_identity())"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    state = opened(backend.connect(), dataclasses.replace(ALICE, process=dead))
+    rival = backend.connect()
+    heir = opened(rival, BOB)
+    assert heir.epoch == 2
+    with pytest.raises(errors.FencedError, match=r"beta\.example"):
+        state.seal(attempt(1), TASKS, None)
+    heir.close()
+    living = opened(backend.connect(), dataclasses.replace(ALICE, process=liveness.process_identity()))
+    with pytest.raises(errors.HeldError, match=r"alpha\.example"):
+        opened(rival, BOB)
+    living.close()
 
 
 @pytest.mark.rule(26)

@@ -27,7 +27,7 @@ class Opened:
 
     def restart(self) -> None:
         """Another run of the same topology."""
-        self.state = TopologyState.open(self.store, "topology", Holder("host", 1, "now"), owns_leases=True)
+        self.state = TopologyState.open(self.store, "topology", Holder("host", 1, "now"), displaces=True)
         self.batches = Batches(TransactionalTopologyBuilder("topology", "spout", self.spout, 2).build_topology(), {}, self.state)
 
     def plan(self, txid: int, attempt: int = 0) -> dict[int, Any]:

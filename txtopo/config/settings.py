@@ -44,6 +44,9 @@ class Config(pydantic.BaseModel):
     """How soon a spout that was not ready is asked again."""
     zombie_wait_s: float = pydantic.Field(10.0, ge=0)
     """After a failed or cancelled commit job, how long its replay waits for tasks of it that still run (R33)."""
+    on_held: Literal["refuse", "wait", "take"] = "refuse"
+    """What to do about a topology that another coordinator holds: refuse to run (exit code 4), wait until it is free (a standby), or take it at
+    once (the other one is fenced, and ends with exit code 4)."""
     drain_timeout_s: float = pydantic.Field(30.0, gt=0)
     """How long a stop waits for commits in flight."""
     zookeeper: str | None = None
@@ -56,6 +59,12 @@ class Config(pydantic.BaseModel):
     """How soon ZooKeeper takes a silent coordinator for dead."""
     zookeeper_wait_s: float = pydantic.Field(600.0, gt=0)
     """How long commits wait for a ZooKeeper that went away, before the run ends with exit code 5."""
+    zookeeper_auth: Literal["none", "digest", "sasl"] = "none"
+    """How we authenticate to ZooKeeper; with ``"digest"`` or ``"sasl"`` (DIGEST-MD5) nobody else may read or change what a run keeps there."""
+    zookeeper_user: str | None = None
+    """As whom. The password is no setting: it is in a file, or in ``TXTOPO_ZOOKEEPER_PASSWORD`` of the driver's environment."""
+    zookeeper_password_file: Path | None = None
+    """The file, on the driver, that holds the password and nothing else."""
     data_dir: Path | None = None
     """Where the embedded ZooKeeper keeps its data; ``None``: ``./.txtopo``."""
     metadata_bytes_max: int = pydantic.Field(512 * 1024, ge=1024, le=1000 * 1024)

@@ -9,7 +9,8 @@ import functools
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,8 @@ from txtopo.runtime.run import TopologyRun
 from txtopo.runtime.status import RunStatus
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.topology.graph import TopologyGraph
+
+_DIRECTORY_POLL_S = 0.1
 
 DEFAULT_DATA_DIR = ".txtopo"
 """Where the command line keeps the embedded ZooKeeper's data unless told otherwise."""
@@ -68,7 +71,7 @@ class LocalCluster:
             raise errors.UsageError(f"a topology named {name!r} is running in this cluster; stop it first, or choose another name")
         typed = _configured(conf, topology, spark_settings.of_context(self.context))
         assert self.zookeeper is not None
-        run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._owns_lease_of(topology.id), self._revive)
+        run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._displaces(topology.id), self._revive)
         self.runs[name] = run
         return run
 
@@ -81,7 +84,7 @@ class LocalCluster:
         with self._reviving:
             _revive(self._embedded)
 
-    def _owns_lease_of(self, topology_id: str) -> bool:
+    def _displaces(self, topology_id: str) -> bool:
         """A lease found in a server of our own is a dead coordinator's, unless one of our own runs holds it."""
         return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self.runs.values())
 
@@ -125,15 +128,25 @@ def _revive(embedded: EmbeddedZooKeeper | None) -> None:
 
 
 class Submission:
-    """One topology on the Spark context there is (``spark-submit``), or on a local one; with its ZooKeeper. A context manager."""
+    """One topology on the Spark context there is (``spark-submit``), or on a local one; with its ZooKeeper. A context manager.
+
+    A standby (``on_held=wait``) with a data directory that is in use waits here until that is free. ``waiting`` is then called, again and again,
+    with what it waits for; it may raise to give up.
+    """
 
     def __init__(
-        self, name: str, conf: config.Config, topology: TopologyGraph, master: str = "local[*]", spark_conf: Mapping[str, str] | None = None
+        self,
+        name: str,
+        conf: config.Config,
+        topology: TopologyGraph,
+        master: str = "local[*]",
+        spark_conf: Mapping[str, str] | None = None,
+        waiting: Callable[[errors.HeldError], None] = lambda held: None,
     ) -> None:
         self._embedded: EmbeddedZooKeeper | None = None
         session.refuse_connect()
         if conf.zookeeper is None:
-            self._embedded = EmbeddedZooKeeper(conf.data_dir or DEFAULT_DATA_DIR).start()
+            self._embedded = _own_zookeeper(Path(conf.data_dir or DEFAULT_DATA_DIR), conf.on_held, waiting)
         try:
             context = session.submitted_context()
             if context is None:
@@ -162,6 +175,24 @@ class Submission:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+
+def _own_zookeeper(data_dir: Path, on_held: str, waiting: Callable[[errors.HeldError], None]) -> EmbeddedZooKeeper:
+    """Our own ZooKeeper in ``data_dir``, when that is free."""
+    embedded = EmbeddedZooKeeper(data_dir)
+    while True:
+        try:
+            return embedded.start()
+        except errors.HeldError as held:
+            if on_held == "refuse":
+                raise
+            if on_held == "take":
+                raise errors.FencedError(
+                    f"{str(held).splitlines()[0]}, and cannot be taken over: the ZooKeeper in it ends with the process that runs it\n"
+                    f"  Stop that process, or wait for its end with --standby. A ZooKeeper that both reach (--zookeeper) allows taking over."
+                ) from None
+            waiting(held)
+            time.sleep(_DIRECTORY_POLL_S)
 
 
 def submit_topology(name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> RunStatus:

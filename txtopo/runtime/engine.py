@@ -22,6 +22,7 @@ from txtopo.coordinator.transitions import Status
 from txtopo.dataplane.job import Run
 from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.runtime.batches import Batches
+from txtopo.runtime.causes import Causes
 from txtopo.runtime.jobs import Jobs
 from txtopo.runtime.status import StatusBoard
 from txtopo.runtime.surroundings import Machine, Surroundings
@@ -47,9 +48,9 @@ class Engine:
         revive: Callable[[], None],
         surroundings: Surroundings | None = None,
     ) -> None:
-        """``revive`` is called about once a second: it may bring back what the run stands on, such as a server of its own."""
+        """``revive`` is called about once a second, on a thread of its own: it may bring back what the run stands on, such as a server of its own."""
         self._run, self._conf, self._state, self._board, self._rng, self._revive = run, conf, state, board, rng, revive
-        self._surroundings = surroundings or Machine()
+        self._surroundings = surroundings or Machine(run.graph.id)
         self._batches = Batches(run.graph, run.conf, state)
         self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted, self._surroundings)
         last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
@@ -65,9 +66,10 @@ class Engine:
         self._committing = 0
         self._opens = 0
         self._open_failures = 0
-        self._causes: dict[TransactionAttempt, AttemptFailedError] = {}
+        self._causes = Causes()
         self._ended = False
         self._error: BaseException | None = None
+        self._renew_thread = self._surroundings.threads("renew", 1)
         self._spout_thread = self._surroundings.threads("spout", 1)
         self._commit_thread = self._surroundings.threads("commit", 1)
         self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, self._side_by_side + 1))
@@ -163,7 +165,7 @@ class Engine:
             case messages.BackOff(txid, failures):
                 self._surroundings.after(self._backoff_s(failures), functools.partial(self._handle, messages.Resume(txid)))
             case messages.Stop(cause, reason, count):
-                self._end(self._error or self._stop_error(cause, reason, count))
+                self._end(self._error or self._causes.error(cause, reason, count))
 
     # -- opening -------------------------------------------------------------------------------------------------------------
 
@@ -253,7 +255,7 @@ class Engine:
         try:
             return job()
         except AttemptFailedError as failure:
-            work.failure = failure
+            work.failure = self._explained(failure)
             return messages.Failed(attempt, failure.kind)
         except errors.FailedException as error:
             work.failure = AttemptFailedError("failed", str(error))
@@ -266,6 +268,15 @@ class Engine:
         except BaseException as error:
             self._surroundings.post(functools.partial(self._stop_with, error))
             return messages.Failed(attempt, "failed")
+
+    def _explained(self, failure: AttemptFailedError) -> AttemptFailedError:
+        """``failure``, unless a store refused our attempt because the topology has become another's meanwhile (R26): that is what is said then."""
+        if isinstance(failure.error, errors.StateMismatchError):
+            try:
+                self._state.require_held()
+            except errors.FencedError as error:
+                return AttemptFailedError(failure.kind, str(error), error)
+        return failure
 
     def _emit(self, work: Attempt) -> Event:
         self._runner.emit(work)
@@ -367,8 +378,9 @@ class Engine:
     def _forget(self, work: Attempt) -> None:
         self._surroundings.reach("forget.before", work.attempt.txid)
         work.release()
+        self._surroundings.reach("forget.inside", work.attempt.txid)
         self._batches.discard(work.attempt)
-        self._causes = {attempt: failure for attempt, failure in self._causes.items() if attempt.txid > work.attempt.txid}
+        self._causes.forget(work.attempt.txid)
         self._sealed_tasks.pop(work.attempt.txid, None)
         self._board.count_commit(work.tuples, self._surroundings.now() - work.opened_at)
         if work.attempt.txid % _COLLECT_GARBAGE_EVERY == 0:
@@ -380,7 +392,7 @@ class Engine:
         if work is None:
             return
         if work.failure is not None:
-            self._causes[attempt] = work.failure
+            self._causes.add(attempt, work.failure)
             self._board.update(last_error=work.failure.text)
         if not self._coordinator.stopping:
             status = self._board.snapshot()
@@ -401,28 +413,21 @@ class Engine:
         self._error = self._error or error
         self._drain()
 
-    def _stop_error(self, cause: TransactionAttempt | None, reason: str, count: int) -> errors.TxtopoError | None:
-        if cause is None:
-            return None
-        failure = self._causes.get(cause)
-        text = failure.text if failure is not None else "unknown"
-        if reason == "poison":
-            return errors.PoisonBatchError(cause.txid, count, text)
-        if reason == "crashes":
-            return errors.WorkerCrashError(cause.txid, count, text)
-        return failure.error if failure is not None and failure.error is not None else errors.TxtopoError(text)
-
     def _end(self, error: BaseException | None) -> None:
         self._error = self._error or error
         self._ended = True
 
     def _renew(self) -> None:
+        self._renew_thread.submit(self._renew_now)
+
+    def _renew_now(self) -> None:
+        """On a thread of its own: a ZooKeeper that does not answer must not keep the loop from its work."""
         try:
             self._revive()
             self._state.renew()
         except errors.TxtopoError as error:
             self.kill(error)
-        self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
+        self._surroundings.post(functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew))
 
     def _backoff_s(self, failures: int) -> float:
         """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between half of it and all of it."""
@@ -437,7 +442,7 @@ class Engine:
             self._runner.cancel(work)
         self._attempts.clear()
         self._state.abandon()
-        for threads in (self._process_threads, self._commit_thread, self._spout_thread):
+        for threads in (self._process_threads, self._commit_thread, self._spout_thread, self._renew_thread):
             threads.close(_THREADS_END_S)
         try:
             self._batches.close()

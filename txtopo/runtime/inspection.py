@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import errors
-from txtopo.state import administration, base, directory, layout
+from txtopo.state import administration, base, credentials, directory, layout, liveness
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.state.zookeeper import ZooKeeperStateStore
 
@@ -33,13 +33,13 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo") -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``; ``None`` if nothing was ever stored there.
+def opened(data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None) -> Iterator[Opened | None]:
+    """The state in ``zookeeper``, or else in ``data_dir``, as ``who`` may see it; ``None`` if nothing was ever stored there.
 
     A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
     """
     if zookeeper is not None:
-        with contextlib.closing(ZooKeeperStateStore(zookeeper, root)) as store:
+        with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
             yield Opened(store, store.address, is_live=True)
         return
     endpoint, embedded = _server(data_dir)
@@ -47,7 +47,7 @@ def opened(data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo") 
         yield None
         return
     try:
-        with contextlib.closing(ZooKeeperStateStore(endpoint, root)) as store:
+        with contextlib.closing(ZooKeeperStateStore(endpoint, root, who=who)) as store:
             yield Opened(store, str(data_dir), is_live=embedded is None)
     finally:
         if embedded is not None:
@@ -97,7 +97,7 @@ def status_of(found: Opened, topology_id: str) -> dict[str, Any]:
     be understood is shown as ``administration.show`` shows it.
     """
     shown = administration.show(found.store, topology_id)
-    current, lease = shown["current"], shown["lease"] if found.is_live else None
+    current, lease = shown["current"], _living(shown["lease"]) if found.is_live else None
     known = isinstance(current, int)
     open_records = {txid: record for txid, record in shown["records"].items() if not (known and txid.isdecimal() and int(txid) < current)}
     return {
@@ -119,8 +119,12 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
 def holder(found: Opened, topology_id: str) -> dict[str, Any] | None:
     """Who runs the topology now, as its lease says; ``None`` if nobody does."""
     node = found.store.get(layout.Layout(topology_id).lease) if found.is_live else None
-    lease: dict[str, Any] | None = None if node is None else administration.show(found.store, topology_id)["lease"]
-    return lease
+    return None if node is None else _living(administration.show(found.store, topology_id)["lease"])
+
+
+def _living(lease: dict[str, Any] | None) -> dict[str, Any] | None:
+    """``lease``, unless who left it has certainly died: then it is only ZooKeeper that has not noticed yet."""
+    return None if lease is not None and liveness.has_certainly_died(lease.get("process", "")) else lease
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------------

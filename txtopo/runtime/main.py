@@ -18,6 +18,8 @@ from typing import Any
 from txtopo import config, errors
 from txtopo.runtime import cluster, options, progress, signals, spark_settings, target
 from txtopo.runtime.run import TopologyRun
+from txtopo.runtime.status import RunStatus
+from txtopo.state import credentials
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology.graph import TopologyGraph
 
@@ -92,7 +94,7 @@ def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace,
     shown = progress.Progress(sys.stderr)
     with signals.StopSignals(early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")) as stop:
         try:
-            submission = _submit(topology, conf, given, directory)
+            submission = _submit(topology, conf, given, directory, _Waiting(shown, stop))
         except KeyboardInterrupt as interruption:
             shown.say("interrupted before the run began")
             return signals.exit_code_of(interruption)
@@ -103,24 +105,46 @@ def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace,
                 return 128 + stop.signum
             stop.watch()
             ours = "" if conf.zookeeper else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
-            shown.started(running.began, submission.zookeeper + ours, submission.master)
-            return _watch(running, shown, stop)
+            return _watch(running, shown, stop, lambda began: shown.started(began, submission.zookeeper + ours, submission.master))
 
 
-def _submit(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path) -> cluster.Submission:
+class _Waiting:
+    """A standby that waits for a data directory: says so once, and gives up when a signal asks for it."""
+
+    def __init__(self, shown: progress.Progress, stop: signals.StopSignals) -> None:
+        self._shown, self._stop, self._said = shown, stop, False
+
+    def __call__(self, held: errors.HeldError) -> None:
+        if not self._said:
+            self._said = True
+            self._shown.standing_by(str(held))
+        if self._stop.asked:
+            raise signals.InterruptedBySignalError(self._stop.signum)
+
+
+def _submit(
+    topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path, waiting: Callable[[errors.HeldError], None]
+) -> cluster.Submission:
     if conf.zookeeper is not None:
         # Found out now, before Spark is started for nothing.
-        ZooKeeperStateStore(conf.zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s).close()
+        ZooKeeperStateStore(
+            conf.zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
+        ).close()
     with target.importable_by_workers(directory):
-        return cluster.Submission(given.name or topology.id, conf, topology, given.master or DEFAULT_MASTER)
+        return cluster.Submission(given.name or topology.id, conf, topology, given.master or DEFAULT_MASTER, waiting=waiting)
 
 
-def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals) -> int:
-    """Until the run has ended: show how it goes, and pass on what signals ask for."""
-    stopping = False
+def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals, announce: Callable[[RunStatus], None]) -> int:
+    """Until the run has ended: show how it goes, and pass on what signals ask for. ``announce`` is told when the run has its topology."""
+    stopping = announced = False
     how = "failed"
+    if running.began is None:
+        shown.standing_by(running.status().last_error or "")
     try:
         while True:
+            if running.began is not None and not announced:
+                announced = True
+                announce(running.began)
             try:
                 running.join(_POLL_S)
                 how = "stopped" if stopping else "done"
@@ -145,9 +169,13 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
                 stopping = True
                 running.drain()
                 shown.stopping()
-            shown.update(running.status())
+            if announced:
+                shown.update(running.status())
     finally:
-        shown.ended(running.status(), how)
+        if running.began is not None:
+            if not announced:
+                announce(running.began)
+            shown.ended(running.status(), how)
 
 
 def _is_of_spark(error: Exception) -> bool:

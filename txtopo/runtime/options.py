@@ -60,6 +60,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--master", metavar="URL", help="Spark master (default: local[*]); inside spark-submit give it to spark-submit")
     where.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="a ZooKeeper ensemble (default: one of our own, in the data directory)")
     where.add_argument("--data-dir", metavar="DIR", help="where our own ZooKeeper keeps its data (default: .txtopo)")
+    titled = parser.add_argument_group("if another coordinator holds the topology (default: end with exit code 4)")
+    held = titled.add_mutually_exclusive_group()
+    wait, take = "wait until it has ended or died, then go on where it stopped", "take it at once; the other one can write nothing more"
+    held.add_argument("--standby", action="store_const", const="wait", dest="on_held", help=wait)
+    held.add_argument("--takeover", action="store_const", const="take", dest="on_held", help=take)
     more = parser.add_argument_group("more")
     more.add_argument("--name", help="name of the run (default: the topology's id)")
     add_set(more)
@@ -102,7 +107,7 @@ def resolved(
         given[key] = value
     named = {
         "until": "exhausted" if getattr(options, "until_exhausted", False) else None,
-        **{name: getattr(options, name, None) for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir")},
+        **{name: getattr(options, name, None) for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir", "on_held")},
     }
     given |= {key: value for key, value in named.items() if value is not None}
     return config.resolve(code, command_line=given, spout=topology.spout.config if topology is not None else None, spark=spark)

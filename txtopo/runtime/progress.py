@@ -59,6 +59,10 @@ class Progress:
         generation = f"generation {began.generation[:_SHORT_GENERATION]}, epoch {began.epoch}"
         self.say(f"{began.topology_id} {begins} at txid {began.current} ({generation}); ZooKeeper {zookeeper}; Spark {master}")
 
+    def standing_by(self, why: str) -> None:
+        """The run waits until what another process holds is free."""
+        self.say(f"standing by: {why.splitlines()[0] if why else 'held by another process'}")
+
     def update(self, status: RunStatus) -> None:
         """Show ``status``, if it is time to."""
         text = describe(status)

@@ -5,6 +5,7 @@ Runs on: driver.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import random
@@ -23,12 +24,16 @@ from txtopo.runtime import session
 from txtopo.runtime.engine import Engine
 from txtopo.runtime.jobs import SparkJobs
 from txtopo.runtime.status import RunStatus, StatusBoard
+from txtopo.state import base, credentials, layout, lease, liveness
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology.graph import TopologyGraph
 
 _WAIT_S = 0.5
 _END_S = 30.0
+
+STANDBY_POLL_S = 0.25
+"""How often a run that waits for its turn looks whether the topology is free."""
 
 
 class TopologyRun:
@@ -38,38 +43,65 @@ class TopologyRun:
     """
 
     def __init__(
-        self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, owns_leases: bool, revive: Callable[[], None]
+        self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, displaces: bool, revive: Callable[[], None]
     ) -> None:
-        """Take the topology and begin; refuses what cannot run here. Everything that can be wrong beforehand is found now."""
+        """Take the topology and begin, or begin to wait for it; refuses what cannot run here. Everything that can be wrong beforehand is found now.
+
+        ``displaces``: whoever left a lease in this ZooKeeper is known to be dead. ``revive`` is called about once a second (see the engine).
+        """
         self.name, self.topology_id, self.conf = name, graph.id, conf
         self._refuse_local_only(graph, str(context.master))
+        self._graph, self._context, self._revive = graph, context, revive
+        self._displaces = displaces or conf.on_held == "take"
         self._error: BaseException | None = None
+        self._given_up = threading.Event()
+        self._engine: Engine | None = None
+        self._began: RunStatus | None = None
+        self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))
         self._store = ZooKeeperStateStore(
-            zookeeper, conf.zookeeper_root, connect_timeout_s=conf.zookeeper_connect_timeout_s, session_timeout_s=conf.zookeeper_session_timeout_s
+            zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
         )
         try:
-            started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            holder = Holder(socket.gethostname(), os.getpid(), started, name)
-            self._state = TopologyState.open(self._store, graph.id, holder, owns_leases, conf.metadata_bytes_max, conf.zookeeper_wait_s)
+            self._store.require_protected(layout.Layout(graph.id).top)
+            self._take()
+        except errors.HeldError as error:
+            if conf.on_held != "wait":
+                self._store.close()
+                raise
+            self._board.update(last_error=str(error))
         except BaseException:
-            self._store.close()
-            raise
-        self.began = RunStatus(graph.id, name, generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
-        """The status before anything ran: which txid the run began with."""
-        self._board = StatusBoard(self.began)
-        try:
-            limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max)
-            mapping = {**conf.as_mapping(), "topology.name": name, "topology.transactional.id": graph.id}
-            is_local = session.local_cores(str(context.master)) is not None
-            run = Run(uuid.uuid4().hex, graph, session.cores_of(context), mapping, self._state.generation, is_local, limits)
-            self._jobs = SparkJobs(context, run)
-            self._engine = Engine(run, conf, self._jobs, self._state, self._board, random.Random(), revive)
-        except BaseException:
-            self._state.close()
             self._store.close()
             raise
         self._thread = InheritableThread(target=self._run, name=f"txtopo-{name}", daemon=True)
         self._thread.start()
+
+    @property
+    def began(self) -> RunStatus | None:
+        """The status before anything ran, which says with which txid the run began; ``None`` while it waits for the topology."""
+        return self._began
+
+    def _take(self) -> None:
+        """Take the topology, and make the engine that runs it."""
+        conf, graph = self.conf, self._graph
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        holder = Holder(socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity())
+        state = TopologyState.open(self._store, graph.id, holder, self._displaces, conf.metadata_bytes_max, conf.zookeeper_wait_s)
+        try:
+            began = RunStatus(graph.id, self.name, generation=state.generation, epoch=state.epoch, current=state.current)
+            limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max)
+            mapping = {**conf.as_mapping(), "topology.name": self.name, "topology.transactional.id": graph.id}
+            is_local = session.local_cores(str(self._context.master)) is not None
+            run = Run(uuid.uuid4().hex, graph, session.cores_of(self._context), mapping, state.generation, is_local, limits)
+            jobs = SparkJobs(self._context, run)
+            engine = Engine(run, conf, jobs, state, self._board, random.Random(), self._revive)
+        except BaseException:
+            state.close()
+            raise
+        self._state, self._jobs = state, jobs
+        self._board.update(state="starting", generation=state.generation, epoch=state.epoch, current=state.current, last_error=None)
+        self._began, self._engine = began, engine
+        if self._given_up.is_set():
+            engine.drain()
 
     @staticmethod
     def _refuse_local_only(graph: TopologyGraph, master: str) -> None:
@@ -79,18 +111,43 @@ class TopologyRun:
 
     def _run(self) -> None:
         try:
-            self._engine.run()
+            self._stand_by()
+            if self._engine is not None:
+                self._engine.run()
             self._board.update(state="stopped", active=())
         except BaseException as error:
             self._error = error
             self._board.update(state="failed", active=(), last_error=str(error))
         finally:
-            self._state.close()
-            self._store.close()
             try:
-                self._jobs.close()
+                if self._engine is not None:
+                    self._state.close()
+                self._store.close()
+                if self._engine is not None:
+                    self._jobs.close()
             except Exception as error:
                 self._error = self._error or error
+
+    def _stand_by(self) -> None:
+        """Until the topology is ours, or not wanted any more. A ZooKeeper that is away is waited for as long as a commit would wait."""
+        paths = layout.Layout(self.topology_id)
+        away_since: float | None = None
+        while self._engine is None and not self._given_up.wait(STANDBY_POLL_S):
+            self._revive()
+            try:
+                is_free = lease.live_holder(self._store, paths) is None
+            except base.StateUnavailableError as error:
+                away_since = away_since or time.monotonic()
+                if time.monotonic() - away_since > self.conf.zookeeper_wait_s:
+                    raise errors.ZooKeeperUnavailableError(
+                        f"{str(error).splitlines()[0]}, for {self.conf.zookeeper_wait_s:g} s\n  Nothing was running here yet; run it again."
+                    ) from error
+                continue
+            away_since = None
+            if is_free:
+                # Another one that waits may be faster, or the state be of a topology that is just being made.
+                with contextlib.suppress(errors.HeldError):
+                    self._take()
 
     # -- looking -------------------------------------------------------------------------------------------------------------
 
@@ -143,7 +200,9 @@ class TopologyRun:
 
     def drain(self) -> None:
         """Begin to stop: finish commits in flight, abandon the rest. Returns at once."""
-        self._engine.drain()
+        self._given_up.set()
+        if self._engine is not None:
+            self._engine.drain()
 
     def stop(self, timeout_s: float = 30.0) -> RunStatus:
         """Drain commits in flight, abandon the rest, and wait for the end. What was abandoned is replayed by the next run."""
@@ -152,7 +211,9 @@ class TopologyRun:
 
     def kill(self) -> None:
         """Abort now, and wait for the end. Nothing is lost: the next run replays what was not committed."""
-        self._engine.kill()
+        self._given_up.set()
+        if self._engine is not None:
+            self._engine.kill()
         self._thread.join(_END_S)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             raise TimeoutError(f"topology {self.topology_id!r} did not end within {_END_S} s")

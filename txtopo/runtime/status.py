@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-RunState = Literal["starting", "running", "draining", "stopped", "failed"]
+RunState = Literal["standby", "starting", "running", "draining", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class DataDirectory:
     def acquire(self) -> None:
         """Own the directory until :meth:`release`, or until this process ends. It is made if it does not exist.
 
-        Raises FencedError, naming the owner's pid, if another owner has it; SetupError if the directory cannot be used.
+        Raises HeldError, naming the owner's pid, if another owner has it; SetupError if the directory cannot be used.
         """
         if self._lock is not None:
             raise errors.UsageError(f"the data directory {self.path} is owned already by this very object\n  Release it first.")
@@ -95,7 +95,7 @@ class DataDirectory:
         deadline = time.monotonic() + ACQUIRE_PATIENCE_S
         while not self._try_lock(lock):
             if time.monotonic() > deadline:
-                raise errors.FencedError(
+                raise errors.HeldError(
                     f"the data directory {self.path} is in use by {_owner(lock)}\n"
                     "  Stop that process or wait until it ends, or choose another directory with `--data-dir PATH` (data_dir= in Python)."
                 )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from txtopo import errors
-from txtopo.state import base, layout, records
+from txtopo.state import base, layout, liveness, records
 
 TRIES_MAX = 20
 """How often a refused multi of ours is tried anew after reading what changed; others would have to interfere each time."""
@@ -25,17 +25,22 @@ TRIES_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone; ``name`` that of the run."""
+    """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone; ``name`` that of the run.
+
+    ``process`` is what :func:`txtopo.state.liveness.process_identity` says of it; empty: nobody but ZooKeeper can tell when it dies.
+    """
 
     host: str
     pid: int
     started: str
     name: str = ""
+    process: str = ""
 
 
 class Lease:
     """The right of ``holder`` to write the state of one topology.
 
+    ``displaces`` says that a lease which is found does not count: its holder is known to be dead, or is to be fenced.
     ``new_id()`` gives an id that nobody else has; it names this coordinator, and the generation if it is the first.
     ``first_nodes(epoch record)`` are the znodes a new topology has beside generation, epoch and lease.
     """
@@ -45,11 +50,11 @@ class Lease:
         store: base.StateStore,
         paths: layout.Layout,
         holder: Holder,
-        owns_leases: bool,
+        displaces: bool,
         new_id: Callable[[], str],
         first_nodes: Callable[[records.EpochRecord], Sequence[base.Create]],
     ) -> None:
-        self._store, self._paths, self._holder, self._owns_leases = store, paths, holder, owns_leases
+        self._store, self._paths, self._holder, self._displaces = store, paths, holder, displaces
         self._first_nodes = first_nodes
         self._holder_id = new_id()
         self._new_generation = new_id()
@@ -68,7 +73,7 @@ class Lease:
     def take(self) -> None:
         """Take the topology: the next epoch, and the lease in the same multi. Makes everything if the topology is new.
 
-        :raises FencedError: a live coordinator holds it.
+        :raises HeldError: a live coordinator holds it.
         :raises UnreadableStateError: what is there cannot be understood.
         """
         for _ in range(TRIES_MAX):
@@ -122,8 +127,10 @@ class Lease:
             self.generation, self.epoch, self._epoch_version = generation, last.epoch, node.version
             return True
         lease = self._store.get(paths.lease)
-        if lease is not None and not self._owns_leases:
-            raise held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, lease.data))
+        if lease is not None and not self._displaces:
+            found = records.LeaseRecord.decode(paths.lease, lease.data)
+            if not liveness.has_certainly_died(found.process):
+                raise held_by(paths.topology_id, found)
         epoch = records.EpochRecord(epoch=last.epoch + 1, holder_id=self._holder_id)
         self._store.multi(
             [
@@ -154,7 +161,7 @@ class Lease:
         paths = self._paths
         for _ in range(TRIES_MAX):
             session = self._store.session
-            self._require_epoch()
+            self.require_epoch()
             found = self._store.get(paths.lease)
             if found is not None and session == self._session:
                 return
@@ -168,7 +175,11 @@ class Lease:
             return
         raise self._lost("its lease comes and goes")
 
-    def _require_epoch(self) -> None:
+    def require_epoch(self) -> None:
+        """Find out whether the topology is still ours. One that was overtaken need not know, until it asks or writes.
+
+        :raises FencedError: it is another's.
+        """
         marker, node = self._store.get(self._paths.marker(self.generation)), self._store.get(self._paths.epoch)
         if marker is None or node is None:
             raise self._lost("its state was reset")
@@ -183,7 +194,7 @@ class Lease:
     def lost(self) -> errors.FencedError:
         """The error for a write that was overtaken by another's, naming who if that can be seen."""
         try:
-            self._require_epoch()
+            self.require_epoch()
         except errors.FencedError as error:
             return error
         return self._lost("somebody else wrote its state")
@@ -204,6 +215,7 @@ class Lease:
             pid=self._holder.pid,
             started=self._holder.started,
             name=self._holder.name,
+            process=self._holder.process,
             epoch=epoch,
             holder_id=self._holder_id,
         )
@@ -216,12 +228,23 @@ def describe(lease: records.LeaseRecord) -> str:
     return f"{name}pid {lease.pid} on host {lease.host}, started {lease.started} (epoch {lease.epoch})"
 
 
-def held_by(topology_id: str, lease: records.LeaseRecord) -> errors.FencedError:
+def held_by(topology_id: str, lease: records.LeaseRecord) -> errors.HeldError:
     """The error for a topology that a live coordinator holds."""
-    return errors.FencedError(
+    return errors.HeldError(
         f"topology {topology_id!r} is held by another coordinator: {describe(lease)}\n"
-        f"  Stop that one first. If it has died just now, its lease ends with its ZooKeeper session, within seconds: try again then."
+        f"  Stop that one first; or wait for its end with --standby (on_held=wait), or fence it with --takeover (on_held=take).\n"
+        f"  If it has died just now on another machine, its lease ends with its ZooKeeper session, within seconds."
     )
 
 
-__all__ = ["Holder", "Lease", "describe", "held_by"]
+def live_holder(store: base.StateStore, paths: layout.Layout) -> records.LeaseRecord | None:
+    """Who holds the topology, as far as anybody can tell; None if nobody does, or one who has certainly died. One round trip.
+
+    :raises UnreadableStateError: the lease cannot be understood.
+    """
+    node = store.get(paths.lease)
+    lease = None if node is None else records.LeaseRecord.decode(paths.lease, node.data)
+    return None if lease is None or liveness.has_certainly_died(lease.process) else lease
+
+
+__all__ = ["Holder", "Lease", "describe", "held_by", "live_holder"]

@@ -199,12 +199,13 @@ class EpochRecord(Record):
 
 
 class LeaseRecord(Record):
-    """Who is alive and holds the topology. ``started`` is for people to read."""
+    """Who is alive and holds the topology. ``started`` is for people to read, ``process`` for :mod:`txtopo.state.liveness`."""
 
     host: str
     pid: int
     started: str
     name: str
+    process: str = ""
     epoch: int = pydantic.Field(ge=1)
     holder_id: str
 

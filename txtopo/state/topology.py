@@ -64,6 +64,7 @@ class TopologyState:
         self._ended: errors.TxtopoError | None = None
         self._is_closed = False
         self._writer = writer.Writer(store, paths, held, waits)
+        self._written_at_renewal = -1
         self._positions = positions.Positions(store, paths.positions)
         self._reading = threading.Lock()
         self._positions_of = self.current - 1
@@ -83,7 +84,7 @@ class TopologyState:
         store: base.StateStore,
         topology_id: str,
         holder: Holder,
-        owns_leases: bool = False,
+        displaces: bool = False,
         metadata_bytes_max: int = METADATA_BYTES_MAX,
         wait_s: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
@@ -91,15 +92,15 @@ class TopologyState:
     ) -> TopologyState:
         """Take the topology and load its state; make it, with a random generation, if it is new.
 
-        ``owns_leases`` says that whoever holds a lease in this store is known to be dead: the store is ours alone. ``wait_s`` is how
-        long any call waits for a ZooKeeper that is away.
+        ``displaces`` says that a lease which is found does not count: its holder is known to be dead, because the store is ours alone; or
+        it is to be fenced, and will find out at its next write. ``wait_s`` is how long any call waits for a ZooKeeper that is away.
 
-        :raises FencedError: a live coordinator holds it; names its host, pid and start.
+        :raises HeldError: a live coordinator holds it; names its host, pid and start.
         :raises UnreadableStateError: something there cannot be understood; nothing was changed but the epoch.
         :raises ZooKeeperUnavailableError: no answer for ``wait_s``.
         """
         paths = layout.Layout(topology_id)
-        held = lease.Lease(store, paths, holder, owns_leases, new_id, lambda epoch: _first_nodes(paths, epoch))
+        held = lease.Lease(store, paths, holder, displaces, new_id, lambda epoch: _first_nodes(paths, epoch))
         waits = patience.Patience(store, wait_s, clock)
         waits.insist(held.take)
         try:
@@ -196,20 +197,32 @@ class TopologyState:
             self._write(self.current, [], next_seal)
 
     def renew(self) -> None:
-        """Take the lease again if the session it was taken in has expired. To be called now and then while nothing is written.
+        """Take the lease again if the session it was taken in has expired; notice if the topology was taken while nothing was written.
 
-        Costs no round trip while the session lives, and does not wait.
+        To be called now and then. Costs no round trip while transactions are written, because every write checks the epoch, and does not wait
+        for a ZooKeeper that is away.
 
         :raises FencedError: another coordinator has taken the topology meanwhile.
         """
-        if not self._lease.is_in_doubt or not self._writing.acquire(blocking=False):
+        written, self._written_at_renewal = self._written_at_renewal, self._writer.written
+        if (written != self._writer.written and not self._lease.is_in_doubt) or not self._writing.acquire(blocking=False):
             return
         try:
             self._raise_if_ended()
             with suppress(base.StateUnavailableError):
-                self._ending(self._lease.reclaim)
+                self._ending(self._lease.reclaim if self._lease.is_in_doubt else self._lease.require_epoch)
         finally:
             self._writing.release()
+
+    def require_held(self) -> None:
+        """Find out whether the topology is still ours: one that was overtaken need not know yet. Waits for ZooKeeper like a write.
+
+        :raises FencedError: another coordinator has taken it.
+        :raises ZooKeeperUnavailableError: no answer for as long as we wait.
+        """
+        with self._writing:
+            self._raise_if_ended()
+            self._ending(lambda: self._waits.insist(self._lease.require_epoch))
 
     def abandon(self) -> None:
         """From any thread: make a call that waits for ZooKeeper raise, and every later write, too."""
@@ -244,7 +257,9 @@ class TopologyState:
                 self.txids.override_state(txid, record)
             fixed = [*self._writer.fixed_operations(current), *operations]
             changes = self.txids.take_operations(self._bytes_max - base.size_of(fixed), required=sealed)
-            self._ending(lambda: self._writer.write(current, [*operations, *changes]))
+            inside: list[writer.Inside] = [("record.inside", self.current)] if current != self.current else []
+            inside.extend(("seal.inside", txid) for txid in sealed)
+            self._ending(lambda: self._writer.write(current, [*operations, *changes], inside))
 
     def _set_stores(self, stores: Mapping[str, transaction.TransactionAttempt]) -> base.Operation:
         return base.Set(self._paths.stores, records.StoresRecord.of(stores).encode())

@@ -4,7 +4,7 @@ Every multi also replaces the znode ``current``, on the condition that nobody wr
 that holder's count of writes. After a lost answer reading that one znode tells which of three things is true: the write was applied;
 nobody wrote since, so it was not; somebody else did, so the topology is lost.
 
-Apart from ``topology`` because it does not care what is written.
+Apart from ``topology`` because it does not care what is written; it only reaches the fault points that the write is *inside* of.
 
 Invariants:
 - ``_version`` and ``_write`` are those of the znode ``current`` as this writer last left or found it.
@@ -16,8 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txtopo import errors
+from txtopo import errors, faults
 from txtopo.state import base, layout, lease, patience, records
+
+
+Inside = tuple[faults.FaultPoint, int]
+"""A fault point that is reached when the write was applied and before anybody knows, and the txid it is about."""
 
 
 @dataclass(slots=True)
@@ -27,6 +31,7 @@ class _Write:
     current: int
     set_current: base.Set
     operations: Sequence[base.Operation]
+    inside: Sequence[Inside]
     is_doubtful: bool = False
 
 
@@ -47,6 +52,11 @@ class Writer:
         self.current = records.CurrentRecord.decode(paths.current, node.data).current
         """The next txid to commit."""
 
+    @property
+    def written(self) -> int:
+        """How many writes have been applied."""
+        return self._write
+
     @staticmethod
     def first_node(paths: layout.Layout, epoch: records.EpochRecord, current: int) -> base.Create:
         """The znode ``current`` of a new topology."""
@@ -57,8 +67,8 @@ class Writer:
         record = records.CurrentRecord(current=current, epoch=self._lease.epoch, holder_id=self._lease.holder_id, write=self._write + 1)
         return [*self._lease.checks(), base.Set(self._paths.current, record.encode(), version=self._version)]
 
-    def write(self, current: int, operations: Sequence[base.Operation]) -> None:
-        """Set ``current`` and perform ``operations``, atomically and exactly once.
+    def write(self, current: int, operations: Sequence[base.Operation], inside: Sequence[Inside] = ()) -> None:
+        """Set ``current`` and perform ``operations``, atomically and exactly once. ``inside``: the steps of a commit that this is.
 
         :raises FencedError: the topology is another's; nothing was written.
         :raises ZooKeeperUnavailableError: no answer for as long as we wait; whether it was written is unknown.
@@ -66,7 +76,7 @@ class Writer:
         """
         set_current = self.fixed_operations(current)[-1]
         assert isinstance(set_current, base.Set)
-        write = _Write(current, set_current, operations)
+        write = _Write(current, set_current, operations, inside)
         self._waits.insist(lambda: self._try(write))
         self._version += 1
         self._write += 1
@@ -81,6 +91,7 @@ class Writer:
             checks = self._lease.checks()
             try:
                 self._store.multi([*checks, write.set_current, *write.operations])
+                self._reach(write.inside)
                 return
             except base.StateConflictError as conflict:
                 # Refused may also mean: applied by a try that was given up, and which therefore cannot be applied again.
@@ -90,6 +101,13 @@ class Writer:
                     raise errors.UnreadableStateError(conflict.operation.path, f"it was changed or removed by hand ({conflict.reason})") from conflict
                 self._lease.reclaim()
         raise self._lease.lost()
+
+    def _reach(self, inside: Sequence[Inside]) -> None:
+        for point, txid in inside:
+            try:
+                faults.reach(point, txid, self._paths.topology_id)
+            except faults.AnswerLostError as lost:
+                raise base.StateUnavailableError(f"ZooKeeper at {self._store.address} did not answer: {lost}") from lost
 
     def _is_applied(self, write: _Write) -> bool:
         node = self._store.get(self._paths.current)
@@ -102,4 +120,4 @@ class Writer:
         raise self._lease.lost()
 
 
-__all__ = ["Writer"]
+__all__ = ["Inside", "Writer"]

@@ -91,7 +91,7 @@ class LocalRun:
         self._more_tasks = dict(more_tasks or {})
         settings = config.Config(conf or {}).as_mapping()
         self.graph = graph
-        self.state = TopologyState.open(memory.MemoryStateStore(server), graph.id, _HOLDER, owns_leases=True, new_id=lambda: f"id-{next(_ids)}")
+        self.state = TopologyState.open(memory.MemoryStateStore(server), graph.id, _HOLDER, displaces=True, new_id=lambda: f"id-{next(_ids)}")
         self.batches = batches.Batches(graph, settings, self.state)
         self._tries: dict[int, int] = {}
         sealed = self.state.sealed()

@@ -1,0 +1,209 @@
+"""Drivers in processes of their own that want the same topology: one works, others wait for it, take it, or come back from the dead (R26).
+
+ZooKeeper runs apart from them. What counts in the end is exact: ten per committed transaction, whoever committed it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.starter.commands import PATIENCE_S, Command, done
+from txtopo.state.embedded import EmbeddedZooKeeper
+from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.stores import SqliteStore
+
+PROGRAM = Path(__file__).parents[1] / "starter" / "endless.py"
+ROWS = 10
+SESSION_S = 2.0
+
+
+class Scene:
+    """One topology over one store, a ZooKeeper, and whoever is started to run it."""
+
+    def __init__(self, place: Path, zookeeper: EmbeddedZooKeeper) -> None:
+        self.place, self.zookeeper = place, zookeeper
+        self.store = SqliteStore(place / "numbers.db", "numbers")
+        self.state = ZooKeeperStateStore(zookeeper.hosts)
+
+    def gate(self, name: str) -> Path:
+        """The gate of coordinator ``name``, through which its commits go."""
+        gate = self.place / name
+        gate.mkdir(exist_ok=True)
+        return gate
+
+    def start(self, name: str, *options: str, session_s: float = SESSION_S) -> Command:
+        """A driver process."""
+        where = ["--zookeeper", self.zookeeper.hosts, "--master", "local[2]", "--set", f"zookeeper_session_timeout_s={session_s}"]
+        environment = {"ENDLESS_STORE": str(self.place / "numbers.db"), "ENDLESS_GATE": str(self.gate(name))}
+        return Command(["python", PROGRAM, *where, "--name", name, *options], self.place, **environment)
+
+    def standby(self, name: str, first: Command, session_s: float = SESSION_S) -> Command:
+        """A driver process that is started when ``first`` has the topology, and waits for it."""
+        first.wait_until_it_says("begins at txid 1")
+        return self.start(name, "--standby", session_s=session_s)
+
+    @property
+    def committed(self) -> int:
+        """The last committed txid, as ZooKeeper has it."""
+        node = self.state.get("/endless/current")
+        return 0 if node is None else json.loads(node.data)["current"] - 1
+
+
+    def wait_for_commits(self, command: Command) -> None:
+        """Until ``command`` has committed two more."""
+        goal = self.committed + 2
+        command.wait_until(lambda: self.committed >= goal)
+
+    def wait_for_lease(self, is_there: bool) -> None:
+        """Until there is a lease, or none."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (self.state.get("/endless/lease") is not None) is not is_there:
+            assert time.monotonic() < deadline
+            self.state.wait_until_connected(0.05)
+
+    def everything(self, path: str = "/endless") -> dict[str, tuple[bytes, int]]:
+        """Every znode, with its version: unchanged if nothing was written."""
+        node = self.state.get(path)
+        found = {} if node is None else {path: (node.data, node.version)}
+        for name in self.state.children(path):
+            found.update(self.everything(f"{path}/{name}"))
+        return found
+
+    def check_exact(self) -> None:
+        """What is counted is what is committed."""
+        assert self.store.get("count") == ROWS * self.committed
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        scene = Scene(tmp_path, zookeeper)
+        with contextlib.closing(scene.state):
+            yield scene
+
+
+@pytest.mark.rule(26)
+def test_a_standby_waits_and_takes_over_at_once_when_the_first_is_killed(scene: Scene) -> None:
+    far = 40.0
+    with scene.start("first", session_s=far) as first, scene.standby("second", first, session_s=far) as second:
+        second.wait_until_it_says("standing by: topology 'endless' is held by another coordinator: 'first', pid")
+        assert f"pid {first.pid} on" in second.said
+        scene.wait_for_commits(first)
+        refused = done(["python", PROGRAM, "--zookeeper", scene.zookeeper.hosts], scene.place, 4, ENDLESS_STORE="x.db", ENDLESS_GATE=".")
+        assert f"'endless' is held by another coordinator: 'first', pid {first.pid}" in refused
+        assert "--standby" in refused
+        killed = time.monotonic()
+        first.signal(signal.SIGKILL)
+        first.wait()
+        second.wait_until_it_says("resumes at txid")
+        assert time.monotonic() - killed < far, "it waited for the session of the killed driver"
+        assert "epoch 2" in second.said
+        scene.wait_for_commits(second)
+        second.signal(signal.SIGTERM)
+        assert second.wait() == 0
+    scene.check_exact()
+
+
+@pytest.mark.rule(26)
+def test_a_standby_takes_over_when_the_first_has_stopped_and_a_standby_may_stop_too(scene: Scene) -> None:
+    with scene.start("first") as first, scene.standby("second", first) as second, scene.standby("third", first) as third:
+        second.wait_until_it_says("standing by")
+        third.wait_until_it_says("standing by")
+        third.signal(signal.SIGTERM)
+        assert third.wait() == 0, third.said
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0
+        second.wait_until_it_says("resumes at txid")
+        scene.wait_for_commits(second)
+        second.signal(signal.SIGTERM)
+        assert second.wait() == 0
+    scene.check_exact()
+
+
+@pytest.mark.rule(26)
+def test_a_driver_that_was_suspended_longer_than_its_session_goes_on_if_nobody_took_over(scene: Scene) -> None:
+    with scene.start("first") as first:
+        first.wait_until_it_says("begins at txid 1")
+        scene.wait_for_commits(first)
+        first.signal(signal.SIGSTOP)
+        scene.wait_for_lease(False)
+        first.signal(signal.SIGCONT)
+        scene.wait_for_lease(True)
+        scene.wait_for_commits(first)
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0, first.said
+    assert json.loads(scene.everything()["/endless/epoch"][0])["epoch"] == 1
+    scene.check_exact()
+
+
+@pytest.mark.rule(26, 29)
+def test_a_suspended_driver_that_was_replaced_writes_nothing_neither_itself_nor_by_a_late_task(scene: Scene) -> None:
+    shut = scene.gate("first") / "shut"
+    waiting = scene.gate("first") / "waiting"
+    with scene.start("first") as first, scene.standby("second", first) as second:
+        second.wait_until_it_says("standing by")
+        scene.wait_for_commits(first)
+        shut.touch()
+        first.wait_until(waiting.exists)
+        # A task of the first is inside its commit. The driver is stopped; its Spark, and that task, are not.
+        first.signal(signal.SIGSTOP)
+        second.wait_until_it_says("resumes at txid")
+        scene.wait_for_commits(second)
+        second.signal(signal.SIGTERM)
+        assert second.wait() == 0
+        before = scene.everything(), list(scene.store.items()), scene.store.fences()
+        assert "/endless/lease" not in before[0]
+        waiting.unlink()
+        shut.unlink()
+        first.signal(signal.SIGCONT)
+        assert first.wait() == 4, first.said
+        assert "is no longer ours (epoch 1)" in first.said
+        assert (scene.everything(), list(scene.store.items()), scene.store.fences()) == before
+    scene.check_exact()
+
+
+@pytest.mark.rule(26, 29)
+def test_a_takeover_fences_a_live_coordinator_in_the_middle_of_a_commit(scene: Scene) -> None:
+    shut = scene.gate("first") / "shut"
+    with scene.start("first") as first:
+        first.wait_until_it_says("begins at txid 1")
+        scene.wait_for_commits(first)
+        shut.touch()
+        first.wait_until((scene.gate("first") / "waiting").exists)
+        with scene.start("second", "--takeover") as second:
+            second.wait_until_it_says("resumes at txid")
+            # Nothing is written by the first, and its session lives: it finds out because it looks now and then.
+            assert first.wait() == 4, first.said
+            assert re.search(r"another coordinator took it in epoch 2; its holder now is 'second', pid \d+ on", first.said), first.said
+            shut.unlink()
+            scene.wait_for_commits(second)
+            second.signal(signal.SIGTERM)
+            assert second.wait() == 0
+    scene.check_exact()
+
+
+@pytest.mark.rule(26)
+def test_a_standby_also_waits_for_a_data_directory_which_cannot_be_taken_over(tmp_path: Path) -> None:
+    environment = {"ENDLESS_STORE": str(tmp_path / "numbers.db"), "ENDLESS_GATE": str(tmp_path)}
+    with Command(["python", PROGRAM, "--master", "local[2]"], tmp_path, **environment) as first:
+        first.wait_until_it_says("begins at txid 1")
+        assert "cannot be taken over" in done(["python", PROGRAM, "--takeover"], tmp_path, 4, **environment)
+        with Command(["python", PROGRAM, "--standby"], tmp_path, **environment) as bored:
+            bored.wait_until_it_says("standing by: the data directory")
+            bored.signal(signal.SIGTERM)
+            assert bored.wait() == 143
+        with Command(["python", PROGRAM, "--master", "local[2]", "--standby"], tmp_path, **environment) as second:
+            second.wait_until_it_says("standing by: the data directory")
+            first.signal(signal.SIGKILL)
+            first.wait()
+            second.wait_until_it_says("resumes at txid")
+            second.signal(signal.SIGTERM)
+            assert second.wait() == 0, second.said
