@@ -90,6 +90,45 @@ def test_a_second_coordinator_of_the_same_topology_is_refused_and_the_first_goes
     assert store.get("total") == 3
 
 
+@pytest.mark.rule(26)
+def test_of_two_that_stand_by_one_goes_on_when_the_first_stops_and_the_other_can_be_stopped_while_it_waits(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
+    topology = keeping_topology("stood-by-for", spout, Keep(store, Journal(tmp_path / "journal")))
+    first = cluster.submit_topology("first", fast(), topology)
+    waiting = [cluster.submit_topology(name, fast(on_held="wait"), topology) for name in ("second", "third", "fourth")]
+    first.wait_until_idle(60)
+    assert [(run.status().state, run.began) for run in waiting] == [("standby", None)] * 3
+    assert "'stood-by-for' is held by another coordinator: 'first'" in (waiting[0].status().last_error or "")
+    assert waiting.pop().stop(10).state == "stopped"
+    waiting.pop().kill()
+    first.stop()
+    spout.append(0, [(10,)])
+    run = waiting.pop()
+    assert run.wait_for_txid(2, 60).epoch == 2
+    assert run.began is not None
+    assert run.began.current == 2
+    assert store.get("total") == 11
+
+
+@pytest.mark.rule(26)
+def test_a_takeover_within_one_program_ends_the_first_run_with_exit_code_4(cluster: LocalCluster, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
+    topology = keeping_topology("taken-over", spout, Keep(store, Journal(tmp_path / "journal")))
+    first = cluster.submit_topology("first", fast(), topology)
+    first.wait_until_idle(60)
+    second = cluster.submit_topology("second", fast(on_held="take"), topology)
+    with pytest.raises(FencedError, match=r"another coordinator took it in epoch 2; its holder now is 'second'") as caught:
+        first.join(30)
+    assert caught.value.exit_code == 4
+    spout.append(0, [(10,)])
+    second.wait_until_idle(60)
+    assert store.get("total") == 11
+
+
 @pytest.mark.rule(27)
 def test_a_store_that_was_emptied_under_old_state_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")

@@ -1,8 +1,12 @@
 """The Spark context: made with the settings the data plane needs, or checked when it is given.
 
+A local one is made here. One on a cluster is spark-submit's, or the user's own: which files go to the executors, and how much memory they have, must
+be said before it is there, and spark-submit is where Spark lets one say it.
+
 Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings share it.
 
-Invariants: a context we made has every setting of ``REQUIRED`` and ``WANTED``; a given one has at least those of ``REQUIRED``.
+Invariants: a context we made has every setting of ``REQUIRED`` and ``WANTED``; a given one has at least those of ``REQUIRED``. The driver's address
+is set to 127.0.0.1 for local masters only: the executors of a cluster must reach it.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import atexit
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +24,7 @@ from typing import Any
 import pyspark
 
 from txtopo import errors
+from txtopo.runtime import half_started
 from txtopo.state import java
 
 _HERE = Path(__file__).parent
@@ -66,6 +72,12 @@ WANTED: dict[str, str] = {
 
 _ADVISED = ("spark.python.unix.domain.socket.enabled", "spark.python.task.killTimeout", "spark.locality.wait")
 
+_EXECUTORS_WAIT_S = 30.0
+"""How long to wait for the first executor of a cluster; Spark's own spark.scheduler.maxRegisteredResourcesWaitingTime."""
+
+_EXECUTORS_SETTLED_S = 1.0
+"""When no executor has come for so long, those that are there are taken to be all."""
+
 _ours: tuple[dict[str, str], Any] | None = None
 
 
@@ -109,21 +121,44 @@ def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[st
         settings["spark.python.unix.domain.socket.dir"] = str(socket_dir)
     settings.update({key: str(value) for key, value in (given or {}).items()})
     settings["spark.master"] = master
-    _refuse_unsafe(settings, "spark_conf")
+    refuse_unsafe(settings, "spark_conf")
+    _refuse_local_retries(master)
     return settings
 
 
-def _refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
-    for key, (value, why) in REQUIRED.items():
-        if settings.get(key, value).lower() != value:
-            raise errors.SetupError(f"{where} has {key}={settings[key]}, but {why}\n  Leave it out, or set {key}={value}.")
+def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
+    """Refuse ``settings`` that could break R33; those that are missing are taken to be right. ``where`` they come from is said."""
+    wrong = [key for key, (value, _) in REQUIRED.items() if settings.get(key, value).strip().lower() != value]
+    if wrong:
+        found = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
+        needed = [f"{key}={REQUIRED[key][0]}" for key in wrong]
+        cure = f"Leave it out, or set {', '.join(needed)}; for spark-submit: --conf {' --conf '.join(needed)}"
+        raise errors.SetupError(f"{where} has {found}\n  {cure}")
+
+
+def _refuse_local_retries(master: str) -> None:
+    if master.startswith("local[") and "," in master and master[len("local[") : -1].split(",")[1].strip() != "1":
+        raise errors.SetupError(
+            f"the master {master} retries tasks, but {REQUIRED['spark.task.maxFailures'][1]}\n  Give --master {master.split(',')[0]}]."
+        )
+
+
+def require_local(master: str) -> None:
+    """Refuse to make a context on a cluster."""
+    if local_cores(master) is None:
+        raise errors.SetupError(
+            f"{master} is a cluster, whose executors must be given the code first\n"
+            f"  Type: txtopo submit TARGET --master {master}; or give the program to spark-submit."
+        )
 
 
 def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
-    """The process's Spark context, made with our settings; an earlier one of ours is reused if they are equal, else replaced."""
+    """The process's Spark context on this machine, made with our settings; an earlier one of ours is reused if they are equal, else replaced."""
     global _ours
     refuse_connect()
     java.require_java()
+    if pyspark.SparkContext._active_spark_context is None:
+        require_local(master)
     settings = our_settings(master, given)
     active = pyspark.SparkContext._active_spark_context
     if _ours is not None and active is _ours[1]:
@@ -138,7 +173,7 @@ def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     conf = pyspark.SparkConf().setAppName("txtopo").setAll(list(settings.items()))
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), half_started.ended_if_interrupted():
             warnings.simplefilter("ignore")
             context = pyspark.SparkContext(conf=conf)
     except Exception as error:
@@ -174,8 +209,12 @@ def submitted_context() -> Any | None:
         for key, value in WANTED.items():
             if not key.startswith(("spark.driver.", "spark.ui.enabled", "spark.dynamicAllocation")):
                 conf.setIfMissing(key, value)
-        if (local_cores(conf.get("spark.master", "local[*]") or "") or 0) > 0:
+        if (_HERE / "fairscheduler.xml").is_file():
+            # It is the driver's to read. Where the package was imported from a zip, Spark makes pools of equal weight.
             conf.setIfMissing("spark.scheduler.allocation.file", (_HERE / "fairscheduler.xml").as_uri())
+        if local_cores(conf.get("spark.master", "local[*]") or "") is None:
+            # A container's own temporary directory may have a longer path than a socket can have (108 bytes).
+            conf.setIfMissing("spark.python.unix.domain.socket.dir", "/tmp")
         active = pyspark.SparkContext(conf=conf)
     check_context(active)
     return active
@@ -191,12 +230,35 @@ def check_context(context: Any) -> None:
         "spark.stage.maxConsecutiveAttempts": "4",
         "spark.task.maxFailures": "1" if is_local else "4",
     }
-    _refuse_unsafe({**defaults, **conf}, "the Spark session given")
+    refuse_unsafe({**defaults, **conf}, "the Spark session given")
+    _refuse_local_retries(str(context.master))
     slow = [f"{key}={WANTED[key]}" for key in _ADVISED if conf.get(key, "").lower() != WANTED[key]]
     if slow:
         warnings.warn(f"the Spark session given works, but transactions are faster with {', '.join(slow)}", stacklevel=2)
 
 
 def cores_of(context: Any) -> int:
-    """How many Python tasks run at once: the cores of a local master, the default parallelism of a cluster."""
-    return local_cores(str(context.master)) or max(1, int(context.defaultParallelism))
+    """How many Python tasks run at once: the cores of a local master, or those of a cluster's executors."""
+    local = local_cores(str(context.master))
+    if local is not None:
+        return local
+    _wait_for_executors(context)
+    return max(1, int(context.defaultParallelism) // int(context.getConf().get("spark.task.cpus", "1")))
+
+
+def _wait_for_executors(context: Any) -> None:
+    """Until executors have registered and no more come: before that, Spark counts two cores however many there will be."""
+    began = changed = time.monotonic()
+    count = 0
+    while time.monotonic() - began < _EXECUTORS_WAIT_S and (count == 0 or time.monotonic() - changed < _EXECUTORS_SETTLED_S):
+        # The driver counts as one.
+        now = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        if now != count:
+            count, changed = now, time.monotonic()
+        time.sleep(0.05)
+    if count == 0:
+        warnings.warn(
+            f"no executor of {context.master} has registered within {_EXECUTORS_WAIT_S:.0f} s: it has no cores or no memory free, or its hosts "
+            f"do not reach the driver at {context.getConf().get('spark.driver.host')}. The run begins when one has",
+            stacklevel=2,
+        )
