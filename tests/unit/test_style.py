@@ -103,7 +103,7 @@ def test_no_test_sleeps() -> None:
 
 def test_every_folder_of_tests_is_a_tier() -> None:
     parts = [path.relative_to(ROOT / "tests").parts for path in TESTS]
-    assert {folder for folder, *below in parts if below} <= {*TIERS, "mutants"}
+    assert {folder for folder, *below in parts if below} <= {*TIERS, "mutants", "soak"}
 
 
 # -- what is imported, and when ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,92 @@
+"""The stores of a trial: which kind is the world's to say; and stores that are broken on purpose.
+
+The broken ones are there to be found out: a harness that reports no violation says something only if it reports one when there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tests.soak.world import World
+from txtopo import TopologyContext, TransactionAttempt
+from txtopo.stores import SqliteStore, stamps, transaction
+from txtopo.stores.base import Update
+
+SABOTAGES = ("blind-store", "no-take-back", "unsteady-source")
+"""What can be broken: a store that applies whatever it is given, whoever applied it before · a fence that takes nothing back (R31) ·
+a transactional source that gives another batch on replay (R18)."""
+
+
+def open_store(world: World, name: str, opaque: bool = False) -> Any:
+    """The store ``name`` of a workload, in a SQLite file of its own or in the world's database."""
+    if world.sabotage == "blind-store":
+        return BlindStore(str(world.path / f"{name}.db"))
+    if world.sabotage == "no-take-back":
+        return UntakenStore(world.path / f"{name}.db", name, opaque=opaque)
+    if world.store == "sqlite":
+        return SqliteStore(world.path / f"{name}.db", name, opaque=opaque)
+    from txtopo.stores import SqlStore
+
+    return SqlStore(world.store, name, opaque=opaque, lock_timeout_s=WAIT_S, idle_timeout_s=WAIT_S)
+
+
+WAIT_S = 5.0
+"""How long a paused worker may stand in others' way: less than it is paused for, or what it does late would never be late."""
+
+
+class UntakenStore(SqliteStore):
+    """Its fence is raised without taking back what the attempt before has written."""
+
+    def _stand_at_fence(
+        self, session: transaction.Session, context: TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> None:
+        session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
+
+
+class BlindStore:
+    """What many write at first: read, add, write back, in one transaction of the database, and not a word about whose transaction it was."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @contextlib.contextmanager
+    def transaction(self, context: TopologyContext, attempt: TransactionAttempt) -> Iterator[BlindStore.Transaction]:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS blind(key TEXT PRIMARY KEY, value TEXT)")
+            connection.execute("BEGIN IMMEDIATE")
+            yield self.Transaction(connection)
+            connection.execute("COMMIT")
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS blind(key TEXT PRIMARY KEY, value TEXT)")
+            for key, value in connection.execute("SELECT key, value FROM blind ORDER BY key").fetchall():
+                yield json.loads(key), json.loads(value)
+
+    class Transaction:
+        """Knows its connection, and nothing else."""
+
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self.connection = connection
+
+        def update(self, key: Any, fn: Callable[[Any], Any]) -> Update:
+            text = json.dumps(key)
+            found = self.connection.execute("SELECT value FROM blind WHERE key = ?", [text]).fetchone()
+            old = None if found is None else json.loads(found[0])
+            new = fn(old)
+            self.connection.execute("INSERT OR REPLACE INTO blind(key, value) VALUES (?, ?)", [text, json.dumps(new)])
+            return Update(old, new, applied=True)
+
+        def update_many(self, deltas: Mapping[Any, Any], combine: Callable[[Any, Any], Any]) -> dict[Any, Update]:
+            updates = {}
+            for key, delta in deltas.items():
+
+                def combined(old: Any, delta: Any = delta) -> Any:
+                    return combine(old, delta)
+
+                updates[key] = self.update(key, combined)
+            return updates
