@@ -17,9 +17,9 @@ import txtopo
 from txtopo import config, errors
 from txtopo.config import display
 from txtopo.plan import compiler, explain
-from txtopo.runtime import cluster, inspection, options, session, spark_settings, target, upkeep
+from txtopo.runtime import cluster, inspection, options, session, spark_settings, submit, submit_process, target, upkeep
 from txtopo.runtime import main as running
-from txtopo.state import administration, directory
+from txtopo.state import administration, credentials, directory
 from txtopo.testing import command as testing
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
@@ -29,6 +29,7 @@ _EXAMPLES = """\
 examples:
   txtopo run words.py                        run the topology in words.py, until it is stopped
   txtopo run words.py --until-exhausted      … or until its input ends
+  txtopo submit words.py --master yarn       run it on a cluster, through spark-submit
   txtopo explain words.py                    what would run where
   txtopo test words.py --seeds 500           whether its results are right whatever fails
   txtopo status                              which topologies there are, and how far they have come
@@ -46,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
 
     def do_it() -> int:
-        given = _parser().parse_args(arguments)
+        ours, theirs = submit.split(arguments) if arguments[:1] == ["submit"] else (arguments, [])
+        given = _parser().parse_args(ours)
+        given.ours, given.theirs = ours[1:], theirs
         do: Callable[[argparse.Namespace], int] = given.do
         code = do(given)
         sys.stdout.flush()
@@ -68,6 +71,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     options.add_run_options(run)
     run.set_defaults(do=_run)
+
+    submitted = commands.add_parser(
+        "submit", help="run a topology on a cluster", epilog=f"{submit.EPILOG}\n{options.RUN_EPILOG}",
+        usage="%(prog)s TARGET --master URL [options] [-- options of spark-submit]",
+        description="Give a topology to spark-submit, with its code and the settings it needs, from where its last run stopped.",
+    )  # fmt: skip
+    submitted.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    options.add_run_options(submitted)
+    submit.add_options(submitted)
+    submitted.set_defaults(do=_submit)
 
     explained = commands.add_parser(
         "explain", help="show what runs where", description="Show the plan of a topology: levels, shuffles, and what waits for the commit."
@@ -163,8 +176,8 @@ def _add_store_commands(commands: Any) -> None:
 
 
 def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="URL_OR_PATH", help="the store: the path of an SQLite file, or sqlite:///PATH")
-    parser.add_argument("table", metavar="TABLE", help="its table, as in SqliteStore(path, table)")
+    parser.add_argument("store", metavar="URL_OR_PATH", help="the store: postgresql+psycopg://USER@HOST/DATABASE, or the path of an SQLite file")
+    parser.add_argument("table", metavar="TABLE", help="its table, as in SqlStore(url, table) or SqliteStore(path, table)")
     parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
     parser.add_argument(
         "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
@@ -203,6 +216,16 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
 def _run(given: argparse.Namespace) -> int:
     found = target.resolve(given.target)
     return running.run(found.topology, running.settings_of(given, found.conf, found.topology), given, found.directory)
+
+
+def _submit(given: argparse.Namespace) -> int:
+    line = submit.line_of(given, given.ours, given.theirs)
+    for note in line.notes:
+        print(f"txtopo: {note}", file=sys.stderr)
+    if given.only_print:
+        print(line.text)
+        return 0
+    return submit_process.run(line.arguments, submit.PROGRAM)
 
 
 def _explain(given: argparse.Namespace) -> int:
@@ -250,7 +273,7 @@ def _opened(given: argparse.Namespace) -> Any:
     if given.data_dir is not None and not given.data_dir.is_dir():
         raise errors.UsageError(f"there is no directory {given.data_dir}\n  Give the data directory that the runs were given.")
     where = _where(given)
-    return inspection.opened(_data_dir(given), where.zookeeper, where.zookeeper_root)
+    return inspection.opened(_data_dir(given), where.zookeeper, where.zookeeper_root, credentials.of(where))
 
 
 def _status(given: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.runtime import cluster, options, progress, signals, spark_settings, target
+from txtopo.runtime import cluster, options, progress, session, signals, spark_settings, target
 from txtopo.runtime.run import TopologyRun
 from txtopo.runtime.status import RunStatus
 from txtopo.state import credentials
@@ -86,6 +86,8 @@ def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, An
         raise errors.UsageError(
             f"--master {given.master} comes too late: this program runs inside spark-submit\n  Give it to spark-submit, before the file's name."
         )
+    if given.master is not None:
+        session.require_local(given.master)
     return options.config_of(given, code, topology, spark_settings.of_this_process())
 
 

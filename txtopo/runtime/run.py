@@ -36,6 +36,14 @@ STANDBY_POLL_S = 0.25
 """How often a run that waits for its turn looks whether the topology is free."""
 
 
+def refuse_local_only(graph: TopologyGraph, master: str) -> None:
+    """Refuse a topology with a part that works on one machine only, where ``master`` has others."""
+    if graph.local_only and session.local_cores(master) is None:
+        cure = "Results that every host reaches are in a txtopo.stores.SqlStore; rows, in files (FileTransactionalSpout) or behind a spout of yours."
+        problems = tuple(f"component {id!r}: {reason}, but the master is {master}\n    {cure}" for id, reason in graph.local_only)
+        raise errors.InvalidTopologyError(graph.id, problems)
+
+
 class TopologyRun:
     """A handle on a running topology: wait for it, look at it, stop it. Made by ``submit_topology``.
 
@@ -50,7 +58,7 @@ class TopologyRun:
         ``displaces``: whoever left a lease in this ZooKeeper is known to be dead. ``revive`` is called about once a second (see the engine).
         """
         self.name, self.topology_id, self.conf = name, graph.id, conf
-        self._refuse_local_only(graph, str(context.master))
+        refuse_local_only(graph, str(context.master))
         self._graph, self._context, self._revive = graph, context, revive
         self._displaces = displaces or conf.on_held == "take"
         self._error: BaseException | None = None
@@ -102,12 +110,6 @@ class TopologyRun:
         self._began, self._engine = began, engine
         if self._given_up.is_set():
             engine.drain()
-
-    @staticmethod
-    def _refuse_local_only(graph: TopologyGraph, master: str) -> None:
-        if graph.local_only and session.local_cores(master) is None:
-            problems = tuple(f"component {id!r}: {reason}, but the master is {master}" for id, reason in graph.local_only)
-            raise errors.InvalidTopologyError(graph.id, problems)
 
     def _run(self) -> None:
         try:

@@ -57,12 +57,12 @@ def loading() -> str | None:
 def resolve(text: str) -> Target:
     """Load what ``text`` names. :class:`UsageError` says what is missing, with near misses, or shows the traceback of code that failed."""
     place, attribute = _split(text)
-    directory = Path(place).absolute().parent if _is_file(place) else Path.cwd()
+    directory = Path(place).absolute().parent if is_file(place) else Path.cwd()
     for entry in (str(Path.cwd()), str(directory)):
         if entry in sys.path:
             sys.path.remove(entry)
         sys.path.insert(0, entry)
-    module = _load_file(place) if _is_file(place) else _load_module(place)
+    module = _load_file(place) if is_file(place) else _load_module(place)
     found = _evaluate(module, attribute, place)
     conf = getattr(module, "conf", None)
     return Target(
@@ -106,7 +106,7 @@ def importable_by_workers(directory: Path) -> Iterator[None]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    if _is_file(text) and Path(text).is_file():
+    if is_file(text) and Path(text).is_file():
         return text, DEFAULT_ATTRIBUTE
     place, _, attribute = text.partition(":")
     if not place:
@@ -114,7 +114,8 @@ def _split(text: str) -> tuple[str, str]:
     return place, attribute or DEFAULT_ATTRIBUTE
 
 
-def _is_file(place: str) -> bool:
+def is_file(place: str) -> bool:
+    """Whether TARGET ``place`` names a file, there or not, and no module."""
     return place.endswith(".py") or "/" in place
 
 

@@ -1,6 +1,7 @@
 """Pickling code and objects for executors, also when they were defined where no executor can import them: in ``__main__``, say.
 
-Apart because an executor with a bare interpreter has no cloudpickle of its own; pyspark always ships one.
+Apart because an executor with a bare interpreter has no cloudpickle of its own; pyspark always ships one. A pickle names the functions that will
+undo it, so what the driver's cloudpickle made can be read only where something answers to the name ``cloudpickle``: there, pyspark's does.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -17,7 +19,10 @@ def _load_cloudpickle() -> Any:
     try:
         return importlib.import_module("cloudpickle")
     except ImportError:
-        return importlib.import_module("pyspark.cloudpickle")
+        bundled = importlib.import_module("pyspark.cloudpickle")
+        sys.modules["cloudpickle"] = bundled
+        sys.modules["cloudpickle.cloudpickle"] = importlib.import_module("pyspark.cloudpickle.cloudpickle")
+        return bundled
 
 
 cloudpickle = _load_cloudpickle()

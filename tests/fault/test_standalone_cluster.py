@@ -1,0 +1,180 @@
+"""Topologies on a standalone cluster, a master and two workers, whose executors have pyspark and nothing else.
+
+What they run is shipped: this package and the user's code as zips, a database's driver as an archive. ZooKeeper, and the database, are outside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import counted_words, owners, standalone
+from tests.postgres import PostgresServer
+from tests.starter.commands import BIN, Command
+from txtopo.runtime import submit, submit_process
+from txtopo.state.embedded import EmbeddedZooKeeper
+
+LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.executor.memory=512m"]
+
+
+class Place:
+    """A cluster with what is outside of it, and a directory for each test's project."""
+
+    def __init__(self, cluster: standalone.StandaloneCluster, zookeeper: EmbeddedZooKeeper, python: Path) -> None:
+        self.cluster, self.zookeeper, self.python = cluster, zookeeper, python
+
+    def arguments(self, target: str, *options: str, spark: tuple[str, ...] = ()) -> list[str | Path]:
+        """Of ``txtopo``, to run ``target`` to its end."""
+        outside = ["--master", self.cluster.url, "--zookeeper", self.zookeeper.hosts, "--python", str(self.python)]
+        quick = ["--set", "max_spout_pending=3", "--set", "poll_interval_s=0.05", "--set", "backoff_max_s=0.2"]
+        return ["txtopo", "submit", target, *outside, "--until-exhausted", *quick, *options, "--", *LOOPBACK, *spark]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    directory = tmp_path_factory.mktemp("standalone")
+    python = standalone.bare_interpreter(directory / "bare")
+    with standalone.StandaloneCluster(directory / "cluster") as cluster, EmbeddedZooKeeper(directory / "zookeeper") as zookeeper:
+        yield Place(cluster, zookeeper, python)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The directory of a user's project, with a module in it."""
+    (tmp_path / "project").mkdir()
+    shutil.copy(counted_words.__file__, tmp_path / "project")
+    return tmp_path / "project"
+
+
+def committed(said: str) -> int:
+    """How many transactions the run that said so has committed."""
+    found = re.search(r": (\d+) transactions? committed, ", said)
+    assert found is not None, said
+    return int(found[1])
+
+
+def test_the_interpreter_of_the_executors_is_bare(place: Place) -> None:
+    def imports(name: str) -> bool:
+        return subprocess.run([place.python, "-I", "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
+
+    found = {name: imports(name) for name in ("pyspark", "txtopo", "kazoo", "pydantic", "cloudpickle", "sqlalchemy", "psycopg")}
+    assert [name for name in found if found[name]] == ["pyspark"]
+
+
+def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(place: Place, project: Path, tmp_path: Path) -> None:
+    expected = counted_words.write_texts(tmp_path / "texts", 40)
+    (tmp_path / "out").mkdir()
+    target = f"counted_words:in_files('printed', '{tmp_path}/texts/*.txt', '{tmp_path}/out')"
+    arguments = place.arguments(target, "--print")
+    printed = subprocess.run([BIN / str(arguments[0]), *map(str, arguments[1:])], cwd=project, capture_output=True, text=True, check=True)
+    assert printed.stderr == "txtopo: ships counted_words\n"
+    line = tmp_path / "line.sh"
+    line.write_text(printed.stdout)
+    with Command(["/bin/sh", line], project) as shell:
+        assert shell.wait() == 0, shell.said + place.cluster.logs_of_executors()
+    assert counted_words.counted(tmp_path / "out") == expected
+    records = counted_words.records(tmp_path / "out")
+    assert len(records) == 2 * committed(shell.said)
+    assert {record["python"] for record in records} == {str(place.python)}
+    assert all(re.fullmatch(r".*/txtopo-[^/]*\.zip/txtopo/__init__\.pyc", record["package"]) for record in records)
+    assert {(record["class"], record["cloudpickle"]) for record in records} == {("counted_words.CountInFiles", "pyspark.cloudpickle")}
+
+
+@pytest.mark.rule(6, 28, 33)
+def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_either(place: Place, project: Path, tmp_path: Path) -> None:
+    expected = counted_words.write_texts(tmp_path / "texts", 80)
+    out = tmp_path / "out"
+    out.mkdir()
+    # The file's own class travels by value; the module it imports, in a zip.
+    (project / "mine.py").write_text(
+        "import counted_words\n"
+        "class Mine(counted_words.CountInFiles):\n"
+        "    pass\n"
+        f"topology = counted_words.make('worker-killed', '{tmp_path}/texts/*.txt', Mine('{out}'))\n"
+    )
+    lost, kept = place.cluster.workers
+    with Command(place.arguments("mine.py"), project) as command:
+        command.wait_until(lambda: len(counted_words.records(out)) >= 6)
+        [executor] = kept.children()
+        os.kill(executor, signal.SIGKILL)
+        command.wait_until(lambda: len(counted_words.records(out)) >= 14 and kept.children() not in ([], [executor]))
+        before = len(counted_words.records(out))
+        try:
+            assert len(place.cluster.kill_worker(lost)) == 1
+            assert command.wait() == 0, command.said + place.cluster.logs_of_executors()
+        finally:
+            place.cluster.add_worker()
+    assert before < 2 * committed(command.said), "it was killed too late"
+    assert "worker lost" in command.said
+    assert " 0 replays" not in command.said.splitlines()[-1], command.said
+    assert counted_words.counted(out) == expected
+    assert {record["class"] for record in counted_words.records(out)} == {"__txtopo_main__.Mine"}
+
+
+@pytest.mark.rule(23, 26, 28, 29)
+def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_was(
+    place: Place, postgres: PostgresServer, project: Path, tmp_path: Path
+) -> None:
+    from txtopo.stores import SqlStore
+
+    expected = counted_words.write_texts(tmp_path / "texts", 60)
+    url = postgres.new_url()
+    store = SqlStore(url, "counts")
+    standalone.archive(tmp_path / "environment.tar.gz", ["SQLAlchemy", "psycopg", "psycopg-binary", "typing_extensions"])
+    native = ("--archives", f"{tmp_path}/environment.tar.gz#environment", "--conf", "spark.executorEnv.PYTHONPATH=./environment")
+    target = f"counted_words:in_postgresql('driver-killed', '{tmp_path}/texts/*.txt', '{url}')"
+    arguments = place.arguments(target, "--set", "zookeeper_session_timeout_s=6", "--set", "on_held=wait", spark=native)
+    with Command(arguments, project) as first:
+        first.wait_until_it_says("begins at txid 1 ")
+        first.wait_until(lambda: sum(count for _, count in store.items()) > 300)
+        # The machine it runs on is lost: the driver, the JVM beside it, and the command.
+        jvm = child_of(first.pid)
+        driver = submit_process.driver_of(jvm, submit.PROGRAM)
+        assert driver is not None
+        for pid in (driver, jvm, first.pid):
+            os.kill(pid, signal.SIGKILL)
+        assert first.wait() == -signal.SIGKILL
+    assert "done" not in first.said
+    with Command(arguments, project) as second:
+        assert second.wait() == 0, second.said + place.cluster.logs_of_executors()
+    resumed = re.search(r"resumes at txid (\d+) \(generation \w+, epoch 2\)", second.said)
+    assert resumed is not None, second.said
+    assert int(resumed[1]) > 1
+    assert int(resumed[1]) - 1 + committed(second.said) == 12
+    assert dict(store.items()) == expected
+
+
+def test_a_signal_to_the_command_drains_the_driver_and_its_death_ends_everything(place: Place, project: Path, tmp_path: Path) -> None:
+    expected = counted_words.write_texts(tmp_path / "texts", 300)
+    (tmp_path / "out").mkdir()
+    target = f"counted_words:in_files('stopped', '{tmp_path}/texts/*.txt', '{tmp_path}/out')"
+    with Command(place.arguments(target), project) as command:
+        command.wait_until_it_says(" committed, ")
+        command.signal(signal.SIGTERM)
+        assert command.wait() == 0, command.said
+    assert "txtopo: stopping: finishing commits in flight (again to stop now)\n" in command.said
+    drained = committed(command.said.partition("txtopo: stopped stopped: ")[2].join([": ", ""]))
+    assert 2 * drained == len(counted_words.records(tmp_path / "out"))
+    assert sum(counted_words.counted(tmp_path / "out").values()) < sum(expected.values())
+
+    with Command(place.arguments(target), project) as command:
+        command.wait_until_it_says(f"resumes at txid {drained + 1} ")
+        jvm = child_of(command.pid)
+        driver = submit_process.driver_of(jvm, submit.PROGRAM)
+        assert driver is not None
+        command.signal(signal.SIGKILL)
+        assert owners.has_ended(jvm)
+        assert owners.has_ended(driver)
+
+
+def child_of(pid: int) -> int:
+    """The one child of a process."""
+    [child] = [child for child, parent in standalone.parents() if parent == pid]
+    return child

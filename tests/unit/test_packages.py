@@ -1,0 +1,115 @@
+"""Code as zips: what is in them, that they are the same again, and that a bare interpreter runs what a driver pickled."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests import standalone
+from txtopo import UsageError, __main__
+from txtopo.runtime import packages
+from txtopo.topology import pickling
+
+
+def loaded(place: Path, monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]) -> dict[str, ModuleType]:
+    """Modules of a user's in ``place``, by name; those that are loaded without them, by name."""
+    for name, source in sources.items():
+        file = place / f"{name.replace('.', '/')}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    monkeypatch.syspath_prepend(str(place))
+    return {"os": importlib.import_module("os"), "pytest": pytest, "__main__": sys.modules["__main__"]}
+
+
+def test_code_is_what_is_loaded_and_neither_installed_nor_pythons_nor_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = ("packagestest_alone", "packagestest_shop.words", "packagestest_shop.deep.later", "packagestest_unloaded")
+    modules = loaded(tmp_path / "src", monkeypatch, dict.fromkeys(sources, ""))
+    (tmp_path / "src" / "packagestest_shop" / "data.txt").write_text("data")
+    for name in ("packagestest_alone", "packagestest_shop.words"):
+        importlib.import_module(name)
+    mine = {name: module for name, module in sys.modules.items() if name.startswith(("packagestest_", "txtopo"))}
+    package = packages.of_code(tmp_path / "build", {**modules, **mine})
+    assert package is not None
+    assert package.names == ("packagestest_alone", "packagestest_shop")
+    assert [name for name in zipfile.ZipFile(package.path).namelist() if not name.endswith(".pyc")] == [
+        "packagestest_alone.py",
+        "packagestest_shop/data.txt",
+        "packagestest_shop/deep/later.py",
+        "packagestest_shop/words.py",
+    ]
+
+
+def test_without_code_of_the_users_there_is_no_zip(tmp_path: Path) -> None:
+    assert packages.of_code(tmp_path / "build", {"os": importlib.import_module("os"), "pytest": pytest}) is None
+    assert not (tmp_path / "build").exists()
+
+
+def test_native_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded(tmp_path / "src", monkeypatch, {"packagesfast.__init__": ""})
+    (tmp_path / "src" / "packagesfast" / "core.so").write_bytes(b"")
+    package = packages.of_code(tmp_path / "build", {"packagesfast": importlib.import_module("packagesfast")})
+    assert package is not None
+    assert package.native == ("packagesfast/core.so",)
+
+
+def test_zips_of_equal_content_are_equal_byte_by_byte_in_any_process(tmp_path: Path) -> None:
+    # What else is loaded decides which names two pieces of code share in memory.
+    program = "import sys; from pathlib import Path; from txtopo.runtime import packages{}; print(packages.of_txtopo(Path(sys.argv[1])).path)"
+    made = []
+    for seed, more in (("1", ""), ("2", ", engine, upkeep; import txtopo.cli")):
+        command = [sys.executable, "-c", program.format(more), str(tmp_path / seed)]
+        done = subprocess.run(command, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
+        made.append(Path(done.stdout.strip()))
+    assert made[0].name == made[1].name
+    assert made[0].read_bytes() == made[1].read_bytes()
+
+
+def test_a_directory_that_cannot_be_written_is_refused_with_the_option_to_give(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot be written: .*\n  Give a directory that can: --build-dir DIR"):
+        packages.of_txtopo(tmp_path / "file")
+
+
+def test_a_bare_interpreter_runs_code_that_a_driver_pickled_by_value(tmp_path: Path) -> None:
+    python = standalone.bare_interpreter(tmp_path / "bare")
+    package = packages.of_txtopo(tmp_path / "build")
+    module = ModuleType("packagestest_by_value")
+    sys.modules[module.__name__] = module
+    try:
+        exec("class Greeting:\n    def __call__(self, name): return f'good day, {name}'", module.__dict__)
+        pickling.travel_by_value(module)
+        (tmp_path / "pickle").write_bytes(pickling.dumps(module.Greeting()))
+    finally:
+        pickling.cloudpickle.unregister_pickle_by_value(module)
+        del sys.modules[module.__name__]
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from txtopo.runtime import task\n"
+        "from txtopo.topology import pickling\n"
+        "print(pickling.loads(open(sys.argv[2], 'rb').read())('Ann'), pickling.cloudpickle.__name__, 'pydantic' in sys.modules)\n"
+        "sys.stdout.flush(); sys.stdout.buffer.write(pickling.dumps(lambda: 'back'))\n"
+    )
+    done = subprocess.run([python, "-I", "-c", program, package.path, tmp_path / "pickle"], capture_output=True, check=False)
+    said, _, returned = done.stdout.partition(b"\n")
+    assert said == b"good day, Ann pyspark.cloudpickle False", done.stderr.decode()
+    assert pickle.loads(returned)() == "back"
+
+
+def test_the_program_prefers_the_installed_package_to_its_copy_for_executors(tmp_path: Path) -> None:
+    here = Path(str(__main__.__file__)).parent
+    copy = "/somewhere/txtopo-0.1.0-0123456789ab.zip"
+    entries = [str(here), copy, "/somewhere/code-0.zip", str(here.parent)]
+    assert __main__.prefer_installed(entries, here) == ["/somewhere/code-0.zip", str(here.parent)]
+    assert __main__.prefer_installed([str(here), copy], here) == [copy]
+
+
+def test_the_command_is_a_module_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "txtopo", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("txtopo ")
