@@ -11,10 +11,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := .txtopo/demo
+MINUTES ?= 10
 INSTALLED := $(VENV)/.installed
 INSTALLED_DOCS := $(VENV)/.installed-docs
 
-.PHONY: help venv java demo demo-reset test long mutants lint types layers docs docs-refresh ci
+.PHONY: help venv java demo demo-reset test long mutants fault soak lint types layers docs docs-refresh ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,14 +58,21 @@ demo: java $(INSTALLED) ## Count every word of Python's own library, exactly onc
 demo-reset: ## Forget what the demo has counted
 	rm -rf $(DEMO)
 
-test: java $(INSTALLED) ## Run every test, with real Spark and real ZooKeeper; TXTOPO_NO_SKIPS=1 forbids skipping
-	$(BIN)/python -m pytest
+test: java $(INSTALLED) ## Run the tests, with real Spark, ZooKeeper and PostgreSQL; TXTOPO_NO_SKIPS=1 forbids skipping
+	$(BIN)/python -m pytest -m 'not fault and not long'
 
 long: java $(INSTALLED) ## Run the tests that take minutes: simulated schedules, generated topologies on Spark, more kills
 	$(BIN)/python -m pytest -m long
 
-mutants: java $(INSTALLED) ## Break a copy of the source in thirty ways; a test must notice each
+mutants: java $(INSTALLED) ## Break a copy of the source in sixty ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
+
+fault: java $(INSTALLED) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
+	$(BIN)/python -m pytest -m 'fault and not long'
+	$(BIN)/python -m tests.soak --matrix --seed 1
+
+soak: java $(INSTALLED) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(INSTALLED) ## Look for mistakes in the source (ruff)
 	$(BIN)/ruff check
@@ -81,4 +89,4 @@ docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warn
 docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
 	$(BIN)/python docs/generated.py
 
-ci: lint types layers docs mutants long test ## Everything that must pass before a change goes in
+ci: lint types layers docs mutants long fault test ## Everything that must pass before a change goes in

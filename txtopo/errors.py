@@ -108,7 +108,7 @@ class WorkerCrashError(TxtopoError):
     def __str__(self) -> str:
         return (
             f"transaction {self.txid}: workers died {self.crashes} times without progress\n"
-            f"  Raise max_crashes to try longer. Spark's last words:\n{self.message.rstrip()}"
+            f"  Raise max_crashes to try longer. The last time:\n{self.message.rstrip()}"
         )
 
 
@@ -134,8 +134,8 @@ class LocalDiskError(TxtopoError):
     def __str__(self) -> str:
         return (
             f"a batch larger than memory cannot be spilled to {self.directory}: {self.why}\n"
-            "  Make room there; or put Spark's local directories on a larger disk: spark.local.dir, which the variable SPARK_LOCAL_DIRS and YARN's and\n"
-            "  Kubernetes' own settings overrule; or make the batches smaller. Nothing of this transaction is committed."
+            "  Make room there; or put Spark's local directories on a larger disk (spark.local.dir; SPARK_LOCAL_DIRS and a cluster manager overrule\n"
+            "  it); or make the batches smaller. Nothing of this transaction is committed."
         )
 
 

@@ -29,6 +29,29 @@ def is_immutable(value: Any) -> bool:
     return type(value) in _IMMUTABLE or (type(value) is tuple and all(is_immutable(item) for item in value))
 
 
+_HEAVY = 256
+"""Text and bytes in a row up to this length, in characters or bytes, are not counted: a number of rows bounds them well enough."""
+
+_fields_with_length: dict[tuple[type, ...], tuple[int, ...] | None] = {}
+_SHAPES_MAX = 1024
+
+
+def fields_with_length(types: tuple[type, ...]) -> tuple[int, ...] | None:
+    """Where in a row of immutable ``types`` there is text or bytes; ``None`` if it takes more than the types to know that it is immutable."""
+    if len(_fields_with_length) >= _SHAPES_MAX:
+        _fields_with_length.clear()
+    known = tuple(i for i, each in enumerate(types) if each in (str, bytes)) if _IMMUTABLE.issuperset(types) else None
+    _fields_with_length[types] = known
+    return known
+
+
+def weight(value: Any) -> int:
+    """The length of all text and bytes in an immutable ``value``."""
+    if type(value) is tuple:
+        return sum(map(weight, value))
+    return len(value) if isinstance(value, str | bytes) else 0
+
+
 _DIRECT = "\0direct "
 
 
@@ -57,6 +80,8 @@ class Collector(BasicOutputCollector):
         self.emitted = 0
         """Rows emitted so far."""
         self.on_failure: Callable[[BaseException], None] = _ignore
+        self.on_heavy: Callable[[int], None] = _ignore
+        """Told the weight of a heavy row before it is sent, so that room can be made for it."""
 
     def connect(self, stream: str, send: Send) -> None:
         """Add a receiver of ``stream``."""
@@ -73,30 +98,54 @@ class Collector(BasicOutputCollector):
             except TypeError:
                 self._refuse(values, stream)
                 raise
-            if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._ports:
+            sends = self._ports.get(stream)
+            if sends is None or len(row) != self._arity[stream] or (row[0] is not self._attempt and row[0] != self._attempt):
                 raise EmitMistakeError(self._mistake(row, stream))
             self.emitted += 1
-            if _IMMUTABLE.issuperset(map(type, row)) or is_immutable(row):
-                for send in self._ports[stream]:
-                    send(row)
-            else:
-                for send in self._ports[stream]:
-                    send(self._copy(row))
+            types = tuple(map(type, row))
+            try:
+                with_length = _fields_with_length[types]
+            except KeyError:
+                with_length = fields_with_length(types)
+            if with_length is None:
+                self._send(row, sends)
+                return
+            length = 0
+            for i in with_length:
+                length += len(row[i])
+            if length > _HEAVY:
+                self.on_heavy(length)
+            for send in sends:
+                send(row)
         except AbortedError:
             raise
         except BaseException as error:
             self.on_failure(error)
             raise
 
-    def _copy(self, row: Row) -> Row:
-        """A copy that shares nothing mutable with ``row``."""
+    def _send(self, row: Row, sends: Sequence[Send]) -> None:
+        """Send ``row`` as it is, or to each receiver a copy that shares nothing mutable with it."""
+        if is_immutable(row):
+            self.on_heavy(weight(row))
+            for send in sends:
+                send(row)
+            return
+        for send, copy in zip(sends, self._copies(row, len(sends)), strict=True):
+            send(copy)
+
+    def _copies(self, row: Row, count: int) -> list[Row]:
+        """Copies that share nothing mutable with ``row``, nor with each other."""
         try:
-            copy: Row = wire.load_values(wire.dump_values(row, self._run))
+            data = wire.dump_values(row, self._run)
+            copies = [wire.load_values(data) for _ in range(count)]
+        except MemoryError:
+            raise
         except Exception as error:
             raise EmitMistakeError(
                 f"component {self._component!r} emits a value that cannot be pickled ({type(error).__name__}: {error}); emit plain data"
             ) from None
-        return copy
+        self.on_heavy(len(data) * count)
+        return copies
 
     def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         try:
@@ -114,8 +163,7 @@ class Collector(BasicOutputCollector):
                         f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
                     )
             self.emitted += 1
-            for _, lanes in self._direct_ports[stream]:
-                lanes[task_index](row if is_immutable(row) else self._copy(row))
+            self._send(row, [lanes[task_index] for _, lanes in self._direct_ports[stream]])
         except AbortedError:
             raise
         except BaseException as error:
@@ -127,9 +175,11 @@ class Collector(BasicOutputCollector):
         self.emitted += 1
         stream, _, task = stream.partition(_DIRECT)
         sends = [lanes[int(task)] for _, lanes in self._direct_ports[stream]] if task else self._ports[stream]
-        may_share = len(sends) < 2 or is_immutable(row)
-        for send in sends:
-            send(row if may_share else self._copy(row))
+        if len(sends) < 2:
+            for send in sends:
+                send(row)
+        else:
+            self._send(row, sends)
 
     def _refuse(self, values: Any, stream: str) -> None:
         """An error that names the fields, unless ``values`` are a sequence after all and something else went wrong."""
@@ -154,7 +204,7 @@ class Collector(BasicOutputCollector):
         return f"{where} with {row[0]!r} as first value; it must be the current attempt, {self._attempt!r}: {cure}"
 
 
-def _ignore(error: BaseException) -> None:
+def _ignore(told: object) -> None:
     pass
 
 
@@ -188,11 +238,11 @@ class Outbox:
     """What a slot sends, as chunks per receiving slot.
 
     Invariants: at most ``rows_max`` rows wait unpacked, a number that follows the size of the rows so that they are about
-    ``_PACK_BYTES``; packed chunks spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with the
-    report, also when there is nothing to say: silence would look like loss.
+    ``PACK_BYTES``; who sends heavy rows packs earlier. A chunk is closed when it has as much; chunks spill beyond ``spill_bytes``. Every
+    receiving slot gets at least one chunk, the last one with the report, also when there is nothing to say: silence would look like loss.
     """
 
-    _PACK_BYTES = 4 * 1024 * 1024
+    PACK_BYTES = 4 * 1024 * 1024
     _ROWS_MIN, _ROWS_START, _ROWS_MAX = 16, 4096, 262_144
 
     def __init__(
@@ -222,6 +272,8 @@ class Outbox:
             self._close_chunk(slot)
         self._frames[slot].append(frame)
         self._frame_bytes[slot] += len(frame.payload)
+        if self._frame_bytes[slot] >= self.PACK_BYTES:
+            self._close_chunk(slot)
 
     def pack(self) -> None:
         """Turn the waiting rows into frames, and frames into chunks where there is enough for one."""
@@ -233,12 +285,9 @@ class Outbox:
                     size += len(payload)
                     self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))
         if self.waiting_rows:
-            fitting = int(self._PACK_BYTES / max(1.0, size / self.waiting_rows))
+            fitting = int(self.PACK_BYTES / max(1.0, size / self.waiting_rows))
             self.rows_max = min(self._ROWS_MAX, max(self._ROWS_MIN, fitting))
             self.waiting_rows = 0
-        for slot in range(self._receiving_slots):
-            if self._frame_bytes[slot] >= self._PACK_BYTES:
-                self._close_chunk(slot)
 
     def _close_chunk(self, slot: int) -> None:
         header = ChunkHeader(*self._identity, number=len(self._chunks[slot]))

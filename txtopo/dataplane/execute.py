@@ -7,9 +7,10 @@ every tuple meant for it, and not before (R11).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
-from txtopo.dataplane import emit, receive, route, wire
+from txtopo.dataplane import emit, receive, route, shortage, wire
 from txtopo.dataplane.inbox import Inbox
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
@@ -41,6 +42,7 @@ class SlotRun:
         self.spouts: dict[int, SpoutTask] = {}
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         self.report = Report(job.name, slot, task_attempt)
+        self.heavy_bytes = 0
 
     # -- the three steps -------------------------------------------------------------------------------------------------
 
@@ -49,19 +51,22 @@ class SlotRun:
         limits = self.worker.run.limits
         sending = self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
         expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
-        received = receive.receive(self.job, self.level, sending, expected, incoming, limits.spill_bytes)
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
         identity = (self.job.name, self.level, self.slot, self.task_attempt)
         self.outbox = emit.Outbox(*identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
-        self.report.before, self.report.lineage, self.report.failure = received.before, received.lineage, received.failure
         try:
-            if self.report.failure is None:
-                self.execute(received)
+            try:
+                received = receive.receive(self.job, self.level, sending, expected, incoming, limits.spill_bytes)
+            except shortage.RAN_OUT as error:
+                self.fail("taking what was sent", error)
+            else:
+                self.report.before, self.report.lineage, self.report.failure = received.before, received.lineage, received.failure
+                with contextlib.closing(received.buffer):
+                    if self.report.failure is None:
+                        self.execute(received)
         except BaseException:
             self.outbox.close()
             raise
-        finally:
-            received.buffer.close()
         return self.results() if self.is_last else self.outbox.chunks(self.report)
 
     def execute(self, received: Received) -> None:
@@ -77,31 +82,51 @@ class SlotRun:
                     self.complete(component, index, received)
             self.guard.call(self.components[-1].id, self.slot, "sending what was emitted", self.outbox.pack)
         except AbortedError:
-            self.report.failure = self.guard.failure
-            self.worker.resources.discard({name for task in self.all_tasks() for name in task.used_resources})
-            if self.phase == "processing" and self.here.slots > 1 and self.report.failure is not None:
-                raise FailureInTaskError(self.report.failure.to_text()) from None
+            self.fail()
+        except shortage.RAN_OUT as error:
+            self.fail("handing over tuples and held bolts", error)
         for task in self.all_tasks():
             id = task.component.id
             self.report.own.add(Tally({id: task.executed}, {id: task.collector.emitted}, stores=task.context.touched_stores))
 
+    def fail(self, doing: str = "", error: BaseException | None = None) -> None:
+        """Put the failure into the report: what the guard has recorded, or ``error``, which something around user code has raised."""
+        if error is not None:
+            self.guard.record(self.components[0].id, self.slot, doing, error)
+        self.report.failure = self.guard.failure
+        self.worker.resources.discard({name for task in self.all_tasks() for name in task.used_resources})
+        if self.phase == "processing" and self.here.slots > 1 and self.report.failure is not None:
+            raise FailureInTaskError(self.report.failure.to_text()) from None
+
     def results(self) -> Iterator[tuple[int, bytes]]:
-        """The last level's results: the report first, then the frames, unless they may not come back or would be of no use."""
-        groups: list[bytes] = []
+        """The last level's results: the frames, unless they may not come back or would be of no use; then the report, which says how it went."""
         if self.report.failure is None:
-            bound = None if self.job.pinned else self.worker.run.limits.inline_bytes_max // self.here.slots
-            for frames in self.outbox.frames():
-                groups.append(wire.pack_frames(frames))
-                self.report.result_bytes += len(groups[-1])
-                self.report.late_rows = self.report.late_rows or any(frame.kind == "rows" for frame in frames)
-                if bound is not None and self.report.result_bytes > bound:
-                    self.report.outgrown = True
-                    groups = []
-                    break
+            yield from self.pinned_results() if self.job.pinned else self.inline_results()
         self.outbox.close()
         yield self.slot, wire.pack_report(self.report)
+
+    def pinned_results(self) -> Iterator[tuple[int, bytes]]:
+        """Frames that stay in Spark, one group after the other: all of them together may be more than fits in memory."""
+        for frames in self.outbox.frames():
+            yield self.slot, self.result(frames)
+
+    def inline_results(self) -> Iterator[tuple[int, bytes]]:
+        """Frames that travel through the driver: all or, if they are too many for that, none."""
+        groups: list[bytes] = []
+        for frames in self.outbox.frames():
+            groups.append(self.result(frames))
+            if self.report.result_bytes > self.worker.run.limits.inline_bytes_max // self.here.slots:
+                self.report.outgrown = True
+                return
         for group in groups:
             yield self.slot, group
+
+    def result(self, frames: list[Frame]) -> bytes:
+        """A group of frames as bytes, noted in the report."""
+        group = wire.pack_frames(frames)
+        self.report.result_bytes += len(group)
+        self.report.late_rows = self.report.late_rows or any(frame.kind == "rows" for frame in frames)
+        return group
 
     # -- tasks and their wiring --------------------------------------------------------------------------------------------
 
@@ -134,7 +159,16 @@ class SlotRun:
                 inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token)
                 self.inboxes[component.id, index] = inbox
                 self.connect(bolt)
-                bolt.begin(received.held_bytes(component.id, index))
+                bolt.begin(received.held_file(component.id, index))
+
+    def make_room(self, weight: int) -> None:
+        """Before heavy rows are sent: turn those that wait into bytes, which may spill, whenever there is enough of them."""
+        self.heavy_bytes += weight
+        if self.heavy_bytes > emit.Outbox.PACK_BYTES:
+            self.heavy_bytes = weight
+            self.outbox.pack()
+            for inbox in self.inboxes.values():
+                inbox.pack()
 
     def advance(self, component: str, index: int) -> None:
         """Execute what is in order for one task. Guarded, because values may not be what they were when they arrive on another machine."""
@@ -154,6 +188,7 @@ class SlotRun:
     def connect(self, task: BoltTask | SpoutTask) -> None:
         """Connect every stream of ``task`` to everybody who listens."""
         component, index = task.component, task.index
+        task.collector.on_heavy = self.make_room
         out_lanes: dict[tuple[str, int], emit.OutLane] = {}
         if self.job.part == "emission":
             self.connect_recorder(task)
@@ -199,7 +234,7 @@ class SlotRun:
             self.advance(component.id, index)
             assert self.inboxes[component.id, index].complete, f"{component.id}/{index} is not complete at its turn"
             if component.id in self.plan.held and self.phase == "processing":
-                self.send_held(component.id, index, bolt.hold())
+                bolt.hold(self.held_pieces(component.id, index))
             else:
                 bolt.finish()
         for receiver in self.components:
@@ -208,26 +243,26 @@ class SlotRun:
                     inbox = self.inboxes[receiver.id, task]
                     self.guard.call(receiver.id, task, "taking the tuples that were sent", inbox.close, (component.id, index))
 
-    def send_held(self, component: str, task: int, held: bytes) -> None:
-        """Send a held instance on to the commit phase, in pieces that fit the wire."""
-        for piece in wire.pieces(held, self.worker.run.limits.blob_bytes_max):
-            self.outbox.add(Frame("held", component, task, "", -1, piece))
+    def held_pieces(self, component: str, task: int) -> wire.PieceWriter:
+        """What takes a held instance and sends it on to the commit phase, in pieces that fit the wire."""
+        bound = min(self.worker.run.limits.blob_bytes_max, emit.Outbox.PACK_BYTES)
+        return wire.PieceWriter(bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece)))
 
     def complete_spout(self, spout: SpoutTask, received: Received) -> None:
         """Have a spout emit, replay what its emission job recorded, or commit what it emitted."""
         key = (spout.component.id, spout.index)
         if self.phase == "commit":
-            held = received.held_bytes(*key)
+            held = received.held_file(*key)
             assert held is not None, f"the held emitter of {key} is missing"
             spout.commit(held)
         elif self.job.batch is not None and self.job.batch.mode == "recorded":
             for handle in received.lanes.get(key, {}).get(key, []):
-                runs = spout.call("taking the tuples that were recorded", wire.load_values, received.buffer.read(handle))
+                data = received.buffer.read(handle)
+                self.make_room(len(data))
+                runs = spout.call("taking the tuples that were recorded", wire.load_values, data)
                 spout.call("sending the tuples that were recorded", spout.replay, runs)
         else:
-            held = spout.emit()
-            if held is not None:
-                self.send_held(*key, held)
+            spout.emit(self.held_pieces(*key))
             self.report.own.metadata.update(spout.metadata)
             if spout.num_partitions is not None:
                 self.report.own.partition_counts.add(spout.num_partitions)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
-from txtopo.dataplane import emit, wire
+from txtopo.dataplane import emit, shortage, wire
 from txtopo.topology import conf, context, pickling
 
 Reference = Literal["collector", "context", "conf"]
@@ -34,8 +34,8 @@ class _HeldPickler(wire.ReferencePickler):
 
 
 class _HeldUnpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, resolve: Callable[[Reference], Any]) -> None:
-        super().__init__(io.BytesIO(data))
+    def __init__(self, file: IO[bytes], resolve: Callable[[Reference], Any]) -> None:
+        super().__init__(file)
         self._resolve = resolve
 
     def find_class(self, module: str, name: str) -> Any:
@@ -55,10 +55,13 @@ def dump(instance: Any, run: str) -> bytes:
     return buffer.getvalue()
 
 
-def dump_held(instance: Any, run: str) -> bytes:
-    """``instance`` as bytes, for the commit phase; :class:`CannotHoldError` naming the attribute at fault and the cures."""
+def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
+    """``instance`` into ``pieces``, for the commit phase; :class:`CannotHoldError` naming the attribute at fault and the cures."""
     try:
-        return dump(instance, run)
+        _HeldPickler(pieces, run).dump(instance)
+        pieces.close()
+    except shortage.RAN_OUT:
+        raise
     except Exception as error:
         attribute = pickling.culprit(instance, lambda value: dump(value, run))
         what = f"its attribute {attribute!r}" if attribute else "it"
@@ -69,10 +72,10 @@ def dump_held(instance: Any, run: str) -> bytes:
         ) from None
 
 
-def load(data: bytes, bindings: dict[Reference, Any]) -> Any:
-    """The instance behind ``data``, its references bound to ``bindings``."""
+def load(file: IO[bytes], bindings: dict[Reference, Any]) -> Any:
+    """The instance in ``file``, its references bound to ``bindings``."""
 
     def resolve(name: Reference) -> Any:
         return bindings[name]
 
-    return _HeldUnpickler(data, resolve).load()
+    return _HeldUnpickler(file, resolve).load()

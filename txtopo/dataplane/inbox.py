@@ -70,8 +70,17 @@ class Inbox:
         lane.waiting[-1][1].append(row)
         lane.waiting_rows += 1
         if lane.waiting_rows >= _WAITING_ROWS_MAX:
-            lane.handles.append(self._buffer.append(wire.dump_values(lane.waiting, self._run)))
-            lane.waiting, lane.waiting_rows = [], 0
+            self._pack(lane)
+
+    def pack(self) -> None:
+        """Turn the rows that wait into bytes, which may spill: they are heavy."""
+        for lane in self._lanes.values():
+            if lane.waiting:
+                self._pack(lane)
+
+    def _pack(self, lane: _Lane) -> None:
+        lane.handles.append(self._buffer.append(wire.dump_values(lane.waiting, self._run)))
+        lane.waiting, lane.waiting_rows = [], 0
 
     def close(self, key: LaneKey) -> None:
         """The neighbour behind ``key`` will deliver no more."""

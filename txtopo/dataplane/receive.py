@@ -7,8 +7,10 @@ coordinated tuples, doing double duty.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import IO
 
 from txtopo.dataplane import wire
 from txtopo.dataplane.job import Job
@@ -16,8 +18,14 @@ from txtopo.dataplane.outcome import Failure, Tally
 from txtopo.dataplane.spill import Handle, SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 
+_READ_BYTES = 64 * 1024
+
 LaneKey = tuple[str, int]
 """(source component, source task)."""
+
+
+Stored = tuple[Frame, Handle]
+"""A frame without its payload, and where that is."""
 
 
 class MixedEmissionsError(Exception):
@@ -37,18 +45,23 @@ class Received:
     """The failure of an earlier level."""
     lineage: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def add(self, frame: Frame) -> None:
-        handle = self.buffer.append(frame.payload)
+    def store(self, frames: list[Frame]) -> list[Stored]:
+        """Keep the payloads, in memory or on disk, before it is known where in the order they belong."""
+        return [(frame._replace(payload=b""), self.buffer.append(frame.payload)) for frame in frames]
+
+    def add(self, stored: Stored) -> None:
+        """Put what was stored at the end of its lane."""
+        frame, handle = stored
         address = (frame.receiver, frame.task)
         if frame.kind == "rows":
             self.lanes.setdefault(address, {}).setdefault((frame.source, frame.source_task), []).append(handle)
         else:
             self.held.setdefault(address, []).append(handle)
 
-    def held_bytes(self, component: str, task: int) -> bytes | None:
+    def held_file(self, component: str, task: int) -> IO[bytes] | None:
         """The held instance of a task, or ``None`` if it has none."""
         handles = self.held.get((component, task))
-        return None if handles is None else b"".join(map(self.buffer.read, handles))
+        return None if handles is None else io.BufferedReader(wire.PieceReader(map(self.buffer.read, handles)), _READ_BYTES)
 
     def frames_not_for(self, mine: frozenset[str]) -> Iterator[Frame]:
         """Frames for components of other levels, to be sent onward; each lane stays in order."""
@@ -68,14 +81,14 @@ class _Sender:
     """One slot of the level before, as seen by its chunks so far."""
 
     headers: list[ChunkHeader] = field(default_factory=list)
-    early: dict[int, list[Frame]] = field(default_factory=dict)
+    early: dict[int, list[Stored]] = field(default_factory=dict)
     next_number: int = 0
 
-    def take(self, header: ChunkHeader, frames: list[Frame]) -> list[Frame]:
+    def take(self, header: ChunkHeader, frames: list[Stored]) -> list[Stored]:
         """Note a chunk; return the frames that are now in order."""
         self.headers.append(header)
         self.early[header.number] = frames
-        ready: list[Frame] = []
+        ready: list[Stored] = []
         while self.next_number in self.early:
             ready += self.early.pop(self.next_number)
             self.next_number += 1
@@ -110,7 +123,7 @@ def _take(received: Received, job: Job, level: int, sending_slots: int, expected
             header, frames = wire.unpack_chunk(data)
             if header.job != job.name or header.level != level - 1:
                 raise MixedEmissionsError(f"{job.name}, level {level}: a chunk of {header.job}, level {header.level}, arrived")
-            ready = senders.setdefault(header.slot, _Sender()).take(header, frames)
+            ready = senders.setdefault(header.slot, _Sender()).take(header, received.store(frames))
         elif tag == wire.REPORT:
             reports += 1
             ready = []
@@ -118,9 +131,9 @@ def _take(received: Received, job: Job, level: int, sending_slots: int, expected
             if task_attempt != expected_task_attempt:
                 raise MixedEmissionsError(f"{job.name}: a pinned result was made by task attempt {task_attempt}, not by {expected_task_attempt}")
         else:
-            ready = wire.unpack_frames(data) if data else []
-        for frame in ready:
-            received.add(frame)
+            ready = received.store(wire.unpack_frames(data)) if data else []
+        for stored in ready:
+            received.add(stored)
     if expected_task_attempt is not None and reports != 1:
         raise MixedEmissionsError(f"{job.name}: {reports} reports with a pinned result, not 1")
     if set(senders) != set(range(sending_slots)):

@@ -19,6 +19,8 @@ Row = tuple[Any, ...]
 Send = Callable[[Row], None]
 
 _KEYS_REMEMBERED_MAX = 100_000
+_KEY_LENGTH_MAX = 64
+"""Longer keys are not remembered: so many of them would be the memory of a batch."""
 
 
 def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> int | None:
@@ -78,9 +80,11 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
             if type(key) is str or type(key) is int:
                 lane = remembered.get(key)
                 if lane is None:
-                    if len(remembered) >= _KEYS_REMEMBERED_MAX:
-                        remembered.clear()
-                    lane = remembered[key] = lanes[groupings.task_for_key((key,), tasks)]
+                    lane = lanes[groupings.task_for_key((key,), tasks)]
+                    if not isinstance(key, str) or len(key) <= _KEY_LENGTH_MAX:
+                        if len(remembered) >= _KEYS_REMEMBERED_MAX:
+                            remembered.clear()
+                        remembered[key] = lane
                 lane(row)
             else:
                 lanes[groupings.task_for_key((key,), tasks)](row)

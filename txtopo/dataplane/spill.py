@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
+from collections.abc import Iterator
 from typing import IO
+
+from txtopo import errors
 
 Handle = bytes | tuple[int, int]
 """The bytes themselves while in memory, else (offset, length) in the file."""
 
 
+def directory() -> str:
+    """Where spilled bytes go: the first of Spark's local directories, which are there for this; without Spark, the one for temporary files."""
+    # Spark tells its Python workers so. The usual /tmp may be small, or be memory.
+    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+
+
 class SpillBuffer:
     """Append byte strings, read them back by handle in any order.
 
-    Invariants: at most ``bound`` bytes are in memory; the file has no name, so it vanishes with the process.
+    Invariants: at most ``bound`` bytes are in memory; the file has no name, so it vanishes with the process, however that ends.
     """
 
     def __init__(self, bound: int) -> None:
@@ -27,14 +38,16 @@ class SpillBuffer:
         return self._end
 
     def append(self, data: bytes) -> Handle:
-        """Keep ``data``; returns what :meth:`read` wants."""
+        """Keep ``data``; returns what :meth:`read` wants. :class:`txtopo.errors.LocalDiskError` if the disk does not take it."""
         if self._in_memory + len(data) <= self._bound:
             self._in_memory += len(data)
             return data
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="txtopo-spill-")  # noqa: SIM115 - closed by close()
-        self._file.seek(self._end)
-        self._file.write(data)
+        with _on_disk():
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="txtopo-spill-", dir=directory(), buffering=0)  # noqa: SIM115 - closed by close()
+            left = memoryview(data)
+            while left:
+                left = left[os.pwrite(self._file.fileno(), left, self._end + len(data) - len(left)) :]
         handle = (self._end, len(data))
         self._end += len(data)
         return handle
@@ -44,11 +57,22 @@ class SpillBuffer:
         if isinstance(handle, bytes):
             return handle
         assert self._file is not None
-        self._file.seek(handle[0])
-        return self._file.read(handle[1])
+        with _on_disk():
+            data = os.pread(self._file.fileno(), handle[1], handle[0])
+            if len(data) != handle[1]:
+                raise OSError(f"of {handle[1]} bytes {len(data)} are there")
+        return data
 
     def close(self) -> None:
         """Give the disk space back."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+@contextlib.contextmanager
+def _on_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.LocalDiskError(directory(), str(error)) from error

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from txtopo import errors
-from txtopo.dataplane import emission, emit, hold, route
+from txtopo.dataplane import emission, emit, hold, route, shortage, wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
 from txtopo.dataplane.route import Row
@@ -26,6 +26,7 @@ from txtopo.topology.stream import Tuple, TupleSource
 _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     emit.EmitMistakeError: errors.EmitError,
     route.WrongTaskError: errors.EmitError,
+    MemoryError: errors.OutOfMemoryError,
     hold.CannotHoldError: errors.HeldStateError,
     emission.EmissionMistakeError: errors.MetadataError,
     NotJsonError: errors.MetadataError,
@@ -96,7 +97,10 @@ class Guard:
             cause = _pickled(error)
         elif type(error) in _MISTAKES:
             cause = pickle.dumps(_MISTAKES[type(error)])
-        described = str(error) if type(error) in _MISTAKES else describe(error)
+        if isinstance(error, MemoryError):
+            described = shortage.of_memory(error)
+        else:
+            described = str(error) if type(error) in _MISTAKES else describe(error)
         self.failure = Failure(kind, component, task, self._job.attempt, self._phase, hook, described, user_traceback(error), cause)
 
 
@@ -142,7 +146,7 @@ class Task:
 class BoltTask(Task):
     """A bolt instance: fresh (``prepare`` is called), or restored from ``held``."""
 
-    def begin(self, held: bytes | None) -> None:
+    def begin(self, held: IO[bytes] | None) -> None:
         """Make the instance ready for its first tuple."""
         if held is not None:
             self.instance = self.call("restoring the held bolt", hold.load, held, self.bindings)
@@ -181,10 +185,9 @@ class BoltTask(Task):
         else:
             self.call("finish_batch", self.instance.finish_batch)
 
-    def hold(self) -> bytes:
-        """The instance as bytes, for the commit phase."""
-        held: bytes = self.call("holding the bolt between the phases", hold.dump_held, self.instance, self.worker.run.token)
-        return held
+    def hold(self, pieces: wire.PieceWriter) -> None:
+        """The instance into ``pieces``, for the commit phase."""
+        self.call("holding the bolt between the phases", hold.dump_held, self.instance, self.worker.run.token, pieces)
 
 
 def _abort(*ignored: Any) -> NoReturn:
@@ -199,24 +202,22 @@ class SpoutTask(Task):
     num_partitions: int | None = None
     """How many partitions this task saw, where emitters are asked."""
 
-    def emit(self) -> bytes | None:
-        """Emit this task's part of the batch; returns the emitter, pickled, if it is to be held."""
+    def emit(self, pieces: wire.PieceWriter) -> None:
+        """Emit this task's part of the batch; the emitter, if it is to be held, goes into ``pieces``."""
         assert self.job.batch is not None
         spout = self.call("making a copy of the spout", self.worker.fresh, self.component.id, self.bindings)
         emitter = self.call("get_emitter", spout.get_emitter, self.conf, self.context)
         is_held = False
         try:
             self.metadata = emission.emit_batch(self, spout, emitter, self.job.batch)
-            if not self.component.committer:
-                return None
-            held: bytes = self.call("holding the emitter between the phases", hold.dump_held, emitter, self.worker.run.token)
-            is_held = True
-            return held
+            if self.component.committer:
+                self.call("holding the emitter between the phases", hold.dump_held, emitter, self.worker.run.token, pieces)
+                is_held = True
         finally:
             if not is_held:
                 self.guard_close(emitter)
 
-    def commit(self, held: bytes) -> None:
+    def commit(self, held: IO[bytes]) -> None:
         """Commit what the held emitter emitted, and close it."""
         emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
         try:

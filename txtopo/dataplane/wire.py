@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -75,7 +75,7 @@ def topology_class(run: str, index: int) -> type:
 class ReferencePickler(pickling.cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles anything cloudpickle can, naming the topology's own classes instead of carrying their code."""
 
-    def __init__(self, file: io.BytesIO, run: str) -> None:
+    def __init__(self, file: io.BytesIO | PieceWriter, run: str) -> None:
         super().__init__(file, protocol=PROTOCOL)
         self._run = run
         self._indices = {cls: i for i, cls in enumerate(_classes.get(run, ()))}
@@ -127,9 +127,58 @@ def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
     return dump_runs(first, run, bound, what) + dump_runs(second, run, bound, what)
 
 
-def pieces(data: bytes, bound: int) -> list[bytes]:
-    """``data`` in pieces of at most ``bound`` bytes; one piece, possibly empty, at least."""
-    return [data[start : start + bound] for start in range(0, len(data), bound)] or [b""]
+class PieceWriter:
+    """A file to pickle into, of which ``take`` gets pieces of at most ``bound`` bytes, so that there is never the whole of it; one piece, possibly
+    empty, at least."""
+
+    def __init__(self, bound: int, take: Callable[[bytes], None]) -> None:
+        self._bound, self._take = bound, take
+        self._waiting = bytearray()
+        self._has_taken = False
+
+    def write(self, data: bytes) -> int:
+        """Part of a pickle."""
+        left = memoryview(data)
+        while left:
+            part = left[: self._bound - len(self._waiting)]
+            self._waiting += part
+            left = left[len(part) :]
+            if len(self._waiting) == self._bound:
+                self._hand_on()
+        return len(data)
+
+    def close(self) -> None:
+        """The pickle is complete."""
+        if self._waiting or not self._has_taken:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        self._take(bytes(self._waiting))
+        self._waiting.clear()
+        self._has_taken = True
+
+
+class PieceReader(io.RawIOBase):
+    """The file that a :class:`PieceWriter` was given, from its pieces."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        super().__init__()
+        self._pieces = iter(pieces)
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        part = self._left[: len(buffer)]
+        buffer[: len(part)] = part
+        self._left = self._left[len(part) :]
+        return len(part)
 
 
 def pack_chunk(header: ChunkHeader, frames: Sequence[Frame]) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -79,7 +80,7 @@ class WorkerRun:
         """A fresh copy of ``component``'s template."""
         if component not in self._templates:
             self._templates[component] = hold.dump(pickling.loads(self.run.graph.components[component].template), self.run.token)
-        return hold.load(self._templates[component], bindings)
+        return hold.load(io.BytesIO(self._templates[component]), bindings)
 
 
 _runs: OrderedDict[str, WorkerRun] = OrderedDict()

@@ -146,6 +146,8 @@ class AttemptRunner:
         if result.late_rows:
             result = self._job(work, "late", None, result.source, known_stores, committed)
         work.result = result
+        # What the emission came to is in the result by now, and would be held as long.
+        work.emission = None
 
     def apply(self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float) -> None:
         """The commit job. First waits until no task of an earlier, broken one runs any more (R33)."""

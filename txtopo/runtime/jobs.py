@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pyspark import RDD, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
-from txtopo.dataplane import outcome, receive, wire
+from txtopo.dataplane import outcome, receive, shortage, wire
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Failure, Report, Tally
 from txtopo.dataplane.wire import Frame
@@ -41,7 +41,6 @@ class Pinned:
     def release(self) -> None:
         """Give the blocks back."""
         self.rdd.unpersist(blocking=False)
-        _clean(self.rdd)
 
 
 Source = Sequence[Frame] | Pinned
@@ -116,7 +115,8 @@ class SparkJobs:
             text = str(error)
             failure = outcome.from_text(text)
             if failure is None:
-                raise JobLostError(_readable(text)) from None
+                cure = shortage.cure_of(text)
+                raise JobLostError(_readable(text) if cure is None else f"{cure} Spark says:\n{_readable(text)}") from None
             return JobResult(Tally(), failure)
         finally:
             self._end()
@@ -175,20 +175,23 @@ class SparkJobs:
     # -- the results -------------------------------------------------------------------------------------------------------
 
     def _collect(self, job: Job, rdd: Any) -> JobResult:
-        if not job.pinned:
-            records = rdd.collect()
-            _clean(rdd)
-            return result_of(job, records, rdd.getNumPartitions())
-        # Serialized persistence first, then the local checkpoint: so a lost or recomputed block fails its reader.
-        rdd.persist(StorageLevel.MEMORY_AND_DISK)
-        rdd.localCheckpoint()
+        # A checkpoint cuts the RDD off from its shuffles, so they are found from the one before. Left to Spark, their files would stay until the
+        # JVM happens to collect garbage, of which large batches make no more than small ones.
+        shuffled = rdd.prev
         try:
-            records = _raw(rdd.mapPartitionsWithIndex(task.reports_only)).collect()
-            return result_of(job, records, rdd.getNumPartitions(), functools.partial(Pinned, rdd))
-        except BaseException:
-            rdd.unpersist(blocking=False)
-            _clean(rdd)
-            raise
+            if not job.pinned:
+                return result_of(job, rdd.collect(), rdd.getNumPartitions())
+            # Serialized persistence first, then the local checkpoint: so a lost or recomputed block fails its reader.
+            rdd.persist(StorageLevel.MEMORY_AND_DISK)
+            rdd.localCheckpoint()
+            try:
+                records = _raw(rdd.mapPartitionsWithIndex(task.reports_only)).collect()
+                return result_of(job, records, rdd.getNumPartitions(), functools.partial(Pinned, rdd))
+            except BaseException:
+                rdd.unpersist(blocking=False)
+                raise
+        finally:
+            _clean(shuffled)
 
     # -- stopping ----------------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class StatusBoard:
         now = time.monotonic()
         with self._changed:
             self._recent.append((now, tuples))
+            self._forget_old(now)
             status = self._status
             changed = replace(status, committed=status.committed + 1, tuples=status.tuples + tuples, last_commit_latency_s=latency_s)
             self._status = changed
@@ -78,13 +79,16 @@ class StatusBoard:
         """The status now."""
         now = time.monotonic()
         with self._changed:
-            while self._recent and now - self._recent[0][0] > self._RATE_WINDOW_S:
-                self._recent.popleft()
+            self._forget_old(now)
             rate = 0.0
             if self._recent:
                 span = max(now - self._recent[0][0], 0.1)
                 rate = sum(tuples for _, tuples in self._recent) / span
             return replace(self._status, tuples_per_s=rate)
+
+    def _forget_old(self, now: float) -> None:
+        while self._recent and now - self._recent[0][0] > self._RATE_WINDOW_S:
+            self._recent.popleft()
 
     def wait(self, timeout_s: float) -> None:
         """Until something changes, or ``timeout_s`` have passed."""

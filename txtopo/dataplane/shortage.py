@@ -1,0 +1,67 @@
+"""Running out of memory or disk, in words that name the settings to change.
+
+A Python worker says ``MemoryError`` and nothing else; Spark says what happened to its process, or to a Java heap. Who reads that wants to know what
+to type. Apart because both sides need it: a task for its own end, the driver for what Spark tells it about a task that could say nothing any more.
+"""
+
+from __future__ import annotations
+
+import os
+
+from txtopo import errors
+
+_SMALLER = "make the batches smaller (what the spout takes per transaction: take_per_partition, bytes_per_batch, or its own metadata)"
+_WORKER = "raise spark.executor.pyspark.memory, lower spill_bytes"
+
+RAN_OUT = (MemoryError, errors.LocalDiskError)
+"""What is raised around user code when there is not enough of something."""
+
+
+def of_memory(error: MemoryError) -> str:
+    """What to tell of a ``MemoryError`` in this process."""
+    bound = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
+    whose = f"its bound is {bound} MiB, from spark.executor.pyspark.memory" if bound else "the machine gives it no more"
+    what = f"MemoryError: {error}" if str(error) else "MemoryError"
+    return f"{what}: the Python worker has no memory left; {whose}\n  Cure: {_SMALLER}; or {_WORKER}. Nothing of this transaction is committed."
+
+
+# In this order: Java's OutOfMemoryError is also a MemoryError to who looks for that word.
+_SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("spark.driver.maxResultSize", "Total size of serialized results"),
+        "Spark refused the size of the results that travel through the driver: lower inline_bytes_max or max_spout_pending, or raise"
+        " spark.driver.maxResultSize.",
+    ),
+    (
+        ("No space left on device", "Disk quota exceeded", "a batch larger than memory cannot be spilled"),
+        "A disk is full: make room where Spark's local directories are, or put them on a larger disk (spark.local.dir).",
+    ),
+    (
+        ("java.lang.OutOfMemoryError", "GC overhead limit exceeded", "Cannot allocate a page", "SparkOutOfMemoryError", "JVM_OUT_OF_MEMORY"),
+        "A Java heap is full: raise spark.executor.memory (with a local master spark.driver.memory), lower blob_bytes_max, or use fewer cores per"
+        " executor.",
+    ),
+    (("MemoryError",), f"A Python worker has no memory left: {_SMALLER}; or {_WORKER}."),
+    (
+        ("OOMKilled", "exceeding memory limits", "exceeding physical memory limits", "exceeding virtual memory limits", "exit code 137", "code 137"),
+        f"An executor was killed for its memory: raise spark.executor.memoryOverhead or spark.executor.pyspark.memory; or {_SMALLER}.",
+    ),
+    (
+        ("exited with code 52", "exit code 52", "code 52 ("),
+        "An executor's Java heap was full: raise spark.executor.memory, lower blob_bytes_max, or use fewer cores per executor.",
+    ),
+    (
+        ("Python worker exited unexpectedly", "Python worker process terminated", "PYTHON_WORKER_EXITED", "Python worker has exited"),
+        f"A Python worker died. If the system killed it for its memory (dmesg says so): {_SMALLER}; or give executors more of it"
+        " (spark.executor.memoryOverhead), or bound the workers themselves (spark.executor.pyspark.memory).",
+    ),
+    (
+        ("Answer from Java side is empty", "Error while sending or receiving", "connect to the Java server", "Connection refused"),
+        "The driver's JVM is gone. If its heap was full: raise spark.driver.memory, or lower inline_bytes_max or max_spout_pending.",
+    ),
+)
+
+
+def cure_of(text: str) -> str | None:
+    """What to do about a job that Spark lost with these words, if something ran out; ``None`` if nothing in them says so."""
+    return next((cure for words, cure in _SPARKS_WORDS if any(word in text for word in words)), None)
