@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import cluster, shared_cluster
+from tests.postgres import postgres
 from txtopo.config import sources
 
-__all__ = ["cluster", "shared_cluster"]
+__all__ = ["cluster", "postgres", "shared_cluster"]
 
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"

@@ -31,7 +31,7 @@ FOUND_BY = {
     "a late task of an older attempt is refused and changes nothing": "fence never above",
     "a replay and a late task that write at the same moment do not pass each other": "no lock",
     "components and topologies have fences of their own": "one fence for all",
-    "a block that raises leaves no trace, not even its fence": "writes in place",
+    "a block that raises leaves none of its writes": "writes in place",
     "a refusal that user code swallows still ends the attempt": "refuses without doom",
     "a value of a later transaction is refused, also when another component wrote it": "nothing is ahead",
     "another generation is refused, naming both and the commands to type": "any generation",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from txtopo.stores import SqliteStore, Store, Update
+from tests.postgres import running_server
+from txtopo.stores import SqliteStore, SqlStore, Store, Update
 from txtopo.testing import check_store
 from txtopo.testing.contracts import store as contract
 from txtopo.testing.contracts.store_subject import add, block, never, plus, run, set_to
@@ -33,9 +35,14 @@ def memory(directory: Path, name: str = "results", *, opaque: bool = False) -> S
     return MemoryStore(name, str(directory), opaque=opaque)
 
 
-FACTORIES: dict[str, StoreFactory] = {"memory": memory, "sqlite": sqlite}
+def postgresql(directory: Path, name: str = "results", *, opaque: bool = False) -> Store:
+    schema = f"of_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
+    return SqlStore(running_server().schema_url(schema), name, opaque=opaque, lock_timeout_s=5)
 
-CONCURRENT = {"sqlite"}
+
+FACTORIES: dict[str, StoreFactory] = {"memory": memory, "postgresql": postgresql, "sqlite": sqlite}
+
+CONCURRENT = {"postgresql", "sqlite"}
 """Stores that several tasks may write to at once."""
 
 CLAUSES = [

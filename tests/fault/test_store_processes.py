@@ -1,4 +1,4 @@
-"""A store while worker processes come, die and come back late."""
+"""A store that several processes can write to, while worker processes come, die and come back late."""
 
 from __future__ import annotations
 
@@ -10,19 +10,38 @@ import subprocess
 import sys
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from tests.conformance import test_store_contract as contract
+from tests.postgres import running_server
 from txtopo.errors import FailedException, StaleAttemptError
-from txtopo.stores import SqliteStore, StoreTransaction
+from txtopo.stores import SqliteStore, SqlStore, Store, StoreTransaction
 from txtopo.topology.transaction import TransactionAttempt
 
 BOUND_S = 60
 """Longest wait for another process before a test fails."""
 
 spawning = multiprocessing.get_context("spawn")
+
+
+class MakeStore(Protocol):
+    """Makes an empty store."""
+
+    def __call__(self, *, opaque: bool = False, patience_s: float = BOUND_S) -> Store: ...
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    def sqlite(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
+        return SqliteStore(tmp_path / "counts.db", "counts", opaque=opaque, busy_timeout_s=patience_s)
+
+    def postgresql(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
+        return SqlStore(running_server().new_url(), "counts", opaque=opaque, lock_timeout_s=patience_s)
+
+    made: dict[str, MakeStore] = {"sqlite": sqlite, "postgresql": postgresql}
+    return made[request.param]
 
 
 def start(target: Any, *arguments: Any) -> multiprocessing.process.BaseProcess:
@@ -41,7 +60,7 @@ def ended(process: multiprocessing.process.BaseProcess) -> int | None:
     return process.exitcode
 
 
-def work(store: SqliteStore, task: int, first_txid: int, last_txid: int) -> None:
+def work(store: Store, task: int, first_txid: int, last_txid: int) -> None:
     """One task of component ``count``: in every transaction it adds 1 to keys of its own, in two blocks."""
     process = contract.Process()
     for txid in range(first_txid, last_txid + 1):
@@ -51,7 +70,7 @@ def work(store: SqliteStore, task: int, first_txid: int, last_txid: int) -> None
     process.close()
 
 
-def hang(store: SqliteStore, txid: int, attempt: int, inside: Event) -> None:
+def hang(store: Store, txid: int, attempt: int, inside: Event) -> None:
     """Updates, says so, and waits with the transaction open."""
     process = contract.Process()
     with store.transaction(process.task(), TransactionAttempt(txid, attempt)) as t:
@@ -61,7 +80,7 @@ def hang(store: SqliteStore, txid: int, attempt: int, inside: Event) -> None:
         signal.pause()
 
 
-def come_late(store: SqliteStore, txid: int, attempt: int, before_writing: Event, may_write: Event, outcome: Any) -> None:
+def come_late(store: Store, txid: int, attempt: int, before_writing: Event, may_write: Event, outcome: Any) -> None:
     process = contract.Process()
     before_writing.set()
     may_write.wait(BOUND_S)
@@ -76,16 +95,16 @@ def come_late(store: SqliteStore, txid: int, attempt: int, before_writing: Event
 
 @pytest.mark.rule(29, 32)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_processes_that_find_no_file_make_it_together_and_lose_nothing(tmp_path: Path, opaque: bool) -> None:
-    store = SqliteStore(tmp_path / "counts.db", "counts", opaque=opaque, busy_timeout_s=BOUND_S)
+def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(make_store: MakeStore, opaque: bool) -> None:
+    store = make_store(opaque=opaque)
     processes = [start(work, store, task, 1, 1) for task in range(6)]
     assert [ended(process) for process in processes] == [0] * 6
     assert dict(store.items()) == {f"{task}/{number}": 2 for task in range(6) for number in range(20)}
 
 
 @pytest.mark.rule(29)
-def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "counts.db", "counts", opaque=True, busy_timeout_s=BOUND_S)
+def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(make_store: MakeStore) -> None:
+    store = make_store(opaque=True)
     for txid in range(1, 4):
         assert [ended(process) for process in [start(work, store, task, txid, txid) for task in range(3)]] == [0] * 3
     assert dict(store.items()) == {f"{task}/{number}": 6 for task in range(3) for number in range(20)}
@@ -93,8 +112,8 @@ def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(tm
 
 @pytest.mark.rule(29)
 @pytest.mark.parametrize("late", [(2, 0), (1, 0)], ids=["same txid", "earlier txid"])
-def test_a_zombie_process_that_comes_late_changes_nothing(tmp_path: Path, late: tuple[int, int]) -> None:
-    store = SqliteStore(tmp_path / "counts.db", "counts", busy_timeout_s=BOUND_S)
+def test_a_zombie_process_that_comes_late_changes_nothing(make_store: MakeStore, late: tuple[int, int]) -> None:
+    store = make_store()
     before_writing, may_write, outcome = spawning.Event(), spawning.Event(), spawning.Queue()
     zombie = start(come_late, store, *late, before_writing, may_write, outcome)
     assert before_writing.wait(BOUND_S)
@@ -109,8 +128,8 @@ def test_a_zombie_process_that_comes_late_changes_nothing(tmp_path: Path, late: 
 
 @pytest.mark.rule(28, 29)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_a_process_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody(tmp_path: Path, opaque: bool) -> None:
-    store = SqliteStore(tmp_path / "counts.db", "counts", opaque=opaque, busy_timeout_s=0.2)
+def test_a_process_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody(make_store: MakeStore, opaque: bool) -> None:
+    store = make_store(opaque=opaque, patience_s=0.2)
     process = contract.Process()
     contract.run(store, process.task(), 1, dog=1)
     inside = spawning.Event()
@@ -129,8 +148,8 @@ def test_a_process_killed_inside_its_transaction_leaves_nothing_and_blocks_nobod
 
 
 @pytest.mark.rule(28)
-def test_a_process_killed_between_two_blocks_is_completed_by_its_replay(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "counts.db", "counts", busy_timeout_s=BOUND_S)
+def test_a_process_killed_between_two_blocks_is_completed_by_its_replay(make_store: MakeStore) -> None:
+    store = make_store()
     assert ended(start(die_between_blocks, store)) == -signal.SIGKILL
     assert dict(store.items()) == {"dog": 1}
     process = contract.Process()
@@ -144,7 +163,7 @@ def test_a_process_killed_between_two_blocks_is_completed_by_its_replay(tmp_path
     process.close()
 
 
-def die_between_blocks(store: SqliteStore) -> None:
+def die_between_blocks(store: Store) -> None:
     context = contract.Process().task()
     contract.run(store, context, 1, 0, dog=1)
     os.kill(os.getpid(), signal.SIGKILL)

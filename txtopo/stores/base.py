@@ -19,10 +19,11 @@ import abc
 import contextlib
 import dataclasses
 import itertools
+import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
-from txtopo import errors
+from txtopo import errors, faults
 from txtopo.stores import keys, stamps
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
@@ -63,12 +64,14 @@ class Store(abc.ABC):
     local_only_reason: str | None = None
     """Why every executor must be on the driver's machine, or None if they need not be."""
 
-    def __init__(self, name: str, address: str, opaque: bool) -> None:
+    def __init__(self, name: str, address: str, opaque: bool, location: str | None = None) -> None:
         self.name = name
         """What the results are called in their database; known to the coordinator as ``component/name``, so that the stores of one
         component need different names."""
         self.address = address
         """Where the results are, for messages; the same in every process, different for every store."""
+        self.location = address.removesuffix(f"#{name}") if location is None else location
+        """What says on the command line where the results are, beside ``name``."""
         self.opaque = opaque
         """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout, allowed with any."""
 
@@ -89,14 +92,14 @@ class Store(abc.ABC):
         self._check_may_write(context)
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
         recorded = self._recorded(context)
-        with self._session(context.resource) as session:
-            self._stand_at_fence(session, context, mine, recorded)
+        with self._fenced_session(context, mine, recorded) as session:
             opened = transactions.StoreTransaction(self.address, self.opaque, session, mine, context.store_steps, recorded)
             try:
                 yield opened
                 steps = opened.finish()
             finally:
                 opened.end()
+        faults.reach("apply.inside", attempt.txid, context.topology_id)
         context.store_steps.update(steps)
         context.touched_stores.add(self._known_name(context.component_id))
 
@@ -174,6 +177,18 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def exists(self) -> bool:
         """True if this store has been written to, or adopted; reading one that has not finds it empty."""
+
+    @contextlib.contextmanager
+    def _fenced_session(
+        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> Iterator[transactions.Session]:
+        """A session that stands at the fence of ``mine``, and of nobody else until it ends.
+
+        A backend whose tasks write side by side may raise the fence in a database transaction of its own before this one.
+        """
+        with self._session(context.resource) as session:
+            self._stand_at_fence(session, context, mine, recorded)
+            yield session
 
     @abc.abstractmethod
     def _session(self, resources: Resources) -> contextlib.AbstractContextManager[transactions.Session]:
@@ -259,12 +274,16 @@ class _DryRun(Exception):
     """Rolls a change back on purpose."""
 
 
+def _command(store: Store, action: str, topology_id: str) -> str:
+    return f"txtopo store {action} {shlex.quote(store.location)} {store.name} --topology {shlex.quote(topology_id)}"
+
+
 def _emptied(store: Store, mine: stamps.Stamp) -> errors.StateMismatchError:
     return errors.StateMismatchError(
         f"store {store.address} holds nothing of component {mine.component!r}, which wrote its results there before transaction {mine.txid}\n"
         "  It was emptied, or it is another store. Restore it, or choose:\n"
-        "    `txtopo store adopt`                go on from what it holds now; the results of earlier transactions are lost\n"
-        f"    `txtopo state reset {mine.topology_id}`   forget what was committed and begin with the first batch"
+        f"    `{_command(store, 'adopt', mine.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
+        f"    `txtopo state reset {mine.topology_id}`: forget what was committed and begin with the first batch"
     )
 
 
@@ -277,8 +296,8 @@ def _behind(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt
         f"store {store.address} is behind: component {fence.component!r} is at attempt {_attempt(fence)} there, but ZooKeeper has recorded {last}\n"
         "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
         "  `txtopo state show`, restore the newest copy, or choose:\n"
-        "    `txtopo store adopt`                go on from what it holds now; what came after it is lost\n"
-        f"    `txtopo state reset {fence.topology_id}`   begin with the first batch; the store must then be cleared or adopted"
+        f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what it holds now; what came after it is lost\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     )
 
 
@@ -286,8 +305,8 @@ def _unexplained(store: Store, fence: stamps.Fence, last: attempts.TransactionAt
     return errors.StateMismatchError(
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {_attempt(fence)} there, but ZooKeeper has recorded {last}\n"
         "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
-        "    `txtopo store adopt`                go on from what the store holds\n"
-        f"    `txtopo state reset {fence.topology_id}`   begin with the first batch; the store must then be cleared or adopted"
+        f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     )
 
 
@@ -296,7 +315,7 @@ def _other_generation(store: Store, fence: stamps.Fence, mine: stamps.Stamp) -> 
         f"store {store.address} belongs to generation {fence.generation} of topology {mine.topology_id!r} (component {mine.component!r}, "
         f"transaction {fence.txid}), but ZooKeeper is at generation {mine.generation}, transaction {mine.txid}\n"
         "  Nothing was written. Look with `txtopo state show`, then choose:\n"
-        "    `txtopo store adopt`                go on from what the store holds\n"
-        "    `txtopo store clear`                empty the store, for a state that begins with the first batch\n"
-        f"    `txtopo state reset {mine.topology_id}`   begin with the first batch; the store must then be cleared or adopted"
+        f"    `{_command(store, 'adopt', mine.topology_id)}`: go on from what the store holds\n"
+        f"    `{_command(store, 'clear', mine.topology_id)}`: empty the store, for a state that begins with the first batch\n"
+        f"    `txtopo state reset {mine.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     )

@@ -23,7 +23,6 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sqlite3
@@ -35,9 +34,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from txtopo import errors
 from txtopo.stores import base, stamps, transaction
-
-LAYOUT_VERSION = 1
-"""Of the tables above; a file with any other is refused."""
+from txtopo.stores import rows as layout
 
 LOOKUP_KEYS_MAX = 500
 """How many keys one SELECT looks up; SQLite may be built to allow no more than 999 variables."""
@@ -45,7 +42,7 @@ LOOKUP_KEYS_MAX = 500
 WAL_RETRY_S = 0.01
 """Pause between tries to switch a new file to WAL while another process does the same."""
 
-_COLUMNS = "key, curr, prev, topology, generation, component, task, txid, attempt, prev_txid, steps"
+_COLUMNS = ", ".join(layout.COLUMNS)
 _TRANSIENT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _SETUP = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_AUTH})
 
@@ -98,13 +95,13 @@ class SqliteStore(base.Store):
             if connection is None:
                 return None
             found = connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key = ?', [text]).fetchone()
-            return None if found is None else _row(*found)
+            return None if found is None else layout.row_of(*found)
 
     def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as connection:
             if connection is not None:
                 for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]):
-                    yield _row(*found)
+                    yield layout.row_of(*found)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -140,13 +137,13 @@ class _Session(transaction.Session):
             for start in range(0, len(texts), LOOKUP_KEYS_MAX):
                 some = texts[start : start + LOOKUP_KEYS_MAX]
                 select = f'SELECT {_COLUMNS} FROM "{self._table}" WHERE key IN ({", ".join("?" * len(some))})'
-                rows.update((found[0], _row(*found)) for found in self._connection.execute(select, some))
+                rows.update((found[0], layout.row_of(*found)) for found in self._connection.execute(select, some))
         return rows
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         with _translating(self._path):
-            marks = ", ".join("?" * len(_COLUMNS.split(", ")))
-            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', map(_columns, rows))
+            marks = ", ".join("?" * len(layout.COLUMNS))
+            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', map(layout.columns_of, rows))
 
     def take_back(self, void: stamps.Fence) -> None:
         # A transactional store has no index for this: there it happens only when user code, changed or not, skipped on replay what it did before.
@@ -300,7 +297,7 @@ def _prepare(connection: sqlite3.Connection, path: str, table: str, opaque: bool
                 raise errors.SetupError(f"{path} has a table {table!r} that is not a store of txtopo\n  Choose another table name, or another file.")
             for statement in _LAYOUT:
                 connection.execute(statement.format(table=table))
-            connection.execute("INSERT INTO txtopo_schema(store, version) VALUES (?, ?)", [table, LAYOUT_VERSION])
+            connection.execute("INSERT INTO txtopo_schema(store, version) VALUES (?, ?)", [table, layout.LAYOUT_VERSION])
         if opaque:
             connection.execute(f'CREATE INDEX IF NOT EXISTS "{table}_writer" ON "{table}"(component, txid)')
 
@@ -321,37 +318,8 @@ def _registered(connection: sqlite3.Connection, path: str, table: str) -> bool:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'").fetchone():
         return False
     versions = dict(connection.execute("SELECT store, version FROM txtopo_schema"))
-    for store, version in versions.items():
-        if version != LAYOUT_VERSION:
-            raise errors.StateMismatchError(
-                f"{path} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
-                "  Nothing was changed. Use the txtopo that wrote it, or another file."
-            )
+    layout.check_versions(path, versions)
     return table in versions
-
-
-def _row(
-    key: str,
-    curr: str | None,
-    prev: str | None,
-    topology: str,
-    generation: str,
-    component: str,
-    task: int,
-    txid: int,
-    attempt: int,
-    prev_txid: int,
-    steps: str | None,
-) -> stamps.Row:
-    stamp = stamps.Stamp(topology, generation, component, task, txid, attempt)
-    return stamps.Row(key, stamp, prev, prev_txid, [curr] if steps is None else json.loads(steps))
-
-
-def _columns(row: stamps.Row) -> tuple[str | int | None, ...]:
-    stamp = row.stamp
-    steps = json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
-    who = (stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt)
-    return (row.key, row.curr, row.prev, *who, row.prev_txid, steps)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -56,6 +56,15 @@ class Update:
     """False if an earlier run of this transaction had already applied it."""
 
 
+class RowsChangedError(Exception):
+    """Rows to be written are not what was read: another transaction has changed them. Raised by a :class:`Session`, and judged here."""
+
+    def __init__(self, found: Mapping[str, stamps.Row | None]) -> None:
+        super().__init__(found)
+        self.found = found
+        """By key: what is there instead; None if nothing is."""
+
+
 class Session(abc.ABC):
     """One open database transaction: what the rules need of a database, and nothing more."""
 
@@ -73,7 +82,10 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        """Make or replace these rows."""
+        """Make or replace these rows, all of which were looked for with :meth:`read_rows`.
+
+        :raises RowsChangedError: not all are as they were read. Where nobody else can write meanwhile, this cannot happen.
+        """
 
     @abc.abstractmethod
     def take_back(self, void: stamps.Fence) -> None:
@@ -196,7 +208,10 @@ class StoreTransaction:
                 self._rows.update((text, found.get(text)) for text in missing)
 
     def _write(self) -> None:
-        self._session.write_rows(row for text in self._unwritten if (row := self._rows[text]) is not None)
+        try:
+            self._session.write_rows(row for text in self._unwritten if (row := self._rows[text]) is not None)
+        except RowsChangedError as changed:
+            self._refuse_changed(changed.found)
         self._unwritten.clear()
 
     def finish(self) -> dict[tuple[str, str], int]:
@@ -219,6 +234,17 @@ class StoreTransaction:
     def _refuse_late(self, row: stamps.Row) -> NoReturn:
         there, here = f"{row.stamp.txid}:{row.stamp.attempt}", f"{self._mine.txid}:{self._mine.attempt}"
         self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, there, here))
+
+    def _refuse_changed(self, found: Mapping[str, stamps.Row | None]) -> NoReturn:
+        """Somebody else was faster: another writer of this transaction, a newer attempt, or one whom a replay will not meet again."""
+        places = {text: stamps.standing(row, self._mine, self._opaque, self._recorded) for text, row in sorted(found.items())}
+        for text, where in places.items():
+            row = found[text]
+            if row is not None and where in ("foreign", "rival"):
+                self._refuse(StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
+            if row is not None and where == "ahead":
+                self._refuse_late(row)
+        self._refuse(errors.FailedException(f"store {self._address}: key {next(iter(places))} was changed by others while this task was updating it"))
 
     def _refuse(self, error: Exception) -> NoReturn:
         self._doom = self._doom or error

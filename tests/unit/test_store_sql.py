@@ -1,0 +1,140 @@
+"""What a store in a database server is before it is connected: an address without secrets, which pickles and needs nothing installed."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo.errors import SetupError, UsageError
+from txtopo.stores import SqlStore
+
+URL = "postgresql+psycopg://ann@db.example:5433/bank"
+
+
+def test_its_address_names_the_database_and_the_table_but_not_the_user() -> None:
+    store = SqlStore(URL, "counts", opaque=True)
+    assert (store.name, store.address, store.location) == ("counts", "postgresql+psycopg://db.example:5433/bank#counts", URL)
+    assert repr(store) == "<SqlStore postgresql+psycopg://db.example:5433/bank#counts opaque>"
+    assert store.local_only_reason is None
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("postgresql+psycopg:///bank", "postgresql+psycopg:///bank#counts"),
+        ("postgresql+psycopg://?service=bank", "postgresql+psycopg://?service=bank#counts"),
+        ("postgresql+psycopg://ann@[::1]:5432/bank", "postgresql+psycopg://[::1]:5432/bank#counts"),
+        ("postgresql+psycopg://ann@h/bank?sslmode=require", "postgresql+psycopg://h/bank?sslmode=require#counts"),
+    ],
+)
+def test_a_database_may_be_named_in_every_way_of_libpq(url: str, address: str) -> None:
+    assert SqlStore(url, "counts").address == address
+
+
+SECRET = "sw0rdfish"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql+psycopg://ann:{SECRET}@h/bank",
+        "postgresql+psycopg://ann:@h/bank",
+        f"postgresql+psycopg://ann:{SECRET}/x@h/bank",
+        f"postgresql+psycopg://ann:{SECRET}?x@h/bank",
+        f"postgresql+psycopg://ann:{SECRET}#x@h/bank",
+        f"postgresql+psycopg://ann:12/{SECRET}@h/bank",
+        f"postgresql+psycopg://ann:12#{SECRET}@h/bank",
+        f"postgresql+psycopg://ann:x@{SECRET}@h/bank",
+        f"postgresql+psycopg://h/bank?password={SECRET}",
+        f"postgresql+psycopg://h/bank?p%61ssword={SECRET}",
+        f"postgresql+psycopg://h/bank?user=ann&sslpassword={SECRET}",
+        f"postgresql+psycopg:/ann:{SECRET}@h/bank",
+        f"postgresql://ann:{SECRET}@h/bank",
+        f"postgresql+psycopg://[ann:{SECRET}@h/bank",
+        f"{SECRET}",
+    ],
+)
+def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        SqlStore(url, "counts")
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.__context__)
+    assert "\n  Give" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "counts.db", "postgresql://h/db", "mysql+pymysql://h/db", "postgresql+psycopg://h", "postgresql+psycopg://h/a/b", "postgresql+psycopg://h:x/d"],
+)
+def test_what_is_no_database_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match=r"postgresql\+psycopg://user@host:port/database"):
+        SqlStore(url, "counts")
+
+
+@pytest.mark.parametrize("table", ["", "1st", "a b", 'a"; DROP TABLE x', "pg_counts", "txtopo_fence", "TXTOPO_x", "a" * 51, "é", "a\n"])
+def test_a_name_that_is_no_table_name_is_refused(table: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a table"):
+        SqlStore(URL, table)
+
+
+@pytest.mark.parametrize("settings", [{"lock_timeout_s": 0}, {"statement_timeout_s": -1.0}, {"idle_timeout_s": float("nan")}])
+def test_a_limit_that_is_none_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=rf"SqlStore's {next(iter(settings))} is .*\n  Give seconds"):
+        SqlStore(URL, "counts", **settings)
+
+
+def test_it_pickles_without_reading_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BANK_PASSWORD", SECRET)
+    file = tmp_path / "password"
+    file.write_text(SECRET)
+    for store in (SqlStore(URL, "counts", password_env="BANK_PASSWORD"), SqlStore(URL, "counts", password_file=file)):
+        pickled = pickle.dumps(store)
+        assert SECRET.encode() not in pickled
+        assert vars(pickle.loads(pickled)) == vars(store)
+        assert SECRET not in repr(vars(store))
+
+
+def test_two_sources_of_a_password_are_refused() -> None:
+    with pytest.raises(UsageError, match="both password_env and password_file"):
+        SqlStore(URL, "counts", password_env="A", password_file="b")
+
+
+def test_a_password_that_is_not_where_it_should_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BANK_PASSWORD", raising=False)
+    with pytest.raises(SetupError, match=r"from the environment variable BANK_PASSWORD, which is not set here\n  Set it"):
+        SqlStore(URL, "counts", password_env="BANK_PASSWORD").get("dog")
+    with pytest.raises(SetupError, match=rf"cannot read its password: .*{tmp_path}/none.*\n  The file must be on every machine"):
+        SqlStore(URL, "counts", password_file=tmp_path / "none").get("dog")
+
+
+BARE = """
+import sys
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in (sys.argv[1], "pyspark", "kazoo", "pydantic"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+from txtopo.errors import SetupError
+from txtopo.stores import SqlStore
+store = SqlStore("postgresql+psycopg://ann@h/bank", "counts")
+assert not [name for name in sys.modules if name.startswith(("sqlalchemy", "psycopg"))]
+try:
+    store.get("dog")
+except SetupError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("missing", ["sqlalchemy", "psycopg"])
+def test_it_is_made_without_its_packages_and_says_what_to_install_when_it_is_used(missing: str) -> None:
+    command = [sys.executable, "-c", BARE, missing]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True)
+    assert f"needs SQLAlchemy and psycopg, which cannot be imported: No module named '{missing}'" in done.stdout
+    assert "pip install 'txtopo[postgres]'" in done.stdout

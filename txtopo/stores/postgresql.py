@@ -1,0 +1,295 @@
+"""PostgreSQL behind :class:`~txtopo.stores.sql.SqlStore`: one connection per worker process, and reading and writing in bulk over it.
+
+Apart from ``relational``, which holds what any SQL database understands; ``postgresql_connection`` says how a connection is made, and
+``postgresql_errors`` what its errors mean. Needs SQLAlchemy and psycopg. Transactions are READ COMMITTED, whatever the server's default is: a
+statement must see what others committed while it waited.
+
+A row is read without locking it, and written only if it is still the version that was read (``xmin``): of two writers of one key the second finds
+the first one's row in its place, and is told whose it is. Rows are written in the order of their keys, so that two writers who share several
+keys meet at the first of them; where they write in several portions and still block each other, the one whom the server ends looks as well.
+
+Invariants:
+    - A connection is used by the process that opened it alone, and by one transaction at a time.
+    - A connection on which a statement failed is closed with its transaction; only a deadlock is looked into before.
+    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import sqlalchemy as sa
+
+from txtopo import errors
+from txtopo.stores import postgresql_connection as connections
+from txtopo.stores import postgresql_errors as faults
+from txtopo.stores import relational, stamps, transaction
+from txtopo.stores import rows as layout
+
+if TYPE_CHECKING:
+    from txtopo.stores.sql import SqlStore
+
+KEY_BYTES_MAX = 2600
+"""Of a key's text; an entry of PostgreSQL's index may not be larger than a third of a page."""
+
+CURSOR_ROWS = 1000
+"""How many rows ``items`` and ``scan`` fetch at a time."""
+
+_LOCK = sa.text("SELECT pg_advisory_xact_lock(:number)")
+# Not to_regclass: that may go by what this session found before it waited for the lock.
+_HAS_TABLE = sa.text("SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))")
+_VERSION = "xmin::text"
+_TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
+
+
+class Connection:
+    """One process's connection to one database, kept across transactions. Threads take turns on it."""
+
+    def __init__(self) -> None:
+        self._raw: sa.Connection | None = None
+        self._tables: dict[str, relational.Tables] = {}
+        self._prepared: set[tuple[str, bool]] = set()
+        self._turn = threading.Lock()
+        self._owner: int | None = None
+
+    @contextlib.contextmanager
+    def transaction(self, store: SqlStore, mine: stamps.Stamp) -> Iterator[Session]:
+        """A transaction for one task, with the store's tables ready: committed on normal exit, rolled back when the block raises."""
+        with self._turn_of(store):
+            raw = self._ready(store, connections.milliseconds(store.lock_timeout_s), connections.milliseconds(store.statement_timeout_s))
+            with self._ending(raw, store):
+                yield Session(raw, self._tables[store.name], store.address, mine)
+
+    @contextlib.contextmanager
+    def maintenance(self, store: SqlStore) -> Iterator[Session]:
+        """A transaction while which no task writes to the store; a statement may take as long as it takes."""
+        with self._turn_of(store):
+            raw = self._ready(store, connections.milliseconds(store.lock_timeout_s), 0)
+            with self._ending(raw, store):
+                session = Session(raw, self._tables[store.name], store.address, None)
+                session.lock_all_fences()
+                yield session
+
+    def close(self) -> None:
+        """Close it; the next transaction opens it again."""
+        if self._raw is not None:
+            with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
+                self._raw.invalidate()
+                self._raw.close()
+        self._raw = None
+        self._prepared.clear()
+
+    @contextlib.contextmanager
+    def _turn_of(self, store: SqlStore) -> Iterator[None]:
+        if self._owner == threading.get_ident():
+            raise errors.UsageError(
+                f"a transaction on the database of {store.address} is open already in this task\n"
+                "  End it first: write to one store of a database after the other."
+            )
+        if not self._turn.acquire(timeout=store.lock_timeout_s):
+            raise errors.FailedException(f"the store {store.address} is busy: another thread held the connection for {store.lock_timeout_s:g} s")
+        try:
+            self._owner = threading.get_ident()
+            yield
+        finally:
+            self._owner = None
+            self._turn.release()
+
+    @contextlib.contextmanager
+    def _ending(self, raw: sa.Connection, store: SqlStore) -> Iterator[None]:
+        try:
+            yield
+            with faults.translating(store.address):
+                raw.commit()
+        except BaseException as error:
+            # Whether the connection is still good is not worth a question after any error but the rules' own.
+            if faults.was_reported(error) or raw.invalidated or not self._rolled_back(raw):
+                self.close()
+            raise
+
+    def _rolled_back(self, raw: sa.Connection) -> bool:
+        try:
+            raw.rollback()
+        except (sa.exc.SQLAlchemyError, psycopg.Error):
+            return False
+        return True
+
+    def _ready(self, store: SqlStore, lock_ms: int, statement_ms: int) -> sa.Connection:
+        if self._raw is not None and connections.has_news(self._raw):
+            self.close()
+        if self._raw is None:
+            self._raw = connections.open_connection(store, lock_ms, statement_ms, connections.milliseconds(store.idle_timeout_s))
+        if (store.name, store.opaque) not in self._prepared:
+            tables = self._tables.setdefault(store.name, _tables(store))
+            with self._ending(self._raw, store):
+                _prepare(self._raw, tables, store)
+            self._prepared.add((store.name, store.opaque))
+        return self._raw
+
+
+class Session(relational.Session):
+    """What PostgreSQL does in bulk; and the lock that those who raise a fence take turns by."""
+
+    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str, mine: stamps.Stamp | None) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables, address, mine)
+        self._raw = raw
+        self._versions: dict[str, str | None] = {}
+        """Of rows that are there, by key: the version that was read; None once it is this transaction's own."""
+
+    def lock_raisers(self, name: str) -> None:
+        self._run(_LOCK, {"number": _lock_number(name)})
+
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        for text in texts:
+            if len(text) * 4 > KEY_BYTES_MAX and len(text.encode()) > KEY_BYTES_MAX:
+                raise errors.UsageError(
+                    f"a key of {len(text.encode())} bytes is too long for the store {self._address}: {text[:60]}…\n"
+                    f"  PostgreSQL indexes keys of up to {KEY_BYTES_MAX} bytes. Use a digest of it."
+                )
+        found = self._read(texts)
+        self._versions.update((row.key, version) for row, version in found)
+        return {row.key: row for row, _ in found}
+
+    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
+        ordered = sorted(rows, key=lambda row: row.key)
+        existing = [row for row in ordered if row.key in self._versions]
+        new = [row for row in ordered if row.key not in self._versions]
+        try:
+            written = (self._update(existing) if existing else 0) + (self._insert(new) if new else 0)
+        except errors.FailedException as deadlock:
+            if not faults.is_deadlock(deadlock):
+                raise
+            raise transaction.RowsChangedError(self._after(deadlock, ordered)) from deadlock
+        if written != len(ordered):
+            raise transaction.RowsChangedError(self._not_written(ordered))
+        self._versions.update((row.key, None) for row in ordered)
+
+    def _update(self, rows: Sequence[stamps.Row]) -> int:
+        table = self._table
+        others = [name for name in layout.COLUMNS if name != "key"]
+        statement = (
+            f"WITH given AS ({_given((*layout.COLUMNS, 'version'))}),"
+            f" locked AS (SELECT kept.key FROM {table} AS kept JOIN given ON kept.key = given.key"
+            f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"
+            f" UPDATE {table} AS kept SET {', '.join(f'{name} = given.{name}' for name in others)}"
+            " FROM given JOIN locked ON locked.key = given.key WHERE kept.key = given.key"
+        )
+        parameters = {**_by_column(rows), "version": [self._versions[row.key] for row in rows]}
+        return int(self._run(sa.text(statement), parameters).rowcount)
+
+    def _insert(self, rows: Sequence[stamps.Row]) -> int:
+        statement = f"INSERT INTO {self._table}({', '.join(layout.COLUMNS)}) {_given(layout.COLUMNS)} ON CONFLICT (key) DO NOTHING"
+        return int(self._run(sa.text(statement), _by_column(rows)).rowcount)
+
+    def _read(self, texts: Sequence[str]) -> list[tuple[stamps.Row, str]]:
+        statement = f"SELECT {', '.join(layout.COLUMNS)}, {_VERSION} FROM {self._table} WHERE key = ANY(CAST(:keys AS text[]))"
+        return [(layout.row_of(*found[:-1]), found[-1]) for found in self._run(sa.text(statement), {"keys": list(texts)})]
+
+    def _not_written(self, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
+        """What others have put in the place of ``rows``; None where they removed a row."""
+        own = str(self._run(sa.text("SELECT pg_current_xact_id()::xid::text")).scalar_one())
+        there = {row.key: (row, version) for row, version in self._read([row.key for row in rows])}
+        changed: dict[str, stamps.Row | None] = {key: row for key, (row, version) in there.items() if version != own}
+        return changed | {row.key: None for row in rows if row.key not in there}
+
+    def _after(self, deadlock: Exception, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
+        """What is in the place of ``rows`` once the other tasks of this attempt have ended: the one that blocked us has then committed."""
+        mine = self._writer()
+        self._raw.rollback()
+        if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
+            raise deadlock
+        there = {row.key: row for row, _ in self._read([row.key for row in rows])}
+        return {row.key: there.get(row.key) for row in rows}
+
+    @property
+    def _table(self) -> str:
+        return f'"{self._tables.name}"'
+
+
+class Reader(relational.Reader):
+    """One reading, with a cursor that stays on the server."""
+
+    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables)
+        self._raw, self._address = raw, address
+
+    def rows_from(self, text: str) -> Iterator[stamps.Row]:
+        """The rows whose key's text is not below ``text``, in order, a portion at a time."""
+        options = {"yield_per": CURSOR_ROWS}  # which has the cursor stay on the server
+        with faults.translating(self._address):
+            result = self._raw.execute(self.select_from(text), execution_options=options)
+        portions = result.partitions()
+        try:
+            while True:
+                with faults.translating(self._address):
+                    portion = next(portions, None)
+                if portion is None:
+                    return
+                for found in portion:
+                    yield layout.row_of(*found)
+        finally:
+            # Also when the reader has seen enough. Where the connection is lost, so is its cursor.
+            with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
+                result.close()
+
+
+@contextlib.contextmanager
+def reading(store: SqlStore) -> Iterator[Reader | None]:
+    """What reads one state of the store, over a connection of its own; None if there is no such store."""
+    raw = connections.open_connection(store, connections.milliseconds(store.lock_timeout_s), connections.milliseconds(store.statement_timeout_s), 0)
+    try:
+        raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        tables, run = _tables(store), functools.partial(_run, raw, store.address)
+        found = relational.is_registered(run, tables, store.address, functools.partial(_has_table, run))
+        yield Reader(raw, tables, store.address) if found else None
+    finally:
+        with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
+            raw.close()
+
+
+def _prepare(raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> None:
+    """Make what is missing of the layout, one process at a time; where nothing is, no right to make anything is needed."""
+    run = functools.partial(_run, raw, store.address)
+    has_table = functools.partial(_has_table, run)
+    writer = f"{store.name}_writer"
+    if relational.is_registered(run, tables, store.address, has_table) and (not store.opaque or has_table(writer)):
+        return
+    run(_LOCK, {"number": _lock_number("schema")})
+    if not relational.is_registered(run, tables, store.address, has_table):
+        relational.make(run, tables, store.address, has_table)
+    if store.opaque and not has_table(writer):
+        run(sa.schema.CreateIndex(tables.writer_index))
+
+
+def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+    with faults.translating(address):
+        return raw.execute(statement, parameters or {})
+
+
+def _has_table(run: relational.Run, name: str) -> bool:
+    return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
+
+
+def _tables(store: SqlStore) -> relational.Tables:
+    return relational.Tables(store.name, "C")
+
+
+def _given(columns: Sequence[str]) -> str:
+    """A SELECT of rows that are parameters, one array per column."""
+    arrays = ", ".join(f"CAST(:{name} AS {_TYPES.get(name, 'text')}[])" for name in columns)
+    return f"SELECT {', '.join(columns)} FROM unnest({arrays}) AS given({', '.join(columns)})"
+
+
+def _by_column(rows: Sequence[stamps.Row]) -> dict[str, Any]:
+    return {name: list(values) for name, values in zip(layout.COLUMNS, zip(*map(layout.columns_of, rows), strict=True), strict=True)}
+
+
+def _lock_number(name: str) -> int:
+    """Advisory locks are numbers, of 64 bits, shared by the whole database."""
+    return int.from_bytes(hashlib.blake2b(f"txtopo {name}".encode(), digest_size=8).digest(), "big", signed=True)

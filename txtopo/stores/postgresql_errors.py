@@ -1,0 +1,111 @@
+"""What PostgreSQL's errors mean: what passes by itself fails the attempt, what a person must mend names the cure.
+
+Apart because this table is read, and grows, for itself. An error's class is its SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html);
+libpq tells none while a connection is made, so there the server's words must do. Words that nobody knows pass by themselves: a run that
+waits can be stopped, and says what for.
+
+Invariants:
+    - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no driver.
+    - Messages are made of the server's and libpq's own words, which repeat no password, and never of a statement or its parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import psycopg
+import sqlalchemy as sa
+
+from txtopo import errors
+
+_BUSY = {
+    "40001": "transactions got in each other's way",
+    "53200": "the server is out of memory",
+    "53300": "the server has too many connections; raise max_connections, or use fewer executor cores",
+    "53400": "the server has reached a limit of its configuration",
+    "55P03": "it waited for a lock longer than lock_timeout_s",
+    "57014": "a statement took longer than statement_timeout_s, or was cancelled",
+    "25P04": "the transaction took longer than the server allows",
+    "23505": "somebody else has made the same row",
+    "42P01": "a table of it was removed",
+    "25006": "the server is a replica, or read-only; give all hosts and target_session_attrs=read-write",
+}
+_LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
+
+_GRANT = "Grant the role CONNECT on the database, SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE on the schema."
+_PASSWORD = "Check the user in the URL, and the password: PGPASSWORD, ~/.pgpass, a service file, password_env= or password_file=."
+_DATABASE = "Make it: createdb NAME; or mend the URL."
+_CURES = {"28": _PASSWORD, "3D": _DATABASE, "42501": _GRANT, "3F": "Make the schema, or mend search_path: the tables go into its first schema."}
+
+_CONNECTING = {
+    "password authentication failed": _PASSWORD,
+    "no password supplied": _PASSWORD,
+    "no pg_hba.conf entry": "The server does not let this user in from this machine: add a line to its pg_hba.conf.",
+    "authentication failed": _PASSWORD,
+    "is not permitted to log in": "Give the role LOGIN: ALTER ROLE name LOGIN.",
+    "permission denied for database": _GRANT,
+    "invalid connection option": "Mend the options in the URL, after the ?.",
+    "unrecognized configuration parameter": "Mend the options in the URL, after the ?.",
+    "definition of service": "The service file must be on every machine that connects (~/.pg_service.conf or PGSERVICEFILE).",
+    "server does not support SSL": "Take sslmode out of the URL, or have the server use SSL.",
+    "certificate": "Check sslmode, sslrootcert and the other SSL options of the URL.",
+}
+
+
+def was_reported(error: BaseException) -> bool:
+    """Whether ``error`` is one of ours that stands for an error of the database."""
+    return isinstance(error.__cause__, psycopg.Error)
+
+
+def is_deadlock(error: BaseException) -> bool:
+    """Whether the server has ended the transaction because two waited for each other."""
+    return isinstance(error.__cause__, psycopg.errors.DeadlockDetected)
+
+
+@contextlib.contextmanager
+def translating(address: str, connecting: bool = False) -> Iterator[None]:
+    """Errors of the database as ours."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        # What SQLAlchemy adds is the statement.
+        raise meaning(address, error.orig or error, connecting, bool(error.connection_invalidated)) from error.orig
+    except psycopg.Error as error:
+        raise meaning(address, error, connecting, False) from error
+
+
+def meaning(address: str, error: BaseException, connecting: bool, lost: bool) -> Exception:
+    """What ``error`` means for the attempt. ``lost``: the connection is known to be gone."""
+    state = str(getattr(error, "sqlstate", None) or "")
+    said = _said(error)
+    if connecting and not state:
+        return _while_connecting(address, said)
+    if state == "40P01":
+        return errors.FailedException(f"the store {address} is busy: two transactions waited for each other ({said})")
+    for class_, cure in _CURES.items():
+        if state.startswith(class_):
+            return errors.SetupError(f"the store {address} cannot be used: {said} ({state})\n  {cure}")
+    if state in _BUSY:
+        return errors.FailedException(f"the store {address} is busy: {_BUSY[state]} ({said})")
+    if lost or connecting or state.startswith(_LOST) or (not state and isinstance(error, psycopg.OperationalError)):
+        return errors.FailedException(f"the store {address} is not there: the connection is lost ({said})")
+    if state in ("53100", "58030"):
+        return errors.TxtopoError(f"the store {address} cannot grow: {said} ({state})\n  Nothing of the transaction is kept. Make room; run again.")
+    what = f"{said} ({state or type(error).__name__})"
+    return errors.TxtopoError(f"the store {address} failed: {what}\n  Nothing of this transaction is kept. See the server's log.")
+
+
+def _while_connecting(address: str, said: str) -> Exception:
+    if "does not exist" in said and "FATAL" in said:
+        return errors.SetupError(f"the store {address} cannot be used: {said}\n  {_DATABASE if 'database' in said else _PASSWORD}")
+    for words, cure in _CONNECTING.items():
+        if words in said:
+            return errors.SetupError(f"the store {address} cannot be used: {said}\n  {cure}")
+    return errors.FailedException(f"the store {address} is not there: it cannot be connected to ({said})")
+
+
+def _said(error: BaseException) -> str:
+    """The server's or libpq's words, on one line."""
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((primary or str(error)).split())

@@ -1,0 +1,207 @@
+"""The tables of a store in a database server, and the statements on them that every SQL database understands alike.
+
+Layout, version 1; NULL means "there is none", a stored JSON null is the text ``null``::
+
+    txtopo_schema(store, version)                                     one row per value table in this database
+    txtopo_fence(store, topology, component, generation, txid, attempt)
+    <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
+            topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
+            prev_txid, steps,                                         who made prev; JSON list of texts if one transaction updated the key repeatedly
+            deleted)                                                  curr IS NULL, kept by the database
+    <table>_deleted                                                   index of the tombstones
+    <table>_writer(component, txid)                                   index of what a transaction wrote; opaque stores only (R31)
+
+Apart from a database's own module because another database will need the same; it knows none of the rules. ``deleted`` is a column, and not
+only the condition of an index, so that PostgreSQL can update ``curr`` without touching an index. Needs SQLAlchemy.
+
+Invariants:
+    - A table that is not in ``txtopo_schema`` is never written.
+    - Whoever raises a fence holds the lock of its raisers, so that nobody else makes or raises it meanwhile.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from txtopo import errors
+from txtopo.stores import rows as layout
+from txtopo.stores import stamps, transaction
+
+Run = Callable[..., Any]
+"""``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
+
+
+class Tables:
+    """The three tables of the store ``name``."""
+
+    def __init__(self, name: str, collation: str) -> None:
+        metadata = sa.MetaData()
+        # In order of code points, whatever order people of this database prefer: so does Python, and so does every other store.
+        text = sa.Text(collation=collation)
+
+        def column(name: str, kind: Any = text, **options: Any) -> sa.Column[Any]:
+            return sa.Column(name, kind, **{"nullable": False, **options})
+
+        self.name = name
+        self.schema = sa.Table("txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer))
+        self.fence = sa.Table(
+            "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
+            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger),
+        )  # fmt: skip
+        self.values = sa.Table(
+            name, metadata, column("key", primary_key=True), column("curr", nullable=True), column("prev", nullable=True),
+            column("topology"), column("generation"), column("component"), column("task", sa.Integer), column("txid", sa.BigInteger),
+            column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), column("steps", nullable=True),
+            sa.Column("deleted", sa.Boolean, sa.Computed("curr IS NULL", persisted=True)),
+            quote=True,
+        )  # fmt: skip
+        values = self.values.c
+        self.deleted_index = sa.Index(f"{name}_deleted", values.topology, postgresql_where=values.deleted)
+        self.writer_index = sa.Index(f"{name}_writer", values.component, values.txid)
+        self.values.indexes.discard(self.writer_index)
+        self.columns = [values[name] for name in layout.COLUMNS]
+
+
+class Session(transaction.Session):
+    """The statements of one transaction, by ``mine``; by nobody (None) when a store is adopted or cleared."""
+
+    def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None) -> None:
+        self._run, self._tables, self._address, self._mine = run, tables, address, mine
+        self._has_no_fence = False
+
+    @abc.abstractmethod
+    def lock_raisers(self, name: str) -> None:
+        """Wait until no other transaction holds the lock ``name``, and hold it until this one ends."""
+
+    @abc.abstractmethod
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        """See the base class; one statement for all of them."""
+
+    def stands_at_fence(self) -> bool:
+        """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side."""
+        mine = self._writer()
+        fence = self._tables.fence.c
+        here = sa.and_(fence.generation == mine.generation, fence.txid == mine.txid, fence.attempt == mine.attempt)
+        which = sa.and_(self._is_fence(mine.topology_id, mine.component), here)
+        return self._run(sa.select(fence.txid).where(which).with_for_update(read=True)).first() is not None
+
+    def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
+        mine = self._writer()
+        self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
+        # Another task of this attempt may have raised it just now: then it is not locked here, so as not to wait for what that task writes.
+        found = self._read_fence(topology_id, component)
+        if found is not None and (found.generation, found.txid, found.attempt) != (mine.generation, mine.txid, mine.attempt):
+            found = self._read_fence(topology_id, component, lock=True)
+        self._has_no_fence = found is None
+        return found
+
+    def write_fence(self, fence: stamps.Fence) -> None:
+        values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt}
+        if not self._has_no_fence:
+            which = self._is_fence(fence.topology_id, fence.component)
+            if self._run(sa.update(self._tables.fence).where(which).values(**values)).rowcount:
+                return
+        # Where somebody adopted the store meanwhile this violates the primary key, and the attempt fails.
+        who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
+        self._run(sa.insert(self._tables.fence).values(**who, **values))
+
+    def lock_all_fences(self) -> None:
+        """Wait until no task writes to this store, and let none begin until this transaction ends."""
+        fence = self._tables.fence.c
+        locked = sa.select(fence.txid).where(fence.store == self._tables.name).order_by(fence.topology, fence.component)
+        self._run(locked.with_for_update()).all()
+
+    def take_back(self, void: stamps.Fence) -> None:
+        # A transactional store has no index for this: there it happens only when user code, changed or not, skipped on replay what it did before.
+        table, row = self._tables.values, self._tables.values.c
+        undone = sa.and_(
+            row.component == void.component, row.txid == void.txid, row.topology == void.topology_id, row.generation == void.generation,
+            row.attempt <= void.attempt, row.attempt != stamps.UNKNOWN_ATTEMPT,
+        )  # fmt: skip
+        self._run(sa.delete(table).where(undone, row.prev.is_(None)))
+        restored = {"curr": row.prev, "txid": row.prev_txid, "attempt": stamps.UNKNOWN_ATTEMPT, "prev": None, "prev_txid": 0, "steps": None}
+        self._run(sa.update(table).where(undone).values(restored))
+
+    def sweep(self, mine: stamps.Stamp) -> None:
+        row = self._tables.values.c
+        settled = sa.or_(row.txid < mine.txid, row.generation != mine.generation)
+        self._run(sa.delete(self._tables.values).where(row.deleted, row.topology == mine.topology_id, row.component == mine.component, settled))
+
+    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+        row = self._tables.values.c
+        who = {"topology": mine.topology_id, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
+        settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
+        which = sa.and_(row.topology == topology_id, row.component == component)
+        return int(self._run(sa.update(self._tables.values).where(which).values(settled)).rowcount)
+
+    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
+        removed = []
+        for table in (self._tables.values, self._tables.fence):
+            which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
+            whose = [] if table is self._tables.values else [table.c.store == self._tables.name]
+            removed.append(self._run(sa.delete(table).where(*which, *whose)).rowcount)
+        return removed[0], removed[1]
+
+    def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
+        fence = self._tables.fence.c
+        select = sa.select(fence.generation, fence.txid, fence.attempt).where(self._is_fence(topology_id, component))
+        found = self._run(select.with_for_update() if lock else select).first()
+        return None if found is None else stamps.Fence(topology_id, component, *found)
+
+    def _is_fence(self, topology_id: str, component: str) -> sa.ColumnElement[bool]:
+        fence = self._tables.fence.c
+        return sa.and_(fence.store == self._tables.name, fence.topology == topology_id, fence.component == component)
+
+    def _writer(self) -> stamps.Stamp:
+        if self._mine is None:
+            raise errors.TxtopoError(f"the store {self._address} is open for maintenance, not for a task\n  Use Store.transaction.")
+        return self._mine
+
+
+class Reader:
+    """The statements of one reading; all of them see the same state of the store."""
+
+    def __init__(self, run: Run, tables: Tables) -> None:
+        self._run, self._tables = run, tables
+
+    def row(self, text: str) -> stamps.Row | None:
+        """One committed row."""
+        found = self._run(sa.select(*self._tables.columns).where(self._tables.values.c.key == text)).first()
+        return None if found is None else layout.row_of(*found)
+
+    def select_from(self, text: str) -> sa.Select[Any]:
+        """Selects the rows whose key's text is not below ``text``, in order."""
+        key = self._tables.values.c.key
+        return sa.select(*self._tables.columns).where(key >= text).order_by(key)
+
+    def fences(self) -> list[stamps.Fence]:
+        """Every fence of the store, in order."""
+        fence = self._tables.fence.c
+        columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt)
+        found = self._run(sa.select(*columns).where(fence.store == self._tables.name).order_by(fence.topology, fence.component))
+        return [stamps.Fence(*row) for row in found]
+
+
+def is_registered(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> bool:
+    """True if the tables of this store are there; raises if the database is of another version of txtopo."""
+    if not has_table(tables.schema.name):
+        return False
+    versions = {str(store): int(version) for store, version in run(sa.select(tables.schema.c.store, tables.schema.c.version))}
+    layout.check_versions(address, versions)
+    return tables.name in versions
+
+
+def make(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+    """Make the tables of a store, beside those of others; not to be done by two at once."""
+    if has_table(tables.name):
+        raise errors.SetupError(f"the database of {address} has a table {tables.name!r} that is not a store of txtopo\n  Choose another table name.")
+    for table in (tables.schema, tables.fence, tables.values):
+        if not has_table(table.name):
+            run(sa.schema.CreateTable(table))
+            for index in sorted(table.indexes, key=lambda index: str(index.name)):
+                run(sa.schema.CreateIndex(index))
+    run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION))

@@ -1,0 +1,59 @@
+"""How a row is laid out in a relational table: the columns of every backend that has tables, and what they make of a row.
+
+Apart from the backends because two of them must write the same columns, so that a table can be carried from one to the other.
+Standard library only.
+
+Invariants:
+    - ``steps`` is NULL unless a transaction updated the key repeatedly; ``curr`` alone then says what ``steps`` would.
+"""
+
+from __future__ import annotations
+
+import json
+
+from txtopo import errors
+from txtopo.stores import stamps
+
+LAYOUT_VERSION = 1
+"""Of the tables; what has any other is refused."""
+
+COLUMNS = ("key", "curr", "prev", "topology", "generation", "component", "task", "txid", "attempt", "prev_txid", "steps")
+"""Of a table of values, in the order of :func:`row_of` and :func:`columns_of`."""
+
+Column = str | int | None
+
+
+def row_of(
+    key: str,
+    curr: str | None,
+    prev: str | None,
+    topology: str,
+    generation: str,
+    component: str,
+    task: int,
+    txid: int,
+    attempt: int,
+    prev_txid: int,
+    steps: str | None,
+) -> stamps.Row:
+    """The row that these columns hold."""
+    stamp = stamps.Stamp(topology, generation, component, task, txid, attempt)
+    return stamps.Row(key, stamp, prev, prev_txid, [curr] if steps is None else json.loads(steps))
+
+
+def columns_of(row: stamps.Row) -> tuple[Column, ...]:
+    """The columns that hold ``row``."""
+    stamp = row.stamp
+    steps = json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
+    who = (stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt)
+    return (row.key, row.curr, row.prev, *who, row.prev_txid, steps)
+
+
+def check_versions(place: str, versions: dict[str, int]) -> None:
+    """Refuse tables of another version of txtopo; ``versions`` is by store, ``place`` what holds them."""
+    for store, version in versions.items():
+        if version != LAYOUT_VERSION:
+            raise errors.StateMismatchError(
+                f"{place} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
+                "  Nothing was changed. Use the txtopo that wrote it, or another place."
+            )

@@ -1,0 +1,202 @@
+"""A store in a database server, for executors on any machine: zombies lose to its fence also across hosts (R29).
+
+Apart from ``relational`` and ``postgresql``, which need SQLAlchemy and a driver: this module is configuration, pickles, and needs the standard
+library only; they are imported where a connection is made. A database gets a module of its own with what is its own (see ``_DIALECTS``).
+
+Opening a store transaction takes two steps, so that the tasks of an attempt do not wait for each other. Only the first of them finds the fence
+below its attempt: it *raises* it in a database transaction of its own, with what the raise takes back (R31), after every open transaction
+of an older attempt has ended. Each task then finds the fence its own under a shared lock, and keeps that to the end of what it writes.
+
+Invariants:
+    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or ``location``, nor of a message.
+    - A write transaction holds the fence's shared lock, for an attempt that the fence names, from before its first read to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import urllib.parse
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from txtopo import errors
+from txtopo.stores import base, stamps, transaction
+from txtopo.topology import context as contexts
+
+RAISES_MAX = 3
+"""How often one opening tries to find, after it raised the fence, that it is still its own. One is enough unless connections drop."""
+
+TABLE_NAME_MAX = 50
+"""Characters; PostgreSQL cuts names, also those of a table's indexes, after 63."""
+
+_DIALECTS = {"postgresql+psycopg": "txtopo.stores.postgresql"}
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+_INSTALL = "Type: pip install 'txtopo[postgres]', for the interpreter of the driver and of every executor."
+
+
+class SqlStore(base.Store):
+    """Results in table ``table`` of the PostgreSQL database at ``url``; the tables are made when it is first written.
+
+    Needs ``pip install 'txtopo[postgres]'`` wherever it is written or read.
+
+    :param url: ``postgresql+psycopg://user@host:port/database``, with options of libpq after a ``?``. A password in it is refused, since a store
+        is pickled and shown: give it as libpq takes it (``PGPASSWORD``, ``~/.pgpass``, a service file), or by one of the next two.
+    :param table: letters, digits and ``_``; also the store's name (R27).
+    :param opaque: True with an opaque spout (R30, R31).
+    :param password_env: name of the environment variable, of the process that connects, that holds the password.
+    :param password_file: path of a file, on the machine that connects, whose first line is the password.
+    :param lock_timeout_s: how long to wait for others, in seconds: a task for its turn on the process's connection, a new attempt
+        for open transactions of an older one. Then the attempt fails and is replayed.
+    :param statement_timeout_s: longest time a single statement of a transaction may take, in seconds; then the attempt is replayed.
+    :param idle_timeout_s: how long the server keeps an open transaction that says nothing, in seconds: what bounds how long a task that hangs, or
+        whose machine is lost, stands in the way of the next attempt.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        opaque: bool = False,
+        password_env: str | None = None,
+        password_file: str | os.PathLike[str] | None = None,
+        lock_timeout_s: float = 30.0,
+        statement_timeout_s: float = 60.0,
+        idle_timeout_s: float = 60.0,
+    ) -> None:
+        place = _place(url)
+        if not re.fullmatch(rf"[A-Za-z_][A-Za-z0-9_]{{0,{TABLE_NAME_MAX - 1}}}", table) or table.lower().startswith(("pg_", "txtopo_")):
+            raise errors.UsageError(
+                f"SqlStore cannot name a table {table!r}\n"
+                f"  Use up to {TABLE_NAME_MAX} letters, digits and _, not beginning with a digit, pg_ or txtopo_."
+            )
+        if password_env is not None and password_file is not None:
+            raise errors.UsageError("SqlStore was given both password_env and password_file\n  Give one of them.")
+        for name, value in (("lock_timeout_s", lock_timeout_s), ("statement_timeout_s", statement_timeout_s), ("idle_timeout_s", idle_timeout_s)):
+            if not 0.001 <= value <= 1e6:
+                raise errors.UsageError(f"SqlStore's {name} is {value:g}\n  Give seconds, at least 0.001.")
+        self.url = url
+        """The database, without a password."""
+        self.password_env = password_env
+        """The environment variable with the password, if any."""
+        self.password_file = None if password_file is None else os.fspath(password_file)
+        """The file with the password, if any."""
+        self.lock_timeout_s = lock_timeout_s
+        """Longest wait for others, in seconds."""
+        self.statement_timeout_s = statement_timeout_s
+        """Longest statement, in seconds."""
+        self.idle_timeout_s = idle_timeout_s
+        """Longest silence in an open transaction, in seconds."""
+        super().__init__(name=table, address=f"{place}#{table}", opaque=opaque, location=url)
+
+    def exists(self) -> bool:
+        with self._reading() as reader:
+            return reader is not None
+
+    def fences(self) -> list[stamps.Fence]:
+        with self._reading() as reader:
+            return [] if reader is None else list(reader.fences())
+
+    @contextlib.contextmanager
+    def _fenced_session(
+        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> Iterator[transaction.Session]:
+        connection = self._connection(context.resource)
+        for _ in range(RAISES_MAX):
+            with connection.transaction(self, mine) as session:
+                if session.stands_at_fence():
+                    yield session
+                    return
+                self._stand_at_fence(session, context, mine, recorded)
+        raise errors.FailedException(f"the store {self.address} is busy: its fence was changed {RAISES_MAX} times while it was being raised")
+
+    @contextlib.contextmanager
+    def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
+        with self._connection(resources).maintenance(self) as session:
+            yield session
+
+    def _connection(self, resources: base.Resources) -> Any:
+        backend = self._backend()
+        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which are those of the connection.
+        limits = f"{self.lock_timeout_s:g}:{self.statement_timeout_s:g}:{self.idle_timeout_s:g}"
+        return resources(f"sql:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}", backend.Connection)
+
+    def _read_row(self, text: str) -> stamps.Row | None:
+        with self._reading() as reader:
+            return None if reader is None else reader.row(text)
+
+    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        with self._reading() as reader:
+            if reader is not None:
+                yield from reader.rows_from(text)
+
+    def _reading(self) -> Any:
+        """What reads one state of the store, over a connection of its own; None if the store does not exist, which is not changed by looking."""
+        return self._backend().reading(self)
+
+    def _backend(self) -> Any:
+        try:
+            return importlib.import_module(_DIALECTS[self.url.partition("://")[0]])
+        except ImportError as error:
+            what = f"the store {self.address} needs SQLAlchemy and psycopg, which cannot be imported: {error}"
+            raise errors.SetupError(f"{what}\n  {_INSTALL}") from error
+
+
+def password_from(address: str, variable: str | None, path: str | None) -> str | None:
+    """The password from an environment variable or a file, read now; None if it is left to libpq.
+
+    :raises errors.SetupError: there is no such variable or file here.
+    """
+    if variable is not None:
+        if not os.environ.get(variable):
+            raise errors.SetupError(
+                f"the store {address} takes its password from the environment variable {variable}, which is not set here\n"
+                "  Set it where the driver and the executors are started; or use password_file."
+            )
+        return os.environ[variable]
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().rstrip("\r\n")
+    except OSError as error:
+        cure = "The file must be on every machine that connects."
+        raise errors.SetupError(f"the store {address} cannot read its password: {error}\n  {cure}") from error
+
+
+def _place(url: str) -> str:
+    """Which database ``url`` means, for messages: without the user, who may differ."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in _DIALECTS:
+        # Not echoed: what cannot be understood may hold a password anywhere.
+        known = " or ".join(_DIALECTS)
+        raise errors.UsageError(f"the address of a SqlStore does not begin with {known}://\n  Give {known}://user@host:port/database.")
+    split = _split(url)
+    if split is None:
+        raise errors.UsageError(f"the address of a SqlStore is not understood\n  Give {scheme}://user@host:port/database. {_PASSWORD_CURE}")
+    names = {name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)}
+    if split.password is not None or "@" in split.path + split.query + split.fragment or not names.isdisjoint(_SECRETS):
+        raise errors.UsageError(f"the address of a SqlStore holds a password, or a stray @; a store is pickled and shown\n  {_PASSWORD_CURE}")
+    database = split.path.removeprefix("/")
+    if split.fragment or "/" in database or not (database or names & {"service", "dbname"}):
+        raise errors.UsageError(f"the address of a SqlStore names no database\n  Give {scheme}://user@host:port/database, with options after a ?.")
+    host = split.hostname or ""
+    where = f"[{host}]" if ":" in host else host
+    port = "" if split.port is None else f":{split.port}"
+    return f"{scheme}://{where}{port}{split.path}{f'?{split.query}' if split.query else ''}"
+
+
+def _split(url: str) -> urllib.parse.SplitResult | None:
+    """``url`` in parts, None if it has none; without the error, which repeats what may be a password."""
+    try:
+        split = urllib.parse.urlsplit(url)
+        _ = split.port
+    except ValueError:
+        return None
+    return split
+
+
+_PASSWORD_CURE = "Give the password by PGPASSWORD, ~/.pgpass or a service file, or by password_env= or password_file=."
