@@ -8,9 +8,11 @@ and their tests is made while the documentation is built, because it changes wit
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import itertools
 import re
+import sys
 import textwrap
 import types
 import typing
@@ -23,7 +25,7 @@ import pydantic_core
 from txtopo import config, errors, faults
 from txtopo.coordinator import transitions
 from txtopo.state import layout
-from txtopo.stores import sqlite
+from txtopo.stores import relational, sqlite
 
 DOCS = Path(__file__).resolve().parent
 RULES = range(1, 34)
@@ -107,9 +109,34 @@ def tables() -> str:
     return _drawing(sqlite)
 
 
+def server_tables() -> str:
+    """The tables of a store in a database server, as their module draws them."""
+    return _drawing(relational)
+
+
 def fault_points() -> str:
     """The named fault points, in their order."""
     return "\n".join(f"- `{point}`" for point in typing.get_args(faults.FaultPoint))
+
+
+def guards() -> str:
+    """A table of the guards: what happens without each, where it is, and what shows that it is needed."""
+    rows = ["| guard | without it … | where | what goes red without it | mutations |", "|---|---|---|---|---|"]
+    for guard in _guards():
+        rules = ", ".join(f"R{rule}" for rule in guard.rules)
+        where = "<br>".join(f"`{file}`" for file in dict.fromkeys(mutation.file for mutation in guard.mutations))
+        quick = [test for mutation in guard.mutations for test in mutation.tests if test.startswith("tests/")]
+        tests = "<br>".join(f"`{test}`" for test in dict.fromkeys([*quick, *guard.staged]))
+        mutations = "<br>".join(mutation.name for mutation in guard.mutations)
+        rows.append(f"| **{guard.name}** ({rules}) | {guard.prevents} | {where} | {tests} | {mutations} |")
+    return "\n".join(rows)
+
+
+def _guards() -> Any:
+    # The tests are beside this folder, not installed, and what runs this file may not look there.
+    if str(DOCS.parent) not in sys.path:
+        sys.path.append(str(DOCS.parent))
+    return importlib.import_module("tests.mutants.guards").GUARDS
 
 
 def _drawing(module: Any) -> str:
@@ -126,7 +153,9 @@ REGIONS: dict[str, Callable[[], str]] = {
     "errors": error_tree,
     "znodes": znodes,
     "tables": tables,
+    "server-tables": server_tables,
     "fault-points": fault_points,
+    "guards": guards,
 }
 
 

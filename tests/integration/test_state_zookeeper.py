@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.proxy import Proxy
 from tests.state_backends import wait_until
 from txtopo import errors
 from txtopo.state import administration
@@ -30,66 +30,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeep
         yield server
 
 
-class Proxy:
-    """A wire to ``target`` that can be cut, and that can deliver a request and cut itself instead of delivering the answer."""
-
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._sockets: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        self._swallow = threading.Event()
-        self.swallowed = 0
-
-    def swallow_next_answer(self) -> None:
-        self._swallow.set()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
-                self._sockets += [client, server]
-                for source, sink, is_answer in ((client, server, False), (server, client, True)):
-                    thread = threading.Thread(target=self._pump, args=(source, sink, is_answer))
-                    self._threads.append(thread)
-                    thread.start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                # An answer to a ping is 16 bytes and a length; that to a multi is longer.
-                if is_answer and len(data) > 20 and self._swallow.is_set():
-                    self._swallow.clear()
-                    self.swallowed += 1
-                    break
-                sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join(30)
-        for end in self._sockets:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads[1:]:
-            thread.join(30)
-        for end in self._sockets:
-            end.close()
-
-
 @pytest.fixture
 def proxy(server: EmbeddedZooKeeper) -> Iterator[Proxy]:
-    host, port = server.hosts.split(":")
-    proxy = Proxy((host, int(port)))
-    yield proxy
-    proxy.close()
+    with Proxy(server.hosts) as proxy:
+        yield proxy
 
 
 def test_nobody_there_is_exit_5_and_says_where_and_what_to_do() -> None:
@@ -119,22 +63,22 @@ def test_chroot_and_root_are_made_and_keep_topologies_apart(server: EmbeddedZooK
 
 @pytest.mark.rule(25)
 def test_an_answer_swallowed_on_the_wire_leaves_the_write_applied_exactly_once(server: EmbeddedZooKeeper, proxy: Proxy) -> None:
-    with contextlib.closing(ZooKeeperStateStore(f"127.0.0.1:{proxy.port}", "/swallowed", session_timeout_s=6)) as store:
+    with contextlib.closing(ZooKeeperStateStore(proxy.hosts, "/swallowed", session_timeout_s=6)) as store:
         store.multi([Create("/a")])
-        proxy.swallow_next_answer()
+        proxy.lose_next()
         with pytest.raises(StateUnavailableError, match="did not answer"):
             store.multi([Set("/a", b"once")])
         assert store.wait_until_connected(30)
         assert store.get("/a") == Node(b"once", 1)
         state = TopologyState.open(store, "words", HOLDER, wait_s=60)
         for txid in (1, 2, 3):
-            proxy.swallow_next_answer()
+            proxy.lose_next()
             state.seal(TransactionAttempt(txid, 0), {"spout": 1}, None)
-            proxy.swallow_next_answer()
+            proxy.lose_next()
             state.record(TransactionAttempt(txid, 0), {0: txid})
         assert (state.current, state.positions(), state.epoch) == (4, {0: 3}, 1)
         assert administration.show(store, "words")["current"] == 4
-        assert proxy.swallowed == 7
+        assert proxy.lost == 7
         state.close()
 
 
@@ -155,7 +99,7 @@ def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(server: Embe
 
 
 def test_while_disconnected_a_request_fails_at_once_and_abandoning_ends_the_wait(server: EmbeddedZooKeeper, proxy: Proxy) -> None:
-    with contextlib.closing(ZooKeeperStateStore(f"127.0.0.1:{proxy.port}", "/away", session_timeout_s=6)) as store:
+    with contextlib.closing(ZooKeeperStateStore(proxy.hosts, "/away", session_timeout_s=6)) as store:
         state = TopologyState.open(store, "words", HOLDER, wait_s=3600)
         proxy.close()
         wait_until(lambda: store.session == 0)

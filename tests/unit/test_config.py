@@ -45,7 +45,7 @@ def test_a_duration_may_be_spelled_as_in_spark(text: str, seconds: float) -> Non
     ],
 )  # fmt: skip
 def test_a_size_may_be_spelled_as_in_spark(text: str, size: int) -> None:
-    assert Config(blob_bytes_max=text).blob_bytes_max == size
+    assert Config(spill_bytes=text).spill_bytes == size
 
 
 @pytest.mark.parametrize(

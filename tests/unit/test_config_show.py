@@ -189,4 +189,4 @@ def test_the_state_is_looked_for_where_a_run_would_keep_it(
 
     monkeypatch.setattr(inspection, "opened", opened)
     assert cli.main([*command, "--zookeeper-root", "/other"]) == 5
-    assert str((Path("elsewhere"), "127.0.0.1:1", "/other")) in capsys.readouterr().err
+    assert str((Path("elsewhere"), "127.0.0.1:1", "/other", None)) in capsys.readouterr().err

@@ -92,7 +92,8 @@ def test_every_setting_has_an_origin_also_where_nobody_says_anything() -> None:
 @pytest.mark.parametrize("key", [key for key in Config.model_fields if key != "user"])
 def test_every_setting_may_come_from_every_source_and_is_the_same_there(key: str, place: Path) -> None:
     values: dict[str, Any] = {
-        "on_error": "replay", "on_held": "wait", "until": "exhausted", "zookeeper": "zk:2181", "zookeeper_root": "/other", "data_dir": str(place / "data"),
+        "on_error": "replay", "on_held": "wait", "zookeeper_auth": "sasl",
+        "until": "exhausted", "zookeeper": "zk:2181", "zookeeper_root": "/other", "data_dir": str(place / "data"),
     }  # fmt: skip
     value = values.get(key, "7s" if key.endswith("_s") else "8k" if "bytes" in key else "7")
     expected = Config({key: value})

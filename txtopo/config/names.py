@@ -12,10 +12,14 @@ from typing import Any, NamedTuple
 
 from txtopo import errors
 from txtopo.config import storm, text
-from txtopo.topology import conf
+from txtopo.topology import conf, redaction
 
 USER = "user"
 _PREFIX = f"{USER}."
+_PASSWORD_CURE = (
+    "Put it into a file that only you can read, and the file's name into zookeeper_password_file; or set TXTOPO_ZOOKEEPER_PASSWORD.\n"
+    "  Where it was given here it may have been seen: choose a new one."
+)
 _SERVER_PARTS = (*conf.SERVERS, *conf.PORTS)
 
 
@@ -66,6 +70,8 @@ def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
     """What to say of ``name``, which is no setting. ``prefix`` goes before names, as ``spark.txtopo.`` does."""
     if not isinstance(name, str):
         return f"unknown setting {name!r}: the name of a setting is a string"
+    if _is_password_of_zookeeper(name):
+        return f"{prefix + name!r} is refused: a password is no setting, because settings are shown, logged and sent to executors\n  {_PASSWORD_CURE}"
     said = f"unknown setting {prefix + name!r}"
     if (cure := storm.instead_of(name)) is not None:
         return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
@@ -76,6 +82,10 @@ def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
     if (cure := storm.without_counterpart(name)) is not None:
         return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
     return f"{said}; settings of your own go into {'user={...}' if not prefix else prefix + _PREFIX + 'NAME'}"
+
+
+def _is_password_of_zookeeper(name: str) -> bool:
+    return "zookeeper" in name and (redaction.is_secret(name) or name.endswith(".auth.payload"))
 
 
 def _add(found: dict[str, Given], key: str, given: Given) -> None:

@@ -69,9 +69,9 @@ class Config(pydantic.BaseModel):
     """Where the embedded ZooKeeper keeps its data; ``None``: ``./.txtopo``."""
     metadata_bytes_max: int = pydantic.Field(512 * 1024, ge=1024, le=1000 * 1024)
     """Bound of a record, or a group of records written together, in ZooKeeper (R25)."""
-    inline_bytes_max: int = pydantic.Field(512 * 1024, ge=0)
+    inline_bytes_max: int = pydantic.Field(512 * 1024, ge=0, le=64 * 1024 * 1024)
     """Held bolts up to this size, all together, travel through the driver; larger ones stay on the executors."""
-    blob_bytes_max: int = pydantic.Field(32 * 1024 * 1024, ge=1024)
+    blob_bytes_max: int = pydantic.Field(32 * 1024 * 1024, ge=1024, le=1024**3)
     """Bound of one chunk of a shuffle, and so of one tuple."""
     spill_bytes: int = pydantic.Field(128 * 1024 * 1024, ge=0)
     """How much of a level's input or output a task keeps in memory; the rest goes to local disk."""

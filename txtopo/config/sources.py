@@ -27,7 +27,9 @@ SPARK_PREFIX = "spark.txtopo."
 ENVIRONMENT_PREFIX = "TXTOPO_"
 FILE_VARIABLE = "TXTOPO_CONFIG_FILE"
 """Names the file; set to nothing, no file is read."""
-RESERVED = frozenset({FILE_VARIABLE, faults.VARIABLE, "TXTOPO_NO_SKIPS", "TXTOPO_STARTER_STORE"})
+PASSWORD_VARIABLE = "TXTOPO_ZOOKEEPER_PASSWORD"
+"""The password for ZooKeeper, which is no setting: ``txtopo.state.credentials`` reads it where it is needed."""
+RESERVED = frozenset({FILE_VARIABLE, PASSWORD_VARIABLE, faults.VARIABLE, faults.DIRECTORY_VARIABLE, "TXTOPO_NO_SKIPS", "TXTOPO_STARTER_STORE"})
 """Variables of the environment that begin like settings and are none."""
 
 _PROJECT_FILE = "pyproject.toml"
@@ -140,8 +142,9 @@ def _of_file(environment: Mapping[str, str], directory: Path) -> _Layer:
         return {}
     path, table = found
     given = dict(_dotted(table))
-    if isinstance(given.get("data_dir"), str) and given["data_dir"].strip():
-        given["data_dir"] = path.parent / given["data_dir"]
+    for key in ("data_dir", "zookeeper_password_file"):
+        if isinstance(given.get(key), str) and given[key].strip():
+            given[key] = path.parent / given[key]
     shown = f"{path} [tool.txtopo]" if path.name == _PROJECT_FILE else str(path)
     return _checked(given, lambda name: f"file {shown}", f"in the file {shown}")
 

@@ -53,6 +53,7 @@ _INSTEAD: tuple[tuple[str, str], ...] = (
     ("storm.local.dir", "Where the embedded ZooKeeper keeps its data is data_dir."),
     ("storm.zookeeper.root", "Where the state is kept is zookeeper_root, or transactional.zookeeper.root."),
     ("storm.zookeeper.retry.*", "How long a ZooKeeper that is away is waited for is zookeeper_wait_s."),
+    ("storm.zookeeper*.auth.scheme", "How ZooKeeper knows us is zookeeper_auth, zookeeper_user and zookeeper_password_file."),
     ("storm.cluster.mode", "--master says whether Spark is local."),
 )
 

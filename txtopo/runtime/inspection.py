@@ -33,7 +33,9 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None) -> Iterator[Opened | None]:
+def opened(
+    data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None
+) -> Iterator[Opened | None]:
     """The state in ``zookeeper``, or else in ``data_dir``, as ``who`` may see it; ``None`` if nothing was ever stored there.
 
     A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.

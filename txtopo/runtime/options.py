@@ -20,7 +20,7 @@ exit codes:
   2  wrong usage, or an invalid topology
   3  one batch failed max_attempts times
   4  another coordinator holds, or took, the topology; or the data directory is in use
-  5  ZooKeeper cannot be reached
+  5  ZooKeeper cannot be reached, or does not let us in
   6  ZooKeeper and a store do not belong together
   130 (143)  ended at once by the second Ctrl-C (SIGTERM)
 """

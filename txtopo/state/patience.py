@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 PAUSE_MIN_S = 0.01
 PAUSE_MAX_S = 1.0
-"""Pauses between tries grow from the one to the other; all of them together are bounded by ``wait_s``."""
+"""Pauses between tries grow from the one to the other; all of them together are bounded by ``wait_s``. Before the second try there is none:
+most often a single answer was lost, and the connection is there again, or it is waited for anyway."""
 
 SLICE_S = 0.1
 """How soon a wait for the connection notices that it was abandoned."""
@@ -48,7 +49,7 @@ class Patience:
         :raises AbandonedError: :meth:`abandon` was called.
         """
         deadline: float | None = None
-        pause_s = PAUSE_MIN_S
+        pause_s = 0.0
         while True:
             self._raise_if_abandoned()
             try:
@@ -56,10 +57,11 @@ class Patience:
             except base.StateUnavailableError as error:
                 deadline = self._clock() + self._wait_s if deadline is None else deadline
                 self._await_connection(deadline, pause_s, error)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                pause_s = min(max(2 * pause_s, PAUSE_MIN_S), PAUSE_MAX_S)
 
     def _await_connection(self, deadline: float, pause_s: float, error: base.StateUnavailableError) -> None:
-        self._abandoned.wait(pause_s)
+        if pause_s:
+            self._abandoned.wait(pause_s)
         while True:
             self._raise_if_abandoned()
             left_s = deadline - self._clock()

@@ -1,36 +1,30 @@
-"""A store of znodes in a ZooKeeper ensemble, through kazoo.
+"""A store of znodes in a ZooKeeper ensemble.
 
-Apart from everything else because it is the only module that knows kazoo: its threads, its states, its logs and its errors end here.
+Apart from everything else because, with ``client``, it is the only module that knows kazoo: its states and its errors end here.
 
 Invariants:
 - No request is retried here: kazoo's own retry would hide that an outcome is unknown.
 - A request is queued only while connected. One that was queued and not answered may still be sent; kazoo's queue and ZooKeeper's
   sessions are first in, first out, so that whatever is read later tells whether it was applied.
+- Whatever is made here, chroot and root included, belongs to whom we have authenticated as, and to everybody if to nobody.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from kazoo import exceptions, hosts
-from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
+from kazoo.security import Permissions
 
 from txtopo import errors
-from txtopo.state import base
-
-RECONNECT_DELAY_MAX_S = 1.0
-"""kazoo would by default wait up to an hour between two tries to reconnect."""
-
-_LOGGER = logging.getLogger("txtopo.state.zookeeper.kazoo")
-# Without a handler of its own a library's warnings go to stderr; kazoo warns at every try to reconnect.
-for _name in (_LOGGER.name, "kazoo"):
-    logging.getLogger(_name).addHandler(logging.NullHandler())
+from txtopo.config import sources
+from txtopo.state import base, client, credentials
 
 _CONFLICTS: dict[type[Exception], base.ConflictReason] = {
     exceptions.NodeExistsError: "exists",
@@ -51,49 +45,70 @@ _UNANSWERED = (
     KazooTimeoutError,
 )
 
+_REFUSALS = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError, exceptions.SessionClosedRequireSaslError)
+"""Not who we are, or not allowed to."""
+
+LARGE_BYTES = 64 * 1024
+DROPPED_MAX = 5
+"""How often in a row a write of at least ``LARGE_BYTES`` may cost the connection, while reads are answered, until it is taken for too large."""
+
 
 class ZooKeeperStateStore(base.StateStore):
     """A session with the ensemble ``hosts`` (``host:port[,host:port…][/chroot]``), under ``root`` within the chroot.
 
     Chroot and root are made if missing. ``connect_timeout_s`` bounds the first connection, ``session_timeout_s`` is after how long
     of silence the server gives the session, and with it the lease, to somebody else; it bounds every request, too.
+    ``who`` we are decides whose everything is that is made here.
 
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
     :raises ZooKeeperUnavailableError: nobody answers there.
+    :raises ZooKeeperAccessError: it does not know ``who``, or does not allow what we need; so may every call later.
     """
 
-    def __init__(self, hosts: str, root: str = "/txtopo", connect_timeout_s: float = 10.0, session_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        root: str = "/txtopo",
+        connect_timeout_s: float = 10.0,
+        session_timeout_s: float = 10.0,
+        who: credentials.Credentials | None = None,
+    ) -> None:
         super().__init__()
-        servers, self._prefix = _parse(hosts, root)
-        self._address = f"{servers}{self._prefix}"
+        self._servers, self._prefix = _parse(hosts, root)
+        self._address = f"{self._servers}{self._prefix}"
         self._session_timeout_s = session_timeout_s
+        self._who = who
         self._connected = threading.Event()
         self._closed = False
-        self._client = KazooClient(
-            servers,
-            timeout=session_timeout_s,
-            logger=_LOGGER,
-            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_MAX_S},
-        )
+        self._dropped = 0
+        self._link = client.Client(self._servers, session_timeout_s, who)
+        self._client = self._link.kazoo
         self._client.add_listener(self._on_state)
-        self._connect(servers, connect_timeout_s)
-
-    def _connect(self, servers: str, connect_timeout_s: float) -> None:
         try:
-            self._client.start(timeout=connect_timeout_s)
-        except KazooTimeoutError:
-            raise errors.ZooKeeperUnavailableError(
-                f"no ZooKeeper answers at {servers} within {connect_timeout_s:g} s\n"
-                f"  Start it, or name another with --zookeeper host:port[,host:port…][/chroot]; without that option txtopo runs its own."
-            ) from None
-        try:
-            if self._prefix:
-                self._ask(self._client.ensure_path_async(self._prefix), f"make {self._prefix}")
+            self._connect(connect_timeout_s)
         except BaseException:
             self.close()
             raise
 
+    def _connect(self, connect_timeout_s: float) -> None:
+        deadline = time.monotonic() + connect_timeout_s
+        self._client.start_async()
+        while self.wait_until_connected(deadline - time.monotonic()):
+            try:
+                # Also without a path to make: only an answer shows that we are let in.
+                self._ask(self._client.ensure_path_async(self._prefix or "/"), f"use {self._prefix or '/'}")
+                return
+            except base.StateUnavailableError:
+                continue
+        if self._link.hang_ups:
+            raise self._not_let_in("hangs up while we authenticate", "Is it configured for SASL?")
+        raise errors.ZooKeeperUnavailableError(
+            f"no ZooKeeper answers at {self._servers} within {connect_timeout_s:g} s\n"
+            f"  Start it, or name another with --zookeeper host:port[,host:port…][/chroot]; without that option txtopo runs its own."
+        )
+
     def _on_state(self, state: str) -> None:
+        # kazoo is "connected" before it has authenticated; what is asked meanwhile waits.
         if state == KazooState.CONNECTED:
             self._connected.set()
         else:
@@ -128,18 +143,37 @@ class ZooKeeperStateStore(base.StateStore):
         for operation in operations:
             self._add(request, operation)
         self._request()
-        results = self._ask(request.commit_async(), f"write {len(operations)} operations ({base.size_of(operations)} bytes)")
+        size = base.size_of(operations)
+        try:
+            results = self._ask(request.commit_async(), f"write {len(operations)} operations ({size} bytes)")
+        except base.StateUnavailableError as error:
+            self._count_dropped(size, error)
+            raise
+        self._dropped = 0
         for operation, result in zip(operations, results, strict=True):
             # The operations before the refused one say "rolled back", those after it "runtime inconsistency".
             if isinstance(result, Exception) and not isinstance(result, exceptions.RolledBackError | exceptions.RuntimeInconsistency):
+                if isinstance(result, _REFUSALS):
+                    self._refused(result, f"{type(operation).__name__.lower()} {operation.path}")
                 reason = _CONFLICTS.get(type(result), "refused")
                 raise base.StateConflictError(operation, reason, type(result).__name__ if reason == "refused" else "")
+
+    def _count_dropped(self, size: int, error: base.StateUnavailableError) -> None:
+        """A server that is sent more than its jute.maxbuffer hangs up without a word, every time, before it reads what it was sent."""
+        is_hung_up = isinstance(error.__cause__, exceptions.ConnectionLoss)
+        self._dropped = self._dropped + 1 if size >= LARGE_BYTES and is_hung_up else 0
+        if self._dropped == DROPPED_MAX:
+            self._dropped = 0
+            raise errors.ZooKeeperUnavailableError(
+                f"ZooKeeper at {self._address} has hung up {DROPPED_MAX} times in a row at a write of {size} bytes, as if it were too large\n"
+                f"  Raise jute.maxbuffer of every server beyond metadata_bytes_max, or lower that; then run again: the topology resumes."
+            ) from error
 
     def _add(self, request: Any, operation: base.Operation) -> None:
         path = self._full(operation.path)
         match operation:
             case base.Create(_, data, ephemeral):
-                request.create(path, data, ephemeral=ephemeral)
+                request.create(path, data, acl=self._link.acl, ephemeral=ephemeral)
             case base.Set(_, data, version):
                 request.set_data(path, data, version=-1 if version is None else version)
             case base.Delete(_, version):
@@ -148,7 +182,33 @@ class ZooKeeperStateStore(base.StateStore):
                 request.check(path, version)
 
     def wait_until_connected(self, timeout_s: float) -> bool:
-        return self._connected.wait(timeout_s)
+        if self._connected.wait(max(timeout_s, 0)):
+            return True
+        self._raise_if_ended()
+        return False
+
+    def require_protected(self, path: str) -> None:
+        """Refuse a topology at ``path`` that was made without credentials, if we have some: whoever can reach ZooKeeper could change it.
+
+        Costs two round trips and one for each child, and nothing without credentials.
+
+        :raises StateMismatchError: everybody may write it.
+        """
+        if self._who is None or self.get(path) is None:
+            return
+        for each in (path, *(f"{path}/{name}" for name in self.children(path))):
+            self._request()
+            try:
+                rights, _ = self._ask(self._client.get_acls_async(self._full(each)), f"read the ACL of {each}")
+            except exceptions.NoNodeError:
+                continue
+            if any(right.id.scheme == "world" and right.perms & ~Permissions.READ for right in rights):
+                full = self._full(path)
+                raise errors.StateMismatchError(
+                    f"everybody may write {self._full(each)}, because it was made without credentials; now there are some ({self._who})\n"
+                    f"  Protect it with zkCli.sh of ZooKeeper: `setAcl -R {full} auth:{self._who.user}:cdrwa`, authenticated as that user.\n"
+                    f"  Or start over with `txtopo state reset`; or go on without zookeeper_auth."
+                )
 
     def close(self) -> None:
         if self._closed:
@@ -166,7 +226,15 @@ class ZooKeeperStateStore(base.StateStore):
         if self._closed:
             raise errors.ZooKeeperUnavailableError(f"the session with ZooKeeper at {self._address} is closed\n  Open another.")
         if not self._client.connected:
+            self._raise_if_ended()
             raise base.StateUnavailableError(f"ZooKeeper at {self._address} is not connected")
+
+    def _raise_if_ended(self) -> None:
+        """Raise if no wait will bring the connection back."""
+        if self._link.is_refused:
+            raise self._not_let_in("does not let us in", "The name or the password is wrong.")
+        if self._link.has_ended and not self._closed:
+            raise errors.ZooKeeperUnavailableError(f"the client of ZooKeeper at {self._address} has ended\n  Run again: the topology resumes.")
 
     def _ask(self, result: Any, what: str) -> Any:
         """The answer to a request that was just queued; one without an answer has an unknown outcome."""
@@ -174,17 +242,40 @@ class ZooKeeperStateStore(base.StateStore):
             return result.get(timeout=self._session_timeout_s)
         except _UNANSWERED as error:
             raise base.StateUnavailableError(f"ZooKeeper at {self._address} did not answer ({what}): {type(error).__name__}") from error
+        except _REFUSALS as error:
+            self._refused(error, what)
         except exceptions.NoNodeError:
             raise
         except exceptions.KazooException as error:
-            raise errors.ZooKeeperUnavailableError(
-                f"ZooKeeper at {self._address} refused to {what}: {type(error).__name__} {error}".rstrip()
-                + f"\n  Everybody who runs topologies there needs all rights under {self._prefix or '/'}."
-            ) from error
+            said = f"{type(error).__name__} {error}".rstrip()
+            raise errors.ZooKeeperUnavailableError(f"ZooKeeper at {self._address} refused to {what}: {said}") from error
+
+    def _refused(self, error: Exception, what: str) -> NoReturn:
+        if not isinstance(error, exceptions.NoAuthError):
+            raise self._not_let_in("does not let us in", "The name or the password is wrong." if self._who is not None else "It wants credentials.")
+        if self._who is None:
+            why = "It was made with credentials, and the same are needed now."
+        else:
+            why = "It was made under another name, password or way to authenticate. A place of your own is named with zookeeper_root."
+        raise self._not_let_in(f"does not allow us to {what}: {type(error).__name__}", why)
+
+    def _not_let_in(self, fact: str, why: str) -> errors.ZooKeeperAccessError:
+        as_whom = "without credentials" if self._who is None else f"as {self._who}"
+        return errors.ZooKeeperAccessError(
+            f"ZooKeeper at {self._address} {fact} ({as_whom})\n"
+            f"  {why}\n"
+            f"  Credentials are zookeeper_auth, zookeeper_user, and zookeeper_password_file or {sources.PASSWORD_VARIABLE} of the environment."
+        )
 
 
 def _parse(servers: str, root: str) -> tuple[str, str]:
     """``host:port,…`` without chroot, and chroot and root as one path."""
+    if "@" in servers.partition("/")[0] or "://" in servers:
+        # What is before the @ may be a password, and is not shown.
+        raise errors.ConfigError(
+            f"the ZooKeeper address ends in {servers.rpartition('@')[2]!r}, but begins with more than host:port[,host:port…][/chroot]\n"
+            f"  Credentials are no part of it: they are zookeeper_auth, zookeeper_user, and zookeeper_password_file."
+        )
     try:
         addresses, chroot = hosts.collect_hosts(servers)
         prefix = base.check_path("/" + "/".join(part.strip("/") for part in (chroot or "", root) if part.strip("/")))

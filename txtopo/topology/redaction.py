@@ -16,8 +16,8 @@ _PASSWORD_IN_URL = re.compile(r"(://[^/@:\s]*:)[^/@\s]+(?=@)")
 
 
 def is_secret(key: str) -> bool:
-    """Whether what is kept under ``key`` is shown to nobody: its name contains password, passwd, secret or token."""
-    return _SECRET.search(key) is not None
+    """Whether what is kept under ``key`` is shown to nobody: its name contains password, passwd, secret or token, and is not that of a file."""
+    return _SECRET.search(key) is not None and not key.endswith("_file")
 
 
 def redacted(value: Any, key: str = "") -> Any:

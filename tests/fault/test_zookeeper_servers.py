@@ -1,0 +1,275 @@
+"""ZooKeeper servers that are killed, started again, paused, and lost by their ensemble, under a coordinator that commits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ensemble import Ensemble, Server
+from tests.state_backends import wait_until
+from txtopo import errors
+from txtopo.state import administration
+from txtopo.state.topology import Holder, Seal, TopologyState
+from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.topology.transaction import TransactionAttempt
+
+ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00")
+SESSION_S = 1.0
+TASKS = {"spout": 1}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with Ensemble(tmp_path_factory.mktemp("alone"), size=1) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with Ensemble(tmp_path_factory.mktemp("three")) as ensemble:
+        yield ensemble
+
+
+def start_missing(ensemble: Ensemble) -> None:
+    for server in ensemble.servers:
+        if not server.is_running:
+            server.start()
+
+
+class Committing:
+    """A coordinator that commits one transaction after the other in a thread, until it has committed ``end``."""
+
+    def __init__(self, hosts: str, root: str, end: int, session_timeout_s: float = SESSION_S) -> None:
+        self.store = ZooKeeperStateStore(hosts, root, session_timeout_s=session_timeout_s)
+        self.state = TopologyState.open(self.store, "words", ALICE, wait_s=120)
+        self.session = self.store.session
+        self.committed = 0
+        self.error: BaseException | None = None
+        self._end = end
+        self._may_run = threading.Event()
+        self._may_run.set()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.state.seal(TransactionAttempt(1, 0), TASKS, None)
+            for txid in range(1, self._end + 1):
+                self._may_run.wait(120)
+                self.state.record(TransactionAttempt(txid, 0), {txid % 5: txid}, (), Seal(TransactionAttempt(txid + 1, 0), TASKS))
+                self.committed = txid
+        except BaseException as error:
+            self.error = error
+
+    def wait_for(self, txid: int) -> None:
+        wait_until(lambda: self.committed >= txid or self.error is not None, 60)
+        assert self.error is None
+
+    def hold(self) -> None:
+        self._may_run.clear()
+
+    def go_on(self) -> None:
+        self._may_run.set()
+
+    def finish(self) -> dict[str, Any]:
+        """What is stored when all is committed."""
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        assert self.error is None
+        return administration.show(self.store, "words")
+
+    def close(self) -> None:
+        self.state.abandon()
+        self.go_on()
+        self._thread.join(60)
+        self.state.close()
+        self.store.close()
+
+
+def nothing_lost(found: dict[str, Any], end: int) -> None:
+    """Everything up to ``end`` is committed once, in one epoch, and the lease is held."""
+    assert (found["epoch"], found["current"], found["lease"]["pid"]) == (1, end + 1, 11)
+    assert found["positions"] == {str(txid % 5): txid for txid in range(end - 4, end + 1)}
+    assert list(found["records"]) == [str(end), str(end + 1)]
+
+
+@pytest.mark.rule(3, 25, 26)
+def test_nothing_is_lost_when_the_server_is_killed_and_started_again(alone: Ensemble) -> None:
+    server = alone.servers[0]
+    with contextlib.closing(Committing(alone.hosts, "/killed", end=120, session_timeout_s=10)) as committing:
+        for txid in (5, 60):
+            committing.wait_for(txid)
+            server.kill()
+            server.start()
+        nothing_lost(committing.finish(), 120)
+        assert committing.store.session == committing.session
+
+
+@pytest.mark.rule(3, 25, 26)
+def test_a_server_that_was_paused_beyond_the_session_finds_the_coordinator_alone_and_it_goes_on(alone: Ensemble) -> None:
+    server = alone.servers[0]
+    with contextlib.closing(Committing(alone.hosts, "/paused", end=200)) as committing:
+        committing.wait_for(5)
+        server.pause()
+        wait_until(lambda: committing.store.session == 0)
+        paused_at = committing.committed
+        # A session that the server knows nothing of for longer than its time-out; it will find so when it wakes.
+        beyond = threading.Event()
+        assert not beyond.wait(1.5 * SESSION_S)
+        assert committing.committed == paused_at
+        server.resume()
+        nothing_lost(committing.finish(), 200)
+        assert committing.store.session != committing.session
+
+
+@pytest.mark.rule(3, 25, 26)
+def test_an_ensemble_that_loses_its_leader_loses_nothing(three: Ensemble) -> None:
+    start_missing(three)
+    with contextlib.closing(Committing(three.hosts, "/leaderless", end=400, session_timeout_s=4)) as committing:
+        for txid in (5, 130, 260):
+            committing.wait_for(txid)
+            leader = three.leader()
+            leader.kill()
+            committing.wait_for(txid + 50)
+            assert three.leader() is not leader
+            leader.start()
+        nothing_lost(committing.finish(), 400)
+        assert committing.store.session == committing.session
+
+
+@pytest.mark.long
+@pytest.mark.rule(3, 25, 26)
+def test_an_ensemble_whose_leader_hangs_goes_on_without_it(three: Ensemble) -> None:
+    start_missing(three)
+    with contextlib.closing(Committing(three.hosts, "/hanging", end=200, session_timeout_s=4)) as committing:
+        committing.wait_for(5)
+        leader = three.leader()
+        leader.pause()
+        try:
+            committing.wait_for(100)
+        finally:
+            leader.resume()
+        nothing_lost(committing.finish(), 200)
+
+
+@pytest.mark.rule(3, 25, 26)
+def test_without_a_majority_commits_pause_and_with_one_they_go_on(three: Ensemble) -> None:
+    start_missing(three)
+    with contextlib.closing(Committing(three.hosts, "/minority", end=100, session_timeout_s=4)) as committing:
+        committing.wait_for(5)
+        committing.hold()
+        two = three.servers[:2]
+        for server in two:
+            server.kill()
+        wait_until(lambda: committing.store.session == 0)
+        paused_at = committing.committed
+        committing.go_on()
+        assert not committing.store.wait_until_connected(0.5)
+        assert committing.committed == paused_at
+        for server in two:
+            server.launch()
+        for server in two:
+            server.wait_until_serving()
+        nothing_lost(committing.finish(), 100)
+
+
+@pytest.mark.rule(3, 25)
+def test_what_was_committed_survives_the_death_of_all_servers_at_once(three: Ensemble) -> None:
+    start_missing(three)
+    with contextlib.closing(Committing(three.hosts, "/all", end=100, session_timeout_s=10)) as committing:
+        committing.wait_for(20)
+        for server in three.servers:
+            server.kill()
+        for server in three.servers:
+            server.launch()
+        nothing_lost(committing.finish(), 100)
+
+
+# -- what is too large -----------------------------------------------------------------------------------------------------------
+
+LARGEST = 1000 * 1024
+"""The largest ``metadata_bytes_max`` there may be."""
+
+
+def metadata_of(size: int) -> dict[str, str]:
+    return {"0": "x" * size}
+
+
+@pytest.mark.rule(25)
+def test_the_largest_record_that_we_allow_is_taken_by_a_server_as_it_comes(alone: Ensemble) -> None:
+    with contextlib.closing(ZooKeeperStateStore(alone.hosts, "/largest")) as store:
+        state = TopologyState.open(store, "words", ALICE, wait_s=20, metadata_bytes_max=LARGEST)
+        size = LARGEST
+        while True:
+            before, trips = administration.show(store, "words"), store.round_trips
+            try:
+                state.seal(TransactionAttempt(1, 0), TASKS, metadata_of(size))
+                break
+            except errors.BatchTooLargeError as refused:
+                assert store.round_trips == trips
+                assert administration.show(store, "words") == before
+                size -= refused.size - LARGEST
+        # What was just refused was one byte more than what fits.
+        sealed = state.sealed()
+        assert sealed is not None
+        assert LARGEST - 2048 < len(sealed.metadata["0"]) < LARGEST
+        with pytest.raises(errors.BatchTooLargeError):
+            state.seal(TransactionAttempt(1, 1), TASKS, metadata_of(size + 1))
+        state.record(TransactionAttempt(1, 0), {0: "a"})
+        assert administration.show(store, "words")["current"] == 2
+        state.close()
+
+
+@pytest.mark.rule(25)
+def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on_a_real_server(alone: Ensemble) -> None:
+    with contextlib.closing(ZooKeeperStateStore(alone.hosts, "/two-writes")) as store:
+        state = TopologyState.open(store, "words", ALICE, wait_s=20, metadata_bytes_max=LARGEST)
+        state.seal(TransactionAttempt(1, 0), TASKS, None)
+        trips = store.round_trips
+        half = 600 * 1024
+        state.record(TransactionAttempt(1, 0), {0: "x" * half}, (), Seal(TransactionAttempt(2, 0), TASKS, metadata_of(half)))
+        assert store.round_trips == trips + 2
+        found = administration.show(store, "words")
+        assert (found["current"], found["records"]["2"]["status"], len(found["positions"]["0"])) == (2, "sealed", half)
+        with pytest.raises(errors.BatchTooLargeError, match="the record of txid 2"):
+            state.record(TransactionAttempt(2, 0), {0: "x" * LARGEST})
+        assert administration.show(store, "words") == found
+        state.record(TransactionAttempt(2, 0), {0: "b"})
+        assert administration.show(store, "words")["positions"] == {"0": "b"}
+        state.close()
+
+
+@pytest.mark.rule(25)
+def test_a_server_that_takes_less_than_we_write_is_named_as_the_cause_and_nothing_is_applied(tmp_path: Path) -> None:
+    with Ensemble(tmp_path, size=1, flags=["-Djute.maxbuffer=200000"]) as narrow:
+        with contextlib.closing(ZooKeeperStateStore(narrow.hosts, "/narrow")) as store:
+            state = TopologyState.open(store, "words", ALICE, wait_s=20)
+            before = administration.show(store, "words")
+            hung_up = r"hung up 5 times in a row at a write of 3\d{5} bytes[\s\S]*jute\.maxbuffer"
+            with pytest.raises(errors.ZooKeeperUnavailableError, match=hung_up) as caught:
+                state.seal(TransactionAttempt(1, 0), TASKS, metadata_of(300_000))
+            assert caught.value.exit_code == 5
+            assert store.wait_until_connected(20)
+            assert administration.show(store, "words") == before
+            state.close()
+            again = TopologyState.open(store, "words", ALICE, metadata_bytes_max=150_000)
+            with pytest.raises(errors.BatchTooLargeError):
+                again.seal(TransactionAttempt(1, 0), TASKS, metadata_of(300_000))
+            again.seal(TransactionAttempt(1, 0), TASKS, metadata_of(100_000))
+            again.record(TransactionAttempt(1, 0), {0: "a"})
+            assert administration.show(store, "words")["current"] == 2
+            again.close()
+
+
+def test_a_server_of_the_harness_that_was_killed_is_gone(alone: Ensemble) -> None:
+    server: Server = alone.servers[0]
+    assert "Mode: standalone" in server.ask("srvr")
+    server.kill()
+    assert (server.is_running, server.ask("srvr")) == (False, "")
+    server.start()
+    assert server.is_running

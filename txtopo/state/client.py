@@ -1,0 +1,91 @@
+"""ZooKeeper's client, kazoo, as we need it: quiet, never giving up, and known to the server.
+
+Apart from ``zookeeper`` because what has to be said to kazoo, and kept from it, is a subject of its own: its log, its threads and the way it
+authenticates. With ``zookeeper`` it is all that knows kazoo.
+
+Invariants:
+- No password, no answer to a server's challenge and no key of a session gets into a log, at whatever level.
+- A connection that breaks while we authenticate is a broken connection. kazoo takes it for a refusal, and would stop for good.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kazoo import exceptions, security
+from kazoo.client import KazooClient
+from kazoo.protocol import serialization
+
+from txtopo.state import credentials
+
+RECONNECT_DELAY_MAX_S = 1.0
+"""kazoo would by default wait up to an hour between two tries to reconnect."""
+
+_LOGGER = logging.getLogger("txtopo.state.zookeeper.kazoo")
+# Without a handler of its own a library's warnings go to stderr; kazoo warns at every try to reconnect.
+for _name in (_LOGGER.name, "kazoo"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+def _is_harmless(record: logging.LogRecord) -> bool:
+    """Whether ``record`` may be logged: at level DEBUG kazoo logs every request, the password and the session's key among them."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return "session_passwd" not in str(record.msg) and not any(
+        isinstance(argument, serialization.Auth | serialization.SASL | serialization.Connect) for argument in arguments
+    )
+
+
+_LOGGER.addFilter(_is_harmless)
+
+
+class Client:
+    """One kazoo client of ``servers``, not yet started, and what is known of its authentication."""
+
+    def __init__(self, servers: str, session_timeout_s: float, who: credentials.Credentials | None) -> None:
+        self.acl = security.OPEN_ACL_UNSAFE if who is None else security.CREATOR_ALL_ACL
+        """The rights on whatever we make: everybody's, or those of ``who`` alone."""
+        self.hang_ups = 0
+        """How often in a row a server has hung up while we authenticated by SASL."""
+        self.is_refused = False
+        """Whether a server has refused the credentials. The client has ended then."""
+        self.kazoo = KazooClient(
+            servers,
+            timeout=session_timeout_s,
+            logger=_LOGGER,
+            default_acl=self.acl,
+            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_MAX_S},
+            auth_data=[("digest", f"{who.user}:{who.reveal()}")] if who is not None and who.scheme == "digest" else None,
+            sasl_options=None if who is None or who.scheme != "sasl" else _sasl_options(who),
+        )
+        if who is not None and who.scheme == "sasl":
+            self._authenticate = self.kazoo._connection._authenticate_with_sasl
+            self.kazoo._connection._authenticate_with_sasl = self._authenticate_or_reconnect
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it will not reconnect by itself any more."""
+        return bool(self.kazoo._connection.connection_stopped.is_set())
+
+    def _authenticate_or_reconnect(self, host: str, timeout_s: float) -> None:
+        """On kazoo's thread, for every new connection."""
+        try:
+            self._authenticate(host, timeout_s)
+        except exceptions.SessionClosedRequireSaslError:
+            # The refusal of a server that insists on SASL. kazoo does not expect it, and its thread would die of it with a traceback.
+            self.is_refused = True
+            raise exceptions.AuthFailedError("the server requires SASL, and refused it") from None
+        except exceptions.AuthFailedError as error:
+            if isinstance(error.__cause__, exceptions.ConnectionDropped):
+                self.hang_ups += 1
+                raise exceptions.ConnectionDropped("dropped while authenticating") from error
+            self.is_refused = True
+            raise
+        self.hang_ups = 0
+
+
+def _sasl_options(who: credentials.Credentials) -> dict[str, Any]:
+    return {"mechanism": "DIGEST-MD5", "service": "zookeeper", "principal": "zk-sasl-md5", "username": who.user, "password": who.reveal()}
+
+
+__all__ = ["Client"]
