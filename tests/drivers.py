@@ -1,16 +1,29 @@
-"""Driver processes that a test may kill: ``python -m tests.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is exhausted."""
+"""Driver processes that a test may kill.
+
+``python -m tests.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is exhausted. ``python -m tests.drivers steps DIRECTORY DATABASE
+SIZE LIFE`` runs the topologies of ``tests.step_topologies`` side by side; it kills itself when every fault that *holds* has struck.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 SESSION_TIMEOUT_S = 40.0
 """Far longer than a start takes: a driver that waited for its predecessor's session to expire would be seen to."""
 ROOT = Path(__file__).parent.parent
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""For a JVM that lives a few seconds."""
+STRIKE_TIMEOUT_S = 90.0
+"""How long it may take until every fault has struck."""
 
 
 def make(name: str, directory: Path) -> Any:
@@ -22,16 +35,26 @@ def make(name: str, directory: Path) -> Any:
 
 def drive(name: str, directory: Path, pending: int, fault: str = "", timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run a driver to its end, with ``fault`` armed (see ``txtopo.faults``)."""
-    environment = {**os.environ, "TXTOPO_FAULT": fault, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.drivers", name, str(directory), str(pending)]
+    return _run([name, str(directory), str(pending)], {"TXTOPO_FAULT": fault}, timeout_s)
+
+
+def drive_steps(directory: Path, database: str, size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Run driver number ``life`` of all ``tests.step_topologies`` to its end; faults that strike leave files in ``directory/faults``."""
+    (directory / "faults").mkdir(exist_ok=True)
+    environment = {"TXTOPO_FAULT": ",".join(faults), "TXTOPO_FAULT_DIR": str(directory / "faults"), "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    return _run(["steps", str(directory), database, str(size), str(life)], environment, 2 * STRIKE_TIMEOUT_S)
+
+
+def _run(arguments: list[str], environment: dict[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **environment, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.drivers", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
-def main() -> None:
+def run_starter(name: str, directory: Path, pending: int) -> None:
     """Run in the driver process."""
     from txtopo import Config, LocalCluster
 
-    name, directory, pending = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     with LocalCluster(master="local[2]", data_dir=directory / "zookeeper") as cluster:
         run = cluster.submit_topology(
             name,
@@ -43,5 +66,44 @@ def main() -> None:
     print(f"began at {started_at}, committed {status.committed}, current {status.current}, epoch {status.epoch}")
 
 
+def run_steps(directory: Path, database: str, size: int, life: int) -> None:
+    """Run in the driver process. Says, as JSON and by variant, with which txid and epoch it began; and what was committed, if it comes to that."""
+    from tests.step_topologies import VARIANTS, make_topology
+    from txtopo import Config, LocalCluster
+
+    holding = [fault for fault in os.environ["TXTOPO_FAULT"].split(",") if fault.endswith("=hold")]
+    # Two cores for the tasks that are held, and two to work with.
+    with LocalCluster(master="local[4]", data_dir=directory / "zookeeper") as cluster:
+        runs, first = {}, time.monotonic()
+        for variant in VARIANTS:
+            conf = Config(
+                max_spout_pending=variant.pending, until="exhausted", poll_interval_s=0.02, backoff_min_s=0.01,
+                message_timeout_s=2 * STRIKE_TIMEOUT_S, zookeeper_session_timeout_s=SESSION_TIMEOUT_S,
+            )  # fmt: skip
+            runs[variant.name] = cluster.submit_topology(variant.name, conf, make_topology(variant, directory, database, size, life))
+        if time.monotonic() - first >= SESSION_TIMEOUT_S:
+            _give_up("it waited for the session of the killed driver")
+        began = {name: run.began for name, run in runs.items()}
+        print(json.dumps({name: [status.current, status.epoch] for name, status in began.items() if status is not None}), flush=True)
+        deadline = time.monotonic() + STRIKE_TIMEOUT_S
+        while holding:
+            if all((directory / "faults" / fault).exists() for fault in holding):
+                os.kill(os.getpid(), signal.SIGKILL)
+            ended = [run for run in runs.values() if not run.is_alive]
+            if ended or time.monotonic() > deadline:
+                _give_up(f"not every fault struck: {[run.status() for run in ended or runs.values()]}")
+            threading.Event().wait(0.01)
+        print(json.dumps({name: run.join(STRIKE_TIMEOUT_S).current for name, run in runs.items()}), flush=True)
+
+
+def _give_up(why: str) -> NoReturn:
+    # Without stopping the topologies: some of them wait at a fault point, for ever.
+    print(why, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "steps":
+        run_steps(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    else:
+        run_starter(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -39,7 +39,7 @@ FaultPoint = Literal[
     "forget.inside",
     "forget.after",
 ]
-Action = Literal["kill", "hold", "lose"]
+ACTIONS = ("kill", "hold", "lose")
 
 VARIABLE = "TXTOPO_FAULT"
 DIRECTORY_VARIABLE = "TXTOPO_FAULT_DIR"
@@ -52,15 +52,15 @@ class AnswerLostError(Exception):
     """The step was done, and a test wants its answer not to arrive."""
 
 
-def _armed() -> dict[tuple[str, str, int], tuple[Action, str]]:
+def _armed() -> dict[tuple[str, str, int], tuple[str, str]]:
     """``(point, topology or "", txid)`` → action, and the fault as it was written."""
-    armed: dict[tuple[str, str, int], tuple[Action, str]] = {}
+    armed: dict[tuple[str, str, int], tuple[str, str]] = {}
     for spec in filter(None, os.environ.get(VARIABLE, "").split(",")):
         place, _, action = spec.rpartition("=")
         point, _, which = place.partition("@")
         topology_id, _, txid = which.rpartition(":")
-        if point not in get_args(FaultPoint) or not txid.isdigit() or action not in get_args(Action):
-            points, actions = ", ".join(get_args(FaultPoint)), ", ".join(get_args(Action))
+        if point not in get_args(FaultPoint) or not txid.isdigit() or action not in ACTIONS:
+            points, actions = ", ".join(get_args(FaultPoint)), ", ".join(ACTIONS)
             raise ValueError(f"{VARIABLE}: {spec!r} is not POINT@TXID=ACTION with POINT one of {points} and ACTION one of {actions}")
         if action == "lose" and point not in _ANSWERED:
             raise ValueError(f"{VARIABLE}: {spec!r}: an answer can be lost only at {' and '.join(_ANSWERED)}")
@@ -96,7 +96,7 @@ def _claim(spec: str) -> bool:
     return True
 
 
-def _strike(point: str, which: str, txid: int, action: Action) -> None:
+def _strike(point: str, which: str, txid: int, action: str) -> None:
     os.write(2, f"fault: {point} at {f'{which} ' if which else ''}txid {txid}: {action}\n".encode())
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)

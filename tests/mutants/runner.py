@@ -16,7 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.catalogue import MUTATIONS, Mutation
+from tests.mutants.catalogue import MUTATIONS
+from tests.mutants.mutation import Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
@@ -71,7 +72,7 @@ def judge(mutation: Mutation) -> Verdict:
         if reason is not None:
             return Verdict(mutation.name, "broken", 0.0, reason)
         environment = {**os.environ, "PYTHONPATH": directory, "PYTHONDONTWRITEBYTECODE": "1", "TXTOPO_TREE": directory}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "120", *mutation.tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "120", "-m", "not long", *mutation.tests]
         try:
             done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
         except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.topologies import ROOMY, InProcessTopology, NotingBasicBolt, NotingBolt, NotingCommitter, Ran, builder, note, planned, rows, run_once
 from txtopo import Fields, HeldStateError, OutputFieldsDeclarer, TransactionAttempt, Tuple, UserCodeError
-from txtopo.dataplane import hold
+from txtopo.dataplane import hold, wire
 from txtopo.dataplane.job import Limits
 
 pytestmark = pytest.mark.rule(12)
@@ -273,7 +273,7 @@ def test_a_reference_to_the_task_means_nothing_outside_a_held_bolt() -> None:
 
 def test_what_is_not_a_bolt_at_all_is_reported_without_an_attribute() -> None:
     with pytest.raises(hold.CannotHoldError, match=r"the bolt is held until its commit, but it cannot be pickled \(TypeError"):
-        hold.dump_held(threading.Lock(), "run")
+        hold.dump_held(threading.Lock(), "run", wire.PieceWriter(100, list[bytes]().append))
 
 
 class Silent(NotingCommitter):

@@ -177,5 +177,7 @@ def test_frames_for_other_levels_are_passed_on_lane_by_lane_in_order() -> None:
     frames = [frame(b"a"), frame(b"x", receiver="sum"), held, frame(b"y", receiver="sum"), held, frame(b"z", source_task=1, receiver="sum")]
     taken = received([wire.pack_frames(frames, wire.SEED)], sending=0, level=0)
     assert list(taken.frames_not_for(frozenset({"count"}))) == [frames[1], frames[3], frames[5], held, held]
-    assert taken.held_bytes("sum", 1) == b"halfhalf"
-    assert taken.held_bytes("sum", 0) is None
+    whole = taken.held_file("sum", 1)
+    assert whole is not None
+    assert whole.read() == b"halfhalf"
+    assert taken.held_file("sum", 0) is None

@@ -20,6 +20,13 @@ from txtopo.testing.simulator.decisions import Fault, FaultKind, Script
 from txtopo.testing.simulator.jobs import THE_END, JobFault, RunsOn
 
 NOWHERE = "/nowhere/simulated.db"
+STRUCK_ELSEWHERE: dict[str, tuple[FaultKind, str, str]] = {
+    "seal.inside": ("state", "write 2 of driver 1 to ZooKeeper", driver.STATE_FAULTS[3]),
+    "apply.inside": ("driver", "before commit job of attempt 2:0, level 0, slot 1, in driver 1", driver.DIES),
+    "record.inside": ("state", "write 3 of driver 1 to ZooKeeper", driver.STATE_FAULTS[3]),
+}
+"""Inside these steps the simulated driver is struck at ZooKeeper, or at an executor; it gets to the other points by itself."""
+POINTS = [point for point in get_args(FaultPoint) if point not in STRUCK_ELSEWHERE]
 
 
 def topology(kind: str = "planned", opaque: bool = False) -> Any:
@@ -61,7 +68,7 @@ def test_without_faults_nothing_special_happens(simulation: Simulation) -> None:
     assert {address.partition("#")[2] for address in simulation.expected.stores} == {"counts", "after"}
 
 
-@pytest.mark.parametrize("point", get_args(FaultPoint))
+@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("txid", [1, 2, 3])
 @pytest.mark.rule(1, 23, 25, 28)
 def test_the_driver_may_die_at_every_named_fault_point(simulation: Simulation, point: str, txid: int) -> None:
@@ -69,7 +76,22 @@ def test_the_driver_may_die_at_every_named_fault_point(simulation: Simulation, p
     assert starts(trace, "driver 1 dies", "driver 2 starts") == ["driver 1 dies", "driver 2 starts"]
 
 
-@pytest.mark.parametrize("point", [point for point in get_args(FaultPoint) if not point.startswith("forget")])
+@pytest.mark.parametrize("point", STRUCK_ELSEWHERE)
+@pytest.mark.rule(23, 25, 28)
+def test_the_driver_may_die_inside_a_step(simulation: Simulation, point: str) -> None:
+    trace = struck(simulation, *STRUCK_ELSEWHERE[point])
+    assert starts(trace, "driver 1 dies", "driver 2 starts") == ["driver 1 dies", "driver 2 starts"]
+    assert ("transaction 1 is committed by driver 1" in trace) == (point != "seal.inside")
+
+
+def test_a_driver_that_sleeps_past_the_last_transaction_wakes_up_although_its_successor_has_nothing_to_do() -> None:
+    how = max(driver.SUSPENSIONS, key=driver.SUSPENSIONS.__getitem__)
+    with Simulation(topology(), transactions=2) as simulation:
+        trace = struck(simulation, "driver", "record.after of txid 2 in driver 1", how)
+    assert starts(trace, "driver 1 is suspended", "driver 2 starts", "driver 1 wakes up")[-1] == "driver 1 wakes up"
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if not point.startswith("forget")])
 @pytest.mark.parametrize("how", driver.SUSPENSIONS)
 @pytest.mark.rule(26, 29)
 def test_the_driver_may_be_suspended_there_and_wake_up_when_another_has_taken_over(simulation: Simulation, point: str, how: str) -> None:

@@ -71,9 +71,17 @@ def test_one_tuple_beyond_the_bound_is_an_error_that_names_its_sender_and_the_se
 
 
 def test_a_held_instance_is_cut_to_pieces_that_make_it_whole_again() -> None:
-    assert wire.pieces(b"abcdefg", 3) == [b"abc", b"def", b"g"]
-    assert wire.pieces(b"abc", 3) == [b"abc"]
-    assert wire.pieces(b"", 3) == [b""], "also an empty one arrives"
+    assert pieces([b"ab", b"c", b"defg"], 3) == [b"abc", b"def", b"g"]
+    assert pieces([b"abc"], 3) == [b"abc"]
+    assert pieces([], 3) == [b""], "also an empty one arrives"
+
+
+def pieces(written: list[bytes], bound: int) -> list[bytes]:
+    taken: list[bytes] = []
+    writer = wire.PieceWriter(bound, taken.append)
+    assert [writer.write(data) for data in written] == [len(data) for data in written]
+    writer.close()
+    return taken
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,9 +58,10 @@ class Surroundings(Protocol):
 
 
 class Machine:
-    """The real ones."""
+    """The real ones, for one topology."""
 
-    def __init__(self) -> None:
+    def __init__(self, topology_id: str) -> None:
+        self._topology_id = topology_id
         self._queue: queue.SimpleQueue[Action] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Action]] = []
         self._timer_ids = itertools.count()
@@ -90,4 +91,4 @@ class Machine:
         return WorkThreads(name, count)
 
     def reach(self, point: FaultPoint, txid: int) -> None:
-        faults.reach(point, txid)
+        faults.reach(point, txid, self._topology_id)

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from txtopo import errors, faults
 from txtopo.state import base, layout, lease, patience, records
 
-
 Inside = tuple[faults.FaultPoint, int]
 """A fault point that is reached when the write was applied and before anybody knows, and the txid it is about."""
 

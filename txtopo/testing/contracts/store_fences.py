@@ -10,7 +10,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores.base import Store
 from txtopo.stores.stamps import Fence
-from txtopo.stores.transaction import Update
+from txtopo.stores.transaction import ROWS_HELD_MAX, Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, swallowed
@@ -120,7 +120,7 @@ def _own_fences(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a block that raises leaves no trace, not even its fence", 29,
+    "a block that raises leaves none of its writes", 29,
     cure="Write fence and rows in one database transaction, and roll it back.",
 )
 def _no_trace(subject: Subject) -> None:
@@ -128,13 +128,15 @@ def _no_trace(subject: Subject) -> None:
     run(store, subject.task(), 1, 0, dog=1)
 
     def die(opened: Any) -> None:
-        opened.update("dog", plus(1))
         opened.delete("dog")
+        # More than is held in memory, so that a part is written before the end.
+        opened.update_many(dict.fromkeys(range(ROWS_HELD_MAX + 1), 1), add)
         raise ZeroDivisionError
 
     refused(ZeroDivisionError, lambda: block(store, context, 2, 0, die), "a block that raises")
     equal(contents(store), {"dog": 1}, "what is stored")
-    equal(store.fences(), [Fence("words", "count", "first", 1, 0)], "the fences")
+    # Raising a fence may be a transaction of its own: that keeps an older attempt out, and nothing else.
+    true(store.fences() in ([Fence("words", "count", "first", txid, 0)] for txid in (1, 2)), f"the fences are {store.fences()}")
     equal((context.store_steps, context.touched_stores), ({}, set()), "what the context remembers")
 
 

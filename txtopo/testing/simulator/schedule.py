@@ -141,15 +141,22 @@ class Schedule:
                 self._bury(driver)
             elif driver.has_ended:
                 self._close(driver)
+        self._wake_up()
+        while self._drivers[-1].is_dead or self._drivers[-1].sleeps_until is not None:
+            if self._drivers[-1].is_dead and not self._drivers[-1].is_closed:
+                self._bury(self._drivers[-1])
+            self._start_driver()
+        if self._drivers[-1].is_closed:
+            # A successor that finds nothing left to do is gone at once.
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        """Those whose time has come, or who are the only ones left."""
         is_alone = not any(driver.is_active for driver in self._drivers)
         for driver in self._drivers[:-1]:
             if driver.sleeps_until is not None and not driver.is_closed and (is_alone or driver.sleeps_until <= self.commits):
                 driver.sleeps_until = None
                 self.note(f"driver {driver.number} wakes up")
-        while self._drivers[-1].is_dead or self._drivers[-1].sleeps_until is not None:
-            if self._drivers[-1].is_dead and not self._drivers[-1].is_closed:
-                self._bury(self._drivers[-1])
-            self._start_driver()
 
     # -- drivers -------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,198 @@
+"""What executors and Spark do to an attempt, on a cluster of two executor processes as txtopo makes it: it fails, is replayed, and counts once.
+
+Each scenario is one that loses, doubles or mixes data where nobody guards against it: ``test_spark_hazards_guards`` shows that, guard by guard.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hazards import ROOT, Answer, HazardousCluster
+
+COMMITTED = 3
+"""Transactions of a planned run; learnt by emitting they are a random number more."""
+
+
+@pytest.fixture(scope="module")
+def hazardous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HazardousCluster]:
+    with HazardousCluster("strict", tmp_path_factory.mktemp("hazards") / "log") as cluster:
+        yield cluster
+
+
+def survived(answer: Answer, strike: str, replays: int = 1) -> None:
+    """The fault was hit, the attempt was replayed, and nothing was lost, counted twice or mixed."""
+    assert answer.struck == [f"struck {strike}"]
+    assert answer.violations == []
+    assert answer.replays >= replays
+    assert answer.committed >= COMMITTED
+
+
+@pytest.mark.rule(8, 33)
+def test_an_executor_killed_between_map_and_reduce_fails_the_attempt(hazardous: HazardousCluster, tmp_path: Path) -> None:
+    answer = hazardous.play("killed between map and reduce", tmp_path)
+    survived(answer, "pass 1 finish kill executor after sibling")
+    (refusal,) = answer.refusals
+    assert "failed 1 times" in refusal
+    assert "ExecutorLostFailure" in refusal
+
+
+@pytest.mark.long
+@pytest.mark.rule(4, 33)
+def test_an_executor_killed_after_a_batch_was_learnt_by_emitting_leaves_metadata_and_tuples_of_one_emission(
+    hazardous: HazardousCluster, tmp_path: Path
+) -> None:
+    survived(hazardous.play("killed between map and reduce, emitted beforehand", tmp_path), "pass 1 finish kill executor after sibling")
+
+
+@pytest.mark.rule(10, 33)
+def test_shuffle_files_that_are_lost_fail_the_attempt_instead_of_a_second_try_of_the_stage(hazardous: HazardousCluster, tmp_path: Path) -> None:
+    answer = hazardous.play("shuffle files lost", tmp_path)
+    survived(answer, "pass 0 finish delete shuffle files")
+    (refusal,) = answer.refusals
+    assert "has failed the maximum allowable number of times: 1" in refusal
+    assert [line.split()[3] for line in answer.journal if line.startswith("pass 0 finish 2:")] == ["2:0", "2:1"], "once in each attempt"
+
+
+@pytest.mark.rule(12, 33)
+def test_what_came_back_to_the_driver_outlives_the_executor_that_made_it(hazardous: HazardousCluster, tmp_path: Path) -> None:
+    answer = hazardous.play("killed between the phases, inline", tmp_path)
+    survived(answer, "between the phases", replays=0)
+    assert answer.refusals == []
+    assert answer.replays == 0
+
+
+@pytest.mark.rule(12, 33)
+def test_a_pinned_block_lost_between_the_phases_fails_the_commit_instead_of_running_the_spout_again(
+    hazardous: HazardousCluster, tmp_path: Path
+) -> None:
+    answer = hazardous.play("killed between the phases, pinned", tmp_path)
+    survived(answer, "between the phases", replays=2)
+    (refusal,) = answer.refusals
+    assert refusal.startswith("commit: ")
+    assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in refusal
+
+
+@pytest.mark.rule(4, 33)
+def test_a_pinned_block_that_spark_made_again_by_itself_is_refused(hazardous: HazardousCluster, tmp_path: Path) -> None:
+    """Lost before its lineage is cut, it is computed again within the same job: only the task attempt that made it tells."""
+    answer = hazardous.play("killed when half is pinned", tmp_path)
+    survived(answer, "numbers 1 emitted wait")
+    (refusal,) = answer.refusals
+    assert "a pinned result was made by task attempt" in refusal
+    first = [line for line in answer.journal if line.startswith("numbers 0 emitted 2:")]
+    attempts = [line.split()[3] for line in first]
+    assert any(attempts.count(attempt) == 2 for attempt in attempts), "Spark did not ask the spout again within one attempt"
+
+
+@pytest.mark.rule(28, 29)
+@pytest.mark.parametrize(
+    ("scenario", "strike"),
+    [
+        pytest.param("before the effect", "keep 0 before kill executor", marks=pytest.mark.long),
+        pytest.param("inside the store", "keep 0 inside kill executor", marks=pytest.mark.long),
+        ("after the effect", "keep 0 after kill executor"),
+    ],
+    ids=["before", "inside", "after"],
+)
+def test_an_executor_killed_during_commit_leaves_each_effect_once(
+    hazardous: HazardousCluster, tmp_path: Path, scenario: str, strike: str
+) -> None:
+    answer = hazardous.play(f"killed during commit, {scenario}", tmp_path)
+    survived(answer, strike)
+    (refusal,) = answer.refusals
+    assert refusal.startswith("commit: ")
+    assert "ExecutorLostFailure" in refusal
+
+
+@pytest.mark.rule(29, 33)
+def test_a_zombie_that_writes_when_another_attempt_has_committed_is_refused(hazardous: HazardousCluster, tmp_path: Path) -> None:
+    """Its executor is suspended, so that nobody can stop it: the wait for it ends after ``zombie_wait_s``, and the fence does the rest."""
+    answer = hazardous.play("zombie in user code", tmp_path)
+    survived(answer, "keep 0 before stop executor")
+    assert answer.notes == ["keep 0 2:0 was refused: StaleAttemptError", "store unchanged: True"]
+    after = [line.split()[3] for line in answer.journal if line.startswith("keep 0 after 2:")]
+    assert after == ["2:1"]
+
+
+@pytest.mark.rule(33)
+def test_the_replays_commit_begins_when_no_task_of_the_broken_one_runs(hazardous: HazardousCluster, tmp_path: Path) -> None:
+    """One task of a commit has died, and the job with it; the other cannot be stopped, and writes when the replay has been processed."""
+    answer = hazardous.play("zombie that is waited for", tmp_path)
+    assert len(answer.struck) == 2
+    assert answer.violations == []
+    assert "the replay has waited" in answer.journal, "it was over before"
+    waited = answer.journal.index("the replay has waited")
+    of_replay = [place for place, line in enumerate(answer.journal) if line.startswith(("keep 0 before 2:1 ", "keep 1 before 2:1 "))]
+    assert waited < of_replay[0], "two commits of one transaction ran side by side"
+    of_zombie = [place for place, line in enumerate(answer.journal) if line.startswith(("keep 0 inside 2:0 ", "keep 0 after 2:0 "))]
+    assert of_zombie == [] or of_zombie[-1] < of_replay[0]
+
+
+@pytest.mark.long
+@pytest.mark.rule(8, 29, 33)
+def test_a_task_cancelled_inside_its_store_transaction_leaves_nothing_and_blocks_nobody_for_long(
+    hazardous: HazardousCluster, tmp_path: Path
+) -> None:
+    answer = hazardous.play("zombie inside the store", tmp_path)
+    survived(answer, "keep 0 inside wait")
+    assert any("cancelled" in refusal for refusal in answer.refusals)
+    assert [line.split()[3] for line in answer.journal if line.startswith("keep 0 after 2:")][-1:] != ["2:0"]
+
+
+SAYS_ITS_SETTINGS = """
+import txtopo
+from txtopo.runtime import session
+
+with txtopo.LocalCluster(master="local[1]") as cluster:
+    conf = dict(cluster.context.getConf().getAll())
+    print("HAS", *(f"{key}={conf[key]}" for key in session.REQUIRED))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.rule(33)
+def test_speculation_and_retries_in_sparks_own_defaults_are_neutralised(tmp_path: Path) -> None:
+    """Where they are given to us they are refused: ``tests/integration/test_session.py``, ``tests/starter/test_spark_submit.py``."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.speculation true\nspark.task.maxFailures 4\nspark.stage.maxConsecutiveAttempts 4\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", SAYS_ITS_SETTINGS]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    has = "HAS spark.speculation=false spark.stage.maxAttempts=1 spark.stage.maxConsecutiveAttempts=1 spark.task.maxFailures=1"
+    assert has in done.stdout, done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.rule(33)
+@pytest.mark.parametrize("round", range(5))
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "killed between map and reduce",
+        "killed between map and reduce, emitted beforehand",
+        "shuffle files lost",
+        "killed between the phases, pinned",
+        "killed when half is pinned",
+    ],
+)
+def test_no_attempt_mixes_two_emissions_however_often_it_is_tried(
+    hazardous: HazardousCluster, tmp_path: Path, scenario: str, round: int
+) -> None:
+    answer = hazardous.play(scenario, tmp_path)
+    assert len(answer.struck) == 1
+    assert answer.violations == []
+
+
+@pytest.mark.long
+@pytest.mark.rule(29, 31, 33)
+@pytest.mark.parametrize("kind", ["inline", "pinned"])
+def test_executors_killed_at_random_moments_lose_double_and_mix_nothing(hazardous: HazardousCluster, tmp_path: Path, kind: str) -> None:
+    answer = hazardous.play(f"killed at random, {kind}", tmp_path)
+    assert len(answer.struck) >= 2, "it was over before anybody was killed"
+    assert answer.violations == []
+    print(f"{len(answer.struck)} executors killed, {answer.replays} replays, {answer.committed} transactions")

@@ -1,0 +1,42 @@
+"""What a mutation is, and what a guard is: a few lines that keep exactly-once in one kind of trouble, each with the mutations that remove it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Replace ``old``, which occurs once in ``file``, by ``new``; one of ``tests`` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """``prevents`` completes "without it, …". ``staged`` are further tests, in which what it guards against really happens."""
+
+    name: str
+    rules: tuple[int, ...]
+    prevents: str
+    mutations: tuple[Mutation, ...]
+    staged: tuple[str, ...] = ()
+
+
+COORDINATOR = ("tests/unit/test_coordinator_commits.py", "tests/unit/test_coordinator_failures.py", "tests/unit/test_coordinator_window.py")
+EXECUTE = (
+    "tests/unit/test_execute_phases.py",
+    "tests/unit/test_execute_spouts.py",
+    "tests/unit/test_hold.py",
+    "tests/property/test_dataplane_model.py",
+)
+# One backend goes through the rules as well as another; a mutation is not to wait for a server.
+STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql")
+STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
+MIXED = ("tests/unit/test_receive_mixed.py",)
+RESULTS = ("tests/unit/test_job_results.py",)
+ZOMBIES = ("tests/unit/test_zombie_wait.py",)

@@ -1,0 +1,79 @@
+"""Spark runs a closure for the job it was made for, or user code is not reached (R33)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+
+from txtopo import TransactionAttempt
+from txtopo.dataplane import worker
+from txtopo.dataplane.job import Job
+from txtopo.runtime import task
+from txtopo.runtime.task import ForwardFunction, LevelFunction, WrongJobError
+
+pytestmark = pytest.mark.rule(33)
+
+JOB = Job("run", "processing", TransactionAttempt(2, 1), {"keep": 1})
+
+
+class Context:
+    """As much of a ``TaskContext`` as a level asks."""
+
+    def __init__(self, asked_for: str | None) -> None:
+        self.asked_for = asked_for
+
+    def getLocalProperty(self, key: str) -> str | None:
+        return self.asked_for if key == task.JOB_PROPERTY else None
+
+    def taskAttemptId(self) -> int:
+        return 7
+
+
+class Reached(LevelFunction):
+    """A level that says what it was given instead of computing."""
+
+    def send(self, known: Any, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        yield slot, b"computed by task attempt %d from %s" % (task_attempt, b"".join(incoming))
+
+
+class ReachedForward(ForwardFunction):
+    """The same for pinned results that are sent on."""
+
+    send = Reached.send
+
+
+LEVELS = [lambda: Reached(None, JOB, 0, is_last=True), lambda: ReachedForward(None, JOB, 2)]
+
+
+def results(level: LevelFunction, asked_for: str | None, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    monkeypatch.setattr(TaskContext, "get", lambda: Context(asked_for))
+    monkeypatch.setattr(worker, "worker_run", lambda token, load: None)
+    return list(level(0, iter([b"input"])))
+
+
+class NeverRead:
+    """Input that nobody may touch."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        raise AssertionError("the input was read")
+
+
+@pytest.mark.parametrize("make", LEVELS, ids=["level", "forward"])
+def test_a_closure_runs_for_its_own_job(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert results(make(), "run/2:1:processing", monkeypatch)[-1] == b"computed by task attempt 7 from input"
+
+
+@pytest.mark.parametrize("make", LEVELS, ids=["level", "forward"])
+@pytest.mark.parametrize(
+    "asked_for", ["run/2:1:commit", "run/2:1:late", "run/2:2:processing", "run/3:1:processing", "other/2:1:processing", "", None]
+)
+def test_a_closure_that_spark_runs_for_another_job_computes_nothing(make: Any, asked_for: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: Context(asked_for))
+    with pytest.raises(WrongJobError, match="of run/2:1:processing was run for"):
+        list(make()(0, NeverRead()))

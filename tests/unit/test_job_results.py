@@ -1,0 +1,108 @@
+"""What the driver makes of the records of a job's last level: one computation of every slot, or the attempt fails (R33)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, cast
+
+import pytest
+
+from txtopo import TransactionAttempt
+from txtopo.dataplane import wire
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import Report, Tally
+from txtopo.dataplane.receive import MixedEmissionsError
+from txtopo.dataplane.wire import Frame
+from txtopo.runtime import jobs
+from txtopo.runtime.jobs import Pinned, SparkJobs
+
+pytestmark = pytest.mark.rule(33)
+
+JOB = Job("run", "processing", TransactionAttempt(2, 1), {"keep": 2})
+FRAMES = [Frame("held", "keep", slot, "", -1, b"held") for slot in range(2)]
+
+
+def report(slot: int, task_attempt: int, job: str = JOB.name, **lineage: int) -> bytes:
+    """``lineage``: ``l0s1=7`` is slot 1 of level 0, computed by task attempt 7."""
+    places = {(int(place[1]), int(place[3])): made_by for place, made_by in lineage.items()}
+    return wire.pack_report(Report(job, slot, task_attempt, own=Tally({"keep": 1}), lineage=places))
+
+
+def test_reports_and_frames_of_one_computation_are_put_together_in_whatever_order_they_come() -> None:
+    records = [wire.pack_frames(FRAMES[1:]), report(1, 11, l0s0=5, l0s1=6), report(0, 10, l0s0=5, l0s1=6), wire.pack_frames(FRAMES[:1])]
+    result = jobs.result_of(JOB, records, 2, functools.partial(Pinned, None))
+    assert sorted(result.frames) == FRAMES
+    assert result.tally.executed == {"keep": 2}
+    assert result.pinned == Pinned(None, (10, 11)), "by slot"
+
+
+def test_slots_that_stem_from_different_computations_of_an_earlier_one_are_refused() -> None:
+    with pytest.raises(MixedEmissionsError, match=r"level 0, slot 1 was computed twice: as task attempts 6 and 8"):
+        jobs.result_of(JOB, [report(0, 10, l0s0=5, l0s1=6), report(1, 11, l0s0=5, l0s1=8)], 2)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [report(0, 10)],
+        [report(0, 10), report(0, 11)],
+        [report(0, 10), report(1, 11), report(1, 12)],
+        [report(0, 10), report(1, 11, job="2:0:processing")],
+    ],
+    ids=["missing", "another's twice", "twice", "of another attempt"],
+)
+def test_a_report_that_is_missing_doubled_or_of_another_attempt_is_refused(records: list[bytes]) -> None:
+    with pytest.raises(MixedEmissionsError, match=r"2:1:processing: \d reports came from 2 slots"):
+        jobs.result_of(JOB, records, 2)
+
+
+def levels_of(slots: int) -> Any:
+    level = dataclasses.make_dataclass("Level", ["slots"])(slots)
+    return dataclasses.make_dataclass("Levels", ["levels"])([level])
+
+
+@pytest.mark.parametrize(("slots", "forwarding"), [(2, 0), (1, 2), (3, 2)])
+def test_a_job_that_reads_pinned_results_is_told_who_made_them(slots: int, forwarding: int) -> None:
+    told = jobs.reading(JOB, levels_of(slots), Pinned(None, (10, 11)))
+    assert (told.expected, told.forwarding_slots) == ((10, 11), forwarding)
+    assert jobs.reading(JOB, levels_of(slots), FRAMES).expected is None
+
+
+class Rdd:
+    """An RDD that notes what is done to it before it is computed."""
+
+    def __init__(self, records: list[bytes]) -> None:
+        self.records = records
+        self.done: list[str] = []
+        self.prev = self._jrdd = self
+
+    def persist(self, level: Any) -> None:
+        self.done.append("persist")
+
+    def localCheckpoint(self) -> None:
+        self.done.append("cut off")
+
+    def mapPartitionsWithIndex(self, function: Any) -> Rdd:
+        return self
+
+    def collect(self) -> list[bytes]:
+        self.done.append("compute")
+        return self.records
+
+    def getNumPartitions(self) -> int:
+        return 2
+
+    def rdd(self) -> Rdd:
+        return self
+
+    def cleanShuffleDependencies(self, blocking: bool) -> None:
+        self.done.append("clean shuffles")
+
+
+def test_what_is_pinned_is_cut_off_from_its_lineage_so_that_a_lost_block_fails_its_reader() -> None:
+    """Persisted first, and by that serialized: only such blocks are sealed by their checksums."""
+    rdd = Rdd([report(0, 10), report(1, 11)])
+    result = cast(Any, SparkJobs)._collect(None, dataclasses.replace(JOB, pinned=True), rdd)
+    assert result.pinned.task_attempts == (10, 11)
+    assert rdd.done[:3] == ["persist", "cut off", "compute"]

@@ -1,0 +1,154 @@
+"""Before an attempt is applied, no task of an earlier, broken commit job runs any more, or ``zombie_wait_s`` has passed (R33)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.clusters import Journal
+from tests.spouts import Keep, Ranges, keeping_topology
+from txtopo import TransactionAttempt
+from txtopo.dataplane.job import Job, Run
+from txtopo.dataplane.outcome import Failure, Tally
+from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
+from txtopo.runtime.jobs import JobLostError, JobResult
+from txtopo.runtime.surroundings import Surroundings
+from txtopo.stores import SqliteStore
+
+pytestmark = pytest.mark.rule(33)
+
+FIRST, SECOND, THIRD = (TransactionAttempt(2, n) for n in range(3))
+
+
+class VirtualTime:
+    """As much of the surroundings as an attempt's jobs use; sleeping takes no time."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, duration_s: float) -> None:
+        self.time += duration_s
+
+
+class Jobs:
+    """Commit jobs end as ``ends`` says; tasks of a group run until the time in ``running_until``."""
+
+    def __init__(self, surroundings: VirtualTime) -> None:
+        self.surroundings = surroundings
+        self.ends: dict[str, Callable[[], JobResult]] = {}
+        self.running_until: dict[str, float] = {}
+        self.started: dict[str, float] = {}
+        self.cancelled: list[str] = []
+
+    def run(self, job: Job, plan: Any, source: Any = (), description: str = "") -> JobResult:
+        self.started[self.group(job)] = self.surroundings.now()
+        return self.ends.get(self.group(job), lambda: JobResult(Tally()))()
+
+    def group(self, job: Job) -> str:
+        return job.name
+
+    def cancel(self, group: str) -> None:
+        self.cancelled.append(group)
+
+    def is_running(self, group: str) -> bool:
+        return self.surroundings.now() < self.running_until.get(group, 0.0)
+
+
+class Scene:
+    """A runner over fakes; ``apply`` runs the commit job of an attempt that was processed."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        journal = Journal(tmp_path / "journal")
+        graph = keeping_topology("topology", Ranges(journal, 10, 2), Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal))
+        self.time = VirtualTime()
+        self.jobs = Jobs(self.time)
+        run = Run("run", graph, 2, {}, "generation")
+        self.runner = AttemptRunner(run, self.jobs, cast(Any, None), "stop", lambda attempt: None, cast(Surroundings, self.time))
+
+    def apply(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0) -> Attempt:
+        work = self.runner.begin(attempt, self.runner._run.graph.task_counts)
+        work.result = JobResult(Tally())
+        self.runner.apply(work, {}, 1, zombie_wait_s)
+        return work
+
+    def lose(self, attempt: TransactionAttempt, runs_on_for_s: float) -> None:
+        """The commit job of ``attempt`` breaks, but a task of it runs on."""
+        group = f"{attempt}:commit"
+
+        def lost() -> JobResult:
+            raise JobLostError("an executor was lost")
+
+        self.jobs.ends[group] = lost
+        self.jobs.running_until[group] = self.time.now() + runs_on_for_s
+        with pytest.raises(AttemptFailedError, match="an executor was lost"):
+            self.apply(attempt)
+
+    def waited_s(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0) -> float:
+        """How long the commit job of ``attempt`` waited."""
+        began = self.time.now()
+        self.apply(attempt, zombie_wait_s)
+        return self.jobs.started[f"{attempt}:commit"] - began
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_commit_waits_until_no_task_of_the_broken_one_runs(scene: Scene) -> None:
+    scene.lose(FIRST, runs_on_for_s=1.0)
+    assert 1.0 <= scene.waited_s(SECOND) < 1.2
+
+
+def test_a_commit_waits_for_a_cancelled_one_too(scene: Scene) -> None:
+    work = scene.apply(FIRST)
+    scene.jobs.running_until["2:0:commit"] = scene.time.now() + 1.0
+    scene.runner.cancel(work)
+    assert scene.jobs.cancelled == ["2:0:commit"]
+    assert 1.0 <= scene.waited_s(SECOND) < 1.2
+
+
+def test_a_commit_waits_for_one_whose_user_code_failed_when_it_is_cancelled(scene: Scene) -> None:
+    failure = Failure("failed", "keep", 0, FIRST, "commit", "finish_batch", "FailedException", "")
+    scene.jobs.ends["2:0:commit"] = lambda: JobResult(Tally(), failure)
+    work = scene.runner.begin(FIRST, scene.runner._run.graph.task_counts)
+    work.result = JobResult(Tally())
+    with pytest.raises(AttemptFailedError):
+        scene.runner.apply(work, {}, 1, 10.0)
+    scene.jobs.running_until["2:0:commit"] = scene.time.now() + 1.0
+    scene.runner.cancel(work)
+    assert 1.0 <= scene.waited_s(SECOND) < 1.2
+
+
+def test_the_wait_ends_after_zombie_wait_s_and_is_not_made_again(scene: Scene) -> None:
+    scene.lose(FIRST, runs_on_for_s=1000.0)
+    assert 3.0 <= scene.waited_s(SECOND, zombie_wait_s=3.0) < 3.2
+    assert scene.waited_s(THIRD, zombie_wait_s=3.0) == 0.0
+
+
+def test_several_broken_commits_are_waited_for_within_one_bound(scene: Scene) -> None:
+    broken = [scene.apply(FIRST), scene.apply(SECOND)]
+    scene.jobs.running_until |= {"2:0:commit": scene.time.now() + 2.0, "2:1:commit": scene.time.now() + 1000.0}
+    for work in broken:
+        scene.runner.cancel(work)
+    assert 5.0 <= scene.waited_s(THIRD, zombie_wait_s=5.0) < 5.2
+
+
+def test_nothing_is_waited_for_where_nothing_broke(scene: Scene) -> None:
+    scene.apply(FIRST)
+    scene.jobs.running_until["2:0:commit"] = scene.time.now() + 1000.0
+    assert scene.waited_s(TransactionAttempt(3, 0)) == 0.0
+
+
+def test_a_processing_job_that_was_cancelled_is_not_waited_for(scene: Scene) -> None:
+    work = scene.runner.begin(FIRST, scene.runner._run.graph.task_counts)
+    work.groups.append("2:0:processing")
+    scene.jobs.running_until["2:0:processing"] = scene.time.now() + 1000.0
+    scene.runner.cancel(work)
+    assert scene.waited_s(SECOND) == 0.0
