@@ -198,7 +198,7 @@ def _release_the_zombie(cluster: Any, topology: FreshTopology) -> list[str]:
     topology.journal.write("released")
     wait_for(lambda: bool(topology.lines("keep 0 2:0 was refused")) or bool(topology.lines("keep 0 after 2:0")), "the zombie to write")
     unchanged = (list(topology.store.items()), topology.store.fences()) == before
-    os.kill(int(topology.lines("stopped executor ")[0].split()[-1]), signal.SIGKILL)
+    _kill(cluster.context, int(topology.lines("stopped executor ")[0].split()[-1]))
     return [*topology.lines("keep 0 2:0 was refused"), f"store unchanged: {unchanged}"]
 
 
