@@ -24,7 +24,7 @@ from typing import Any
 import pyspark
 
 from txtopo import errors
-from txtopo.runtime import half_started
+from txtopo.runtime import half_started, spark_settings
 from txtopo.state import java
 
 _HERE = Path(__file__).parent
@@ -171,6 +171,7 @@ def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    _say_what_is_not_used(spark_settings.all_before_start(os.environ))
     conf = pyspark.SparkConf().setAppName("txtopo").setAll(list(settings.items()))
     try:
         with warnings.catch_warnings(), half_started.ended_if_interrupted():
@@ -182,6 +183,13 @@ def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
     _ours = (settings, context)
     atexit.register(stop_ours)
     return context
+
+
+def _say_what_is_not_used(found: Mapping[str, str]) -> None:
+    """Warn about settings that Spark would have, were they not replaced because of R33."""
+    for key, (value, why) in REQUIRED.items():
+        if found.get(key, value).strip().lower() != value:
+            warnings.warn(f"Spark's own configuration has {key}={found[key]}, which is not used here ({value} is): {why}", stacklevel=3)
 
 
 def stop_ours() -> None:

@@ -19,7 +19,7 @@ import pyspark
 from txtopo import errors
 from txtopo.config import sources
 
-_LINE = re.compile(rf"\s*({re.escape(sources.SPARK_PREFIX)}[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
+_LINE = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
 
 
 def of_this_process() -> dict[str, str]:
@@ -41,6 +41,11 @@ def of_context(context: pyspark.SparkContext) -> dict[str, str]:
 
 def before_start(environment: Mapping[str, str]) -> dict[str, str]:
     """Those that a Spark started under ``environment`` would have."""
+    return _ours(all_before_start(environment))
+
+
+def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Everything that a Spark started under ``environment`` would be told, ours or not."""
     arguments = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     home = environment.get("SPARK_HOME") or Path(pyspark.__file__).parent
     defaults = Path(environment.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
@@ -52,7 +57,7 @@ def before_start(environment: Mapping[str, str]) -> dict[str, str]:
         if name in ("--conf", "-c"):
             key, _, text = value.partition("=")
             found[key] = text
-    return _ours(found)
+    return found
 
 
 def _ours(settings: Mapping[str, str]) -> dict[str, str]:
@@ -70,7 +75,7 @@ def _options(arguments: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _properties(file: Path) -> dict[str, str]:
-    """Our lines of a file of Java properties."""
+    """The settings in a file of Java properties."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
