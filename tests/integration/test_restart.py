@@ -129,6 +129,21 @@ def test_a_takeover_within_one_program_ends_the_first_run_with_exit_code_4(clust
     assert store.get("total") == 11
 
 
+@pytest.mark.rule(26)
+def test_a_run_that_cannot_look_after_its_lease_ends_with_what_went_wrong(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def revive() -> None:
+        raise OSError("no room for a new server")
+
+    monkeypatch.setattr(cluster, "_revive", revive)
+    spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
+    topology = keeping_topology("unrevived", spout, Keep(SqliteStore(tmp_path / "kept.db", "kept"), Journal(tmp_path / "journal")))
+    run = cluster.submit_topology("unrevived", fast(), topology)
+    with pytest.raises(OSError, match="no room for a new server"):
+        run.join(30)
+
+
 @pytest.mark.rule(27)
 def test_a_store_that_was_emptied_under_old_state_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")

@@ -425,8 +425,10 @@ class Engine:
         try:
             self._revive()
             self._state.renew()
-        except errors.TxtopoError as error:
+        except BaseException as error:
+            # Whatever it is: a run that no longer looks after its lease must not go on as if it did.
             self.kill(error)
+            return
         self._surroundings.post(functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew))
 
     def _backoff_s(self, failures: int) -> float:
