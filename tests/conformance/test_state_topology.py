@@ -102,6 +102,15 @@ def test_a_restart_goes_on_where_the_last_run_stopped_in_the_next_epoch(store: U
     assert second.txids.get_state(3, planned) == TxidRecord(txid=3, metadata={"from": 20})
 
 
+def test_who_gives_up_before_the_topology_is_taken_takes_nothing(backend: Backend) -> None:
+    given_up = threading.Event()
+    given_up.set()
+    store = backend.connect()
+    with pytest.raises(errors.ZooKeeperUnavailableError, match="not waited for any longer"):
+        opened(store, abandoned=given_up)
+    assert contents(store) == {}
+
+
 @pytest.mark.rule(26)
 def test_a_second_coordinator_is_refused_with_who_holds_the_topology(backend: Backend, store: Unreliable) -> None:
     opened(store)

@@ -104,7 +104,7 @@ def test_a_standby_waits_and_takes_over_at_once_when_the_first_is_killed(scene: 
         first.signal(signal.SIGKILL)
         first.wait()
         second.wait_until_it_says("resumes at txid")
-        assert time.monotonic() - killed < far, "it waited for the session of the killed driver"
+        assert time.monotonic() - killed < far / 2, "it waited for the session of the killed driver"
         assert "epoch 2" in second.said
         scene.wait_for_commits(second)
         second.signal(signal.SIGTERM)
@@ -163,6 +163,11 @@ def test_a_suspended_driver_that_was_replaced_writes_nothing_neither_itself_nor_
         assert "/endless/lease" not in before[0]
         waiting.unlink()
         shut.unlink()
+        # Its task goes on now, while nobody can cancel it, and tries to write.
+        deadline = time.monotonic() + PATIENCE_S
+        while not (scene.gate("first") / "refused").exists():
+            assert time.monotonic() < deadline, "the late task never tried to write"
+            scene.state.wait_until_connected(0.05)
         first.signal(signal.SIGCONT)
         assert first.wait() == 4, first.said
         assert "is no longer ours (epoch 1)" in first.said

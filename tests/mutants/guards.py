@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutation import COORDINATOR, MIXED, RESULTS, STATE, STORE, ZOMBIES, Guard, Mutation
+from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, RESULTS, STATE, STORE, ZOMBIES, Guard, Mutation
 
 _HAZARDS = "tests/fault/test_spark_hazards.py"
 _ALONE = "tests/fault/test_spark_hazards_guards.py"
@@ -217,6 +217,27 @@ GUARDS = (
                 '                raw.execute("BEGIN DEFERRED")\n',
                 ("tests/fault/test_store_processes.py", "tests/unit/test_store_sqlite.py", "-k", "not postgresql"),
             ),
+            Mutation(
+                "in PostgreSQL the fence may be raised while a task stands at it",
+                "txtopo/stores/relational.py",
+                ".with_for_update(read=True)).first() is not None\n",
+                ").first() is not None\n",
+                POSTGRESQL,
+            ),
+            Mutation(
+                "in PostgreSQL an attempt that is not at the fence stands at it",
+                "txtopo/stores/relational.py",
+                "        which = sa.and_(self._is_fence(mine.topology_id, mine.component), here)\n",
+                "        which = self._is_fence(mine.topology_id, mine.component)\n",
+                POSTGRESQL,
+            ),
+            Mutation(
+                "in PostgreSQL a fence is raised without waiting for who stands at it",
+                "txtopo/stores/relational.py",
+                "            found = self._read_fence(topology_id, component, lock=True)\n",
+                "            found = self._read_fence(topology_id, component)\n",
+                POSTGRESQL,
+            ),
         ),
         (_HAZARDS, "tests/fault/test_store_processes.py"),
     ),
@@ -309,6 +330,13 @@ GUARDS = (
                 '    return "mine" if (stamp.component, stamp.task) == (mine.component, mine.task) else "rival"\n',
                 '    return "mine"\n',
                 STORE,
+            ),
+            Mutation(
+                "in PostgreSQL a row is written over what another has written since it was read",
+                "txtopo/stores/postgresql.py",
+                'f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"',
+                '" ORDER BY kept.key FOR UPDATE OF kept)"',
+                POSTGRESQL,
             ),
         ),
     ),

@@ -36,6 +36,7 @@ EXECUTE = (
 )
 # One backend goes through the rules as well as another; a mutation is not to wait for a server.
 STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql")
+POSTGRESQL = ("tests/integration/test_store_postgresql.py",)
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
 MIXED = ("tests/unit/test_receive_mixed.py",)
 RESULTS = ("tests/unit/test_job_results.py",)

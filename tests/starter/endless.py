@@ -1,7 +1,7 @@
 """A topology without end, ten tuples per transaction, whose commits can be held up: what the tests of signals and of the live status run.
 
 ``ENDLESS_STORE`` names the store's file. While the directory ``ENDLESS_GATE`` has a file ``shut``, commits say so in a file ``waiting`` there,
-and wait.
+and wait. A commit that a newer attempt has overtaken leaves a file ``refused`` there.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
+from txtopo.errors import StaleAttemptError
 from txtopo.stores import SqliteStore
 
 ROWS = 10
@@ -71,8 +72,12 @@ class Count(BaseTransactionalBolt, ICommitter):
         while (self.gate / "shut").exists():
             (self.gate / "waiting").touch()
             time.sleep(0.05)
-        with self.store.transaction(self.context, self.attempt) as transaction:
-            transaction.update("count", lambda count: (count or 0) + self.count)
+        try:
+            with self.store.transaction(self.context, self.attempt) as transaction:
+                transaction.update("count", lambda count: (count or 0) + self.count)
+        except StaleAttemptError:
+            (self.gate / "refused").touch()
+            raise
 
 
 def make(store: str, gate: str) -> TransactionalTopologyBuilder:

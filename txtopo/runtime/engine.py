@@ -67,9 +67,12 @@ class Engine:
         self._opens = 0
         self._open_failures = 0
         self._causes = Causes()
-        self._ended = False
-        self._error: BaseException | None = None
+        self.ended = False
+        """Nothing is left to do."""
+        self.error: BaseException | None = None
+        """What ended the run, if that was an error."""
         self._renew_thread = self._surroundings.threads("renew", 1)
+        self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
         self._spout_thread = self._surroundings.threads("spout", 1)
         self._commit_thread = self._surroundings.threads("commit", 1)
         self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, self._side_by_side + 1))
@@ -82,8 +85,9 @@ class Engine:
 
     def kill(self, error: BaseException | None = None) -> None:
         """End now."""
-        self._state.abandon()
+        # First: who is made to give up waiting must not be the one who says why the run ends.
         self._surroundings.post(functools.partial(self._end, error))
+        self._state.abandon()
 
     def _post(self, event: Event) -> None:
         self._surroundings.post(functools.partial(self._handle, event))
@@ -98,28 +102,18 @@ class Engine:
         """Until the end; raises what ended it, if that was an error."""
         try:
             self.begin()
-            while not self._ended:
+            while not self.ended:
                 self._surroundings.next()()
         finally:
             self.close()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def begin(self) -> None:
         """The first commands; after them the loop does what its surroundings give it, until :attr:`ended`, and then :meth:`close`."""
         self._board.update(state="running", generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
         self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
         self._do(self._coordinator.start())
-
-    @property
-    def ended(self) -> bool:
-        """Nothing is left to do."""
-        return self._ended
-
-    @property
-    def error(self) -> BaseException | None:
-        """What ended the run, if that was an error."""
-        return self._error
 
     def _handle(self, event: Event) -> None:
         self._do(self._coordinator.handle(event))
@@ -165,7 +159,7 @@ class Engine:
             case messages.BackOff(txid, failures):
                 self._surroundings.after(self._backoff_s(failures), functools.partial(self._handle, messages.Resume(txid)))
             case messages.Stop(cause, reason, count):
-                self._end(self._error or self._causes.error(cause, reason, count))
+                self._end(self.error or self._causes.error(cause, reason, count))
 
     # -- opening -------------------------------------------------------------------------------------------------------------
 
@@ -276,6 +270,8 @@ class Engine:
                 self._state.require_held()
             except errors.FencedError as error:
                 return AttemptFailedError(failure.kind, str(error), error)
+            except errors.TxtopoError:
+                pass  # Nobody can tell now; then it is said what the store has said.
         return failure
 
     def _emit(self, work: Attempt) -> Event:
@@ -410,15 +406,12 @@ class Engine:
         self._handle(messages.Drain())
 
     def _stop_with(self, error: BaseException) -> None:
-        self._error = self._error or error
+        self.error = self.error or error
         self._drain()
 
     def _end(self, error: BaseException | None) -> None:
-        self._error = self._error or error
-        self._ended = True
-
-    def _renew(self) -> None:
-        self._renew_thread.submit(self._renew_now)
+        self.error = self.error or error
+        self.ended = True
 
     def _renew_now(self) -> None:
         """On a thread of its own: a ZooKeeper that does not answer must not keep the loop from its work."""
@@ -426,7 +419,7 @@ class Engine:
             self._revive()
             self._state.renew()
         except BaseException as error:
-            # Whatever it is: a run that no longer looks after its lease must not go on as if it did.
+            # A run that no longer looks after its lease must not go on as if it did.
             self.kill(error)
             return
         self._surroundings.post(functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew))
@@ -444,9 +437,10 @@ class Engine:
             self._runner.cancel(work)
         self._attempts.clear()
         self._state.abandon()
+        deadline = self._surroundings.now() + _THREADS_END_S
         for threads in (self._process_threads, self._commit_thread, self._spout_thread, self._renew_thread):
-            threads.close(_THREADS_END_S)
+            threads.close(max(0.0, deadline - self._surroundings.now()))
         try:
             self._batches.close()
         except Exception as error:
-            self._error = self._error or error
+            self.error = self.error or error

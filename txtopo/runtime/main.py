@@ -153,7 +153,9 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
                 return 0
             except TimeoutError:
                 if not running.is_alive:
-                    raise
+                    # It ended just now, or this very error ended it: asked again, it says which.
+                    running.join()
+                    continue
             except Exception as error:
                 if not _is_of_spark(error):
                     raise

@@ -5,7 +5,6 @@ Runs on: driver.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import random
@@ -24,7 +23,7 @@ from txtopo.runtime import session
 from txtopo.runtime.engine import Engine
 from txtopo.runtime.jobs import SparkJobs
 from txtopo.runtime.status import RunStatus, StatusBoard
-from txtopo.state import base, credentials, layout, lease, liveness
+from txtopo.state import base, credentials, layout, lease, liveness, patience
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology.graph import TopologyGraph
@@ -63,6 +62,9 @@ class TopologyRun:
         self._displaces = displaces or conf.on_held == "take"
         self._error: BaseException | None = None
         self._given_up = threading.Event()
+        self._killed = False
+        self._not_taken = threading.Event()
+        """Set when the run is stopped while it has no engine yet: then nobody waits for ZooKeeper any more."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
         self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))
@@ -70,7 +72,6 @@ class TopologyRun:
             zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
         )
         try:
-            self._store.require_protected(layout.Layout(graph.id).top)
             self._take()
         except errors.HeldError as error:
             if conf.on_held != "wait":
@@ -91,24 +92,35 @@ class TopologyRun:
     def _take(self) -> None:
         """Take the topology, and make the engine that runs it."""
         conf, graph = self.conf, self._graph
+        # Both may take their time, and must not while we hold the topology, or before we know that we may.
+        cores = session.cores_of(self._context)
+        waits = patience.Patience(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
+        waits.insist(lambda: self._store.require_protected(layout.Layout(graph.id).top))
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         holder = Holder(socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity())
-        state = TopologyState.open(self._store, graph.id, holder, self._displaces, conf.metadata_bytes_max, conf.zookeeper_wait_s)
+        state = TopologyState.open(
+            self._store, graph.id, holder, self._displaces, conf.metadata_bytes_max, conf.zookeeper_wait_s, abandoned=self._not_taken
+        )
+        jobs: SparkJobs | None = None
         try:
             began = RunStatus(graph.id, self.name, generation=state.generation, epoch=state.epoch, current=state.current)
             limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max)
             mapping = {**conf.as_mapping(), "topology.name": self.name, "topology.transactional.id": graph.id}
             is_local = session.local_cores(str(self._context.master)) is not None
-            run = Run(uuid.uuid4().hex, graph, session.cores_of(self._context), mapping, state.generation, is_local, limits)
+            run = Run(uuid.uuid4().hex, graph, cores, mapping, state.generation, is_local, limits)
             jobs = SparkJobs(self._context, run)
             engine = Engine(run, conf, jobs, state, self._board, random.Random(), self._revive)
         except BaseException:
             state.close()
+            if jobs is not None:
+                jobs.close()
             raise
         self._state, self._jobs = state, jobs
         self._board.update(state="starting", generation=state.generation, epoch=state.epoch, current=state.current, last_error=None)
         self._began, self._engine = began, engine
-        if self._given_up.is_set():
+        if self._killed:
+            engine.kill()
+        elif self._given_up.is_set():
             engine.drain()
 
     def _run(self) -> None:
@@ -147,9 +159,13 @@ class TopologyRun:
                 continue
             away_since = None
             if is_free:
-                # Another one that waits may be faster, or the state be of a topology that is just being made.
-                with contextlib.suppress(errors.HeldError):
+                try:
                     self._take()
+                except errors.HeldError:
+                    # Another one that waits was faster.
+                    continue
+                except patience.AbandonedError:
+                    return
 
     # -- looking -------------------------------------------------------------------------------------------------------------
 
@@ -198,11 +214,16 @@ class TopologyRun:
             else:
                 self._board.wait(left)
 
+    def _give_up(self) -> None:
+        self._given_up.set()
+        if self._engine is None:
+            self._not_taken.set()
+
     # -- stopping ------------------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Begin to stop: finish commits in flight, abandon the rest. Returns at once."""
-        self._given_up.set()
+        self._give_up()
         if self._engine is not None:
             self._engine.drain()
 
@@ -213,7 +234,8 @@ class TopologyRun:
 
     def kill(self) -> None:
         """Abort now, and wait for the end. Nothing is lost: the next run replays what was not committed."""
-        self._given_up.set()
+        self._killed = True
+        self._give_up()
         if self._engine is not None:
             self._engine.kill()
         self._thread.join(_END_S)

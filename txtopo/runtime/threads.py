@@ -6,6 +6,7 @@ Runs on: driver.
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable
 
 from pyspark import InheritableThread
@@ -28,8 +29,9 @@ class WorkThreads:
         """Let the threads end after what was given so far; whether they did within ``timeout_s``."""
         for _ in self._threads:
             self._work.put(None)
+        deadline = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:

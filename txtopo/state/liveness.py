@@ -19,8 +19,8 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 def process_identity() -> str:
     """This process, as ``boot/namespace/pid/start``; empty where the system cannot say (anything but Linux)."""
     pid = os.getpid()
+    scope = _scope(pid)
     start = _start_of(pid)
-    scope = _scope()
     return f"{scope}/{pid}/{start}" if scope and start else ""
 
 
@@ -28,17 +28,24 @@ def has_certainly_died(identity: str) -> bool:
     """Whether ``identity``, made by :func:`process_identity`, was a process of this machine that has ended, reaped by its parent or not."""
     scope, _, start = identity.rpartition("/")
     scope, _, pid = scope.rpartition("/")
-    if not scope or scope != _scope() or not pid.isdecimal():
+    if not scope or scope != _scope(os.getpid()) or not pid.isdecimal():
         return False
-    if not Path(f"/proc/{pid}").exists():
+    try:
+        # Asked of the kernel, since /proc may hide the processes of others.
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
         return True
+    except OSError:
+        return False
     found = _start_of(int(pid))
     return found is None or (found != "" and found != start)
 
 
-def _scope() -> str:
-    """Where a pid means the same process: one boot, one namespace."""
+def _scope(own_pid: int) -> str:
+    """Where a pid means the same process: one boot, one namespace. Empty if nobody can tell, or if ``/proc`` is that of another namespace."""
     try:
+        if os.readlink("/proc/self") != str(own_pid):
+            return ""
         return f"{_BOOT.read_text().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return ""

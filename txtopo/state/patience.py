@@ -32,9 +32,16 @@ class AbandonedError(errors.ZooKeeperUnavailableError):
 class Patience:
     """Repeats calls that ZooKeeper does not answer, for at most ``wait_s`` each. Thread-safe."""
 
-    def __init__(self, store: base.StateStore, wait_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: base.StateStore,
+        wait_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        abandoned: threading.Event | None = None,
+    ) -> None:
+        """``abandoned``: an event that says what :meth:`abandon` says, for who must say it before there is this object."""
         self._store, self._wait_s, self._clock = store, wait_s, clock
-        self._abandoned = threading.Event()
+        self._abandoned = abandoned or threading.Event()
 
     def abandon(self) -> None:
         """Make every wait, now and from now on, raise :class:`AbandonedError`."""

@@ -89,11 +89,13 @@ class TopologyState:
         wait_s: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        abandoned: threading.Event | None = None,
     ) -> TopologyState:
         """Take the topology and load its state; make it, with a random generation, if it is new.
 
         ``displaces`` says that a lease which is found does not count: its holder is known to be dead, because the store is ours alone; or
         it is to be fenced, and will find out at its next write. ``wait_s`` is how long any call waits for a ZooKeeper that is away.
+        ``abandoned``, when it is set, does what :meth:`abandon` does, also while this waits.
 
         :raises HeldError: a live coordinator holds it; names its host, pid and start.
         :raises UnreadableStateError: something there cannot be understood; nothing was changed but the epoch.
@@ -101,7 +103,7 @@ class TopologyState:
         """
         paths = layout.Layout(topology_id)
         held = lease.Lease(store, paths, holder, displaces, new_id, lambda epoch: _first_nodes(paths, epoch))
-        waits = patience.Patience(store, wait_s, clock)
+        waits = patience.Patience(store, wait_s, clock, abandoned)
         waits.insist(held.take)
         try:
             return waits.insist(lambda: cls(store, paths, held, waits, metadata_bytes_max))

@@ -160,11 +160,17 @@ def password_from(address: str, variable: str | None, path: str | None) -> str |
     if path is None:
         return None
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.readline().rstrip("\r\n")
+        with open(path, "rb") as file:
+            password = file.readline().decode().rstrip("\r\n")
     except OSError as error:
         cure = "The file must be on every machine that connects."
         raise errors.SetupError(f"the store {address} cannot read its password: {error}\n  {cure}") from error
+    except UnicodeDecodeError:
+        # What was decoded is part of Python's error, and may be the password: no cause.
+        raise errors.SetupError(f"the password file {path} of the store {address} is not UTF-8\n  Its first line must be the password.") from None
+    if not password:
+        raise errors.SetupError(f"the password file {path} of the store {address} begins with an empty line\n  Its first line must be the password.")
+    return password
 
 
 def _place(url: str) -> str:
