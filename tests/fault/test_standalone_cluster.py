@@ -87,24 +87,50 @@ def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(place:
     assert {(record["class"], record["cloudpickle"]) for record in records} == {("counted_words.CountInFiles", "pyspark.cloudpickle")}
 
 
+HELD_ONCE = """
+import os, pathlib, time
+import counted_words
+
+class Mine(counted_words.CountInFiles):
+    '''Once, in the middle of a commit, says which executor it is in, and waits for its end.'''
+
+    def __init__(self, directory, held):
+        super().__init__(directory)
+        self.held = held
+
+    def finish_batch(self):
+        if self.attempt.txid == 3:
+            try:
+                file = open(self.held, "x")
+            except FileExistsError:
+                pass
+            else:
+                # The worker's parent is the process it was forked from, whose parent is the executor.
+                stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
+                print(stat.rpartition(")")[2].split()[1], file=file, flush=True)
+                while True:
+                    time.sleep(0.05)
+        super().finish_batch()
+
+"""
+
+
 @pytest.mark.rule(6, 28, 33)
 def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_either(place: Place, project: Path, tmp_path: Path) -> None:
     expected = counted_words.write_texts(tmp_path / "texts", 80)
     out = tmp_path / "out"
     out.mkdir()
+    held = tmp_path / "held"
     # The file's own class travels by value; the module it imports, in a zip.
-    (project / "mine.py").write_text(
-        "import counted_words\n"
-        "class Mine(counted_words.CountInFiles):\n"
-        "    pass\n"
-        f"topology = counted_words.make('worker-killed', '{tmp_path}/texts/*.txt', Mine('{out}'))\n"
-    )
-    lost, kept = place.cluster.workers
+    topology = f"topology = counted_words.make('worker-killed', '{tmp_path}/texts/*.txt', Mine('{out}', '{held}'))\n"
+    (project / "mine.py").write_text(HELD_ONCE + topology)
+    lost, _ = place.cluster.workers
     with Command(place.arguments("mine.py"), project) as command:
-        command.wait_until(lambda: len(counted_words.records(out)) >= 6)
-        [executor] = kept.children()
+        command.wait_until(lambda: held.exists() and held.read_text().endswith("\n"))
+        executor = int(held.read_text())
+        [owner] = [worker for worker in place.cluster.workers if executor in worker.children()]
         os.kill(executor, signal.SIGKILL)
-        command.wait_until(lambda: len(counted_words.records(out)) >= 14 and kept.children() not in ([], [executor]))
+        command.wait_until(lambda: len(counted_words.records(out)) >= 14 and owner.children() not in ([], [executor]))
         before = len(counted_words.records(out))
         try:
             assert len(place.cluster.kill_worker(lost)) == 1
