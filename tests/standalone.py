@@ -50,7 +50,7 @@ class Daemon:
             "SPARK_CONF_DIR": str(place),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(place / "local"),
-            "SPARK_WORKER_DIR": str(place / "work"),
+            "SPARK_WORKER_DIR": str(place / "applications"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": f"{_QUICK} -Dspark.master.rest.enabled=false",
         }
@@ -169,7 +169,7 @@ class StandaloneCluster:
 
     def logs_of_executors(self) -> str:
         """What executors, and the Python workers in them, have written."""
-        files = sorted(self._directory.glob("worker-*/work/*/*/std*"))
+        files = sorted(self._directory.glob("worker-*/applications/*/*/std*"))
         return "\n".join(f"--- {file}\n{file.read_text(errors='replace')}" for file in files)
 
     def _make_worker(self) -> Daemon:

@@ -194,7 +194,7 @@ def test_a_connection_that_breaks_while_we_authenticate_is_made_again_in_the_sam
             for number in range(1, 4):
                 proxy.lose_next_greeting()
                 proxy.cut()
-                wait_until(lambda: proxy.lost == number)  # noqa: B023
+                wait_until(lambda number=number: proxy.lost == number)
                 state.seal(TransactionAttempt(1, number), {"spout": 1}, None)
             assert store.session == session
             state.close()

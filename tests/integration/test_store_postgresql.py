@@ -84,6 +84,12 @@ def waiting(postgres: PostgresServer, database: str, count: int = 1) -> None:
     raise AssertionError("nobody waits for a lock")
 
 
+def connection_of(opened: StoreTransaction) -> Any:
+    """The connection that ``opened`` works on, to ask the server about it."""
+    session: Any = opened._session
+    return session._raw
+
+
 class TestFence:
     @pytest.mark.rule(29)
     def test_tasks_of_one_attempt_have_write_transactions_open_side_by_side(self, store: SqlStore, workers: list[Worker]) -> None:
@@ -356,7 +362,7 @@ class TestSettings:
         postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
         store = SqlStore(postgres.url(database), "counts", lock_timeout_s=7, statement_timeout_s=8, idle_timeout_s=9)
         with store.transaction(workers[0].process.task(), A(1, 0)) as opened:
-            raw = opened._session._raw  # type: ignore[attr-defined]
+            raw = connection_of(opened)
             names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
             shown = [raw.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
         assert shown == ["read committed", "on", "7s", "8s", "9s"]
@@ -364,13 +370,13 @@ class TestSettings:
     def test_who_waits_for_replicas_goes_on_doing_so(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
         postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = remote_apply")
         with SqlStore(postgres.url(database), "counts").transaction(workers[0].process.task(), A(1, 0)) as opened:
-            assert opened._session._raw.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"  # type: ignore[attr-defined]
+            assert connection_of(opened).exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"
 
     def test_stores_of_one_database_each_have_their_own(self, store: SqlStore, workers: list[Worker]) -> None:
         other = SqlStore(store.url, "words", lock_timeout_s=1)
         for each, limit in ((store, "1min"), (other, "1s"), (store, "1min")):
             with each.transaction(workers[0].process.task(), A(1, 0)) as opened:
-                assert opened._session._raw.exec_driver_sql("SHOW lock_timeout").scalar_one() == limit  # type: ignore[attr-defined]
+                assert connection_of(opened).exec_driver_sql("SHOW lock_timeout").scalar_one() == limit
 
     @pytest.mark.rule(7)
     def test_a_statement_that_takes_too_long_fails_the_attempt_only(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
