@@ -191,10 +191,14 @@ def test_a_connection_that_breaks_while_we_authenticate_is_made_again_in_the_sam
         with contextlib.closing(ZooKeeperStateStore(through, session_timeout_s=6, who=ann("sasl"))) as store:
             state = TopologyState.open(store, "words", ALICE)
             session = store.session
+
+            def lost(number: int) -> Callable[[], bool]:
+                return lambda: proxy.lost == number
+
             for number in range(1, 4):
                 proxy.lose_next_greeting()
                 proxy.cut()
-                wait_until(lambda number=number: proxy.lost == number)
+                wait_until(lost(number))
                 state.seal(TransactionAttempt(1, number), {"spout": 1}, None)
             assert store.session == session
             state.close()

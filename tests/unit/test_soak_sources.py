@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_an_opaque_batch_differs_from_attempt_to_attempt_and_begins_where_the_la
     batches: dict[int, list[list[Any]]] = {}
     for attempt_id in range(20):
         collected, attempt = Collected(), TransactionAttempt(7, attempt_id)
-        span = source.get_emitter(conf(), emitter_context()).emit_partition_batch(attempt, collected, 1, [3, 10])  # type: ignore[arg-type]
+        span = source.get_emitter(conf(), emitter_context()).emit_partition_batch(attempt, cast(Any, collected), 1, [3, 10])
         assert [row[2] for row in collected.rows] == [f"1/{index}" for index in range(*(span or (0, 0)))]
         assert span is None or span[0] == 10
         batches.setdefault(len(collected.rows), []).append(collected.rows)

@@ -96,7 +96,7 @@ class Running:
     job: Job
     group: str
     carrier: baton.Carrier
-    state: InProcessJob
+    state: InProcessJob = field(init=False)
     fault: JobFault | None = None
     """It does nothing more until it is given up."""
     is_cancelled: bool = False
@@ -137,7 +137,7 @@ class SimulatedJobs:
         if group in self._cancelled:
             raise JobLostError("it was cancelled before it began")
         blocks = source.rdd.records if isinstance(source, Pinned) else None
-        running = Running(self._driver, self._worker, job, group, baton.current(), None)  # type: ignore[arg-type]
+        running = Running(self._driver, self._worker, job, group, baton.current())
 
         def slot_run(worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> SimulatedSlot:
             running.slot = SimulatedSlot(worker, job, level, slot, task_attempt)
