@@ -18,11 +18,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from txtopo import errors
+from txtopo.runtime import children
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -31,23 +31,33 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 def run(arguments: Sequence[str], program: str) -> int:
     """Run ``arguments`` to the end; the exit code. ``program`` is the file that the driver runs, by which it is known."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    parent = os.getpid()
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def end_with_parent() -> None:
         if libc is not None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:
+                # It ended before this was asked for.
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    try:
-        process = subprocess.Popen(list(arguments), start_new_session=True, preexec_fn=end_with_parent)
-    except OSError as error:
-        raise errors.SetupError(f"{arguments[0]} cannot be run: {error.strerror or error}") from None
-
-    def pass_on(signum: int, frame: FrameType | None) -> None:
+    def pass_on(signum: int, frame: FrameType | None = None) -> None:
+        if process is None:
+            early.append(signum)
+            return
         with contextlib.suppress(ProcessLookupError):
             os.kill(driver_of(process.pid, program) or process.pid, signum)
 
+    # Before there is a child: a signal between its start and this would end us, and then it.
     found: dict[int, Any] = {signum: signal.signal(signum, pass_on) for signum in _SIGNALS}
     try:
+        process = subprocess.Popen(list(arguments), start_new_session=True, preexec_fn=end_with_parent)
+        for signum in early:
+            pass_on(signum)
         code = process.wait()
+    except OSError as error:
+        raise errors.SetupError(f"{arguments[0]} cannot be run: {error.strerror or error}") from None
     finally:
         for signum, handler in found.items():
             signal.signal(signum, handler)
@@ -56,11 +66,6 @@ def run(arguments: Sequence[str], program: str) -> int:
 
 def driver_of(pid: int, program: str) -> int | None:
     """The pid of the child of ``pid`` that runs ``program``; ``None`` while there is none."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                # Not just anywhere among its arguments: those of the scripts that become the JVM have it, too.
-                if parent == pid and (entry / "cmdline").read_bytes().split(b"\0")[1:2] == [os.fsencode(program)]:
-                    return int(entry.name)
-    return None
+    # Not just anywhere among its arguments: those of the scripts that become the JVM have it, too.
+    named = os.fsencode(program)
+    return next((child for child, arguments in children.children_of(pid).items() if arguments[1:2] == (named,)), None)
