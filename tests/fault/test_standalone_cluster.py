@@ -138,7 +138,8 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
         finally:
             place.cluster.add_worker()
     assert before < 2 * committed(command.said), "it was killed too late"
-    assert "worker lost" in command.said
+    # Spark says "worker lost" or "disassociated", depending on which connection it misses first.
+    assert command.said.count("Lost executor") >= 2, command.said
     assert " 0 replays" not in command.said.splitlines()[-1], command.said
     assert counted_words.counted(out) == expected
     assert {record["class"] for record in counted_words.records(out)} == {"__txtopo_main__.Mine"}

@@ -69,6 +69,19 @@ def test_the_line_says_where_what_and_every_setting_that_is_needed(place: Path, 
     assert all(Path(file).is_file() and Path(file).parent == place / ".txtopo" / "submit" for file in zips)
 
 
+@pytest.mark.rule(33)
+def test_what_sparks_own_file_says_against_them_is_replaced_and_told_and_its_java_options_are_kept(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "mine.conf").write_text("spark.speculation true\nspark.driver.extraJavaOptions -Dhttp.proxyHost=proxy\n")
+    code = cli.main(["submit", "words.py", "--master", CLUSTER, "--print", "--", "--properties-file", "mine.conf"])
+    captured = capsys.readouterr()
+    assert code == 0
+    assert "Spark's own configuration has spark.speculation=true, which is not used here (false is)" in captured.err
+    assert "spark.speculation=false" in captured.out
+    assert "spark.driver.extraJavaOptions" not in captured.out
+
+
 def test_two_lines_of_the_same_are_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["words.py", "--master", "yarn", "--print", "--build-dir", "build"]
     first = printed(capsys, *arguments)

@@ -171,7 +171,8 @@ def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    _say_what_is_not_used(spark_settings.all_before_start(os.environ))
+    for text in replaced(spark_settings.all_before_start(os.environ)):
+        warnings.warn(text, stacklevel=2)
     conf = pyspark.SparkConf().setAppName("txtopo").setAll(list(settings.items()))
     try:
         with warnings.catch_warnings(), half_started.ended_if_interrupted():
@@ -185,11 +186,13 @@ def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
     return context
 
 
-def _say_what_is_not_used(found: Mapping[str, str]) -> None:
-    """Warn about settings that Spark would have, were they not replaced because of R33."""
-    for key, (value, why) in REQUIRED.items():
-        if found.get(key, value).strip().lower() != value:
-            warnings.warn(f"Spark's own configuration has {key}={found[key]}, which is not used here ({value} is): {why}", stacklevel=3)
+def replaced(found: Mapping[str, str]) -> list[str]:
+    """What to say about settings that Spark would have ``found`` in its own configuration, were they not replaced because of R33."""
+    return [
+        f"Spark's own configuration has {key}={found[key]}, which is not used here ({value} is): {why}"
+        for key, (value, why) in REQUIRED.items()
+        if found.get(key, value).strip().lower() != value
+    ]
 
 
 def stop_ours() -> None:

@@ -85,13 +85,15 @@ def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequenc
     build = given.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
     code = packages.of_code(build)
     zips = [str(package.path) for package in (packages.of_txtopo(build), code) if package is not None]
-    ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, conf, spark, given.python)
+    # What spark-submit would find by itself, in spark-defaults.conf or the file that is named after --.
+    found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
+    ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, found_by_spark, spark, given.python)
     line = [spark_submit(), "--master", given.master, *([] if "--name" in spark else ["--name", given.name or found.topology.id])]
     for key in sorted(ours.keys() - conf.keys()):
         line += ["--conf", f"{key}={ours[key]}"]
     files, rest = _without_py_files(theirs)
     line += ["--py-files", ",".join([*zips, *files]), *rest, PROGRAM, "run", *_arguments_of_run(arguments)]
-    return Line(tuple(line), _notes(code))
+    return Line(tuple(line), (*_notes(code), *session.replaced(found_by_spark)))
 
 
 def spark_submit() -> str:
@@ -111,7 +113,7 @@ def _arguments_of_run(arguments: Sequence[str]) -> list[str]:
     return parser.parse_known_args(list(arguments))[1]
 
 
-def _of_driver(is_local: bool, on_cluster: bool, conf: dict[str, str], spark: dict[str, str], python: str | None) -> dict[str, str]:
+def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark: dict[str, str], python: str | None) -> dict[str, str]:
     """Settings that come too late once there is a driver."""
     found: dict[str, str] = {}
     if python is not None or (is_local and "PYSPARK_PYTHON" not in os.environ):
@@ -121,7 +123,7 @@ def _of_driver(is_local: bool, on_cluster: bool, conf: dict[str, str], spark: di
     found["spark.pyspark.driver.python"] = sys.executable
     places = [os.environ.get("SPARK_CONF_DIR"), str(Path(spark_submit()).parents[1] / "conf")]
     has_logging = any(Path(place, "log4j2.properties").is_file() for place in places if place)
-    if not has_logging and "--driver-java-options" not in spark:
+    if not has_logging and "--driver-java-options" not in spark and "spark.driver.extraJavaOptions" not in settings:
         found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
     return found
 
