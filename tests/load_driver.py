@@ -134,9 +134,10 @@ def is_worker(pid: int) -> bool:
 def files_below(directory: Path) -> dict[str, int]:
     """Every file below ``directory``, with its size."""
     found = {}
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file():
+    for folder, _, names in os.walk(directory):  # a folder that goes while it is walked is passed over, which Path.rglob() does not do
+        for name in names:
+            path = Path(folder, name)
+            with contextlib.suppress(OSError):
                 found[path.relative_to(directory).as_posix()] = path.stat().st_size
     return found
 
