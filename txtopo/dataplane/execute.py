@@ -202,6 +202,8 @@ class SlotRun:
                         self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
                         for t in range(receiver.parallelism)
                     ]
+                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:
+                        lanes = [emit.with_own_copies(lane, self.worker.run.token) for lane in lanes]
                 else:
                     lanes = []
                     for t in range(receiver.parallelism):
