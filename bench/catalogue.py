@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from bench.line import Line
-from bench.lines import floor, transactions, tuples
+from bench.lines import engine, floor, memory, transactions, tuples
 
-LINES: tuple[Line, ...] = (*floor.LINES, *transactions.LINES, *tuples.LINES)
+LINES: tuple[Line, ...] = (*floor.LINES, *transactions.LINES, *tuples.LINES, *engine.LINES, *memory.LINES)

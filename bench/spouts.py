@@ -6,6 +6,7 @@ Planned, so that txtopo may run transactions side by side. Emitters run on execu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from txtopo import (
@@ -24,10 +25,10 @@ from txtopo import (
 
 class RateSpout(BasePartitionedTransactionalSpout):
     """``rows_per_batch`` numbers in each batch, dealt to ``partitions`` in equal runs; ready for ``batches`` batches. With ``different``, the
-    numbers begin again at 0 after so many."""
+    numbers begin again at 0 after so many. With ``gate``, a file, only for as many batches as are written there now: so a run can be halted."""
 
-    def __init__(self, rows_per_batch: int, batches: int, partitions: int = 1, different: int = 1 << 62) -> None:
-        self.rows_per_batch, self.batches, self.partitions, self.different = rows_per_batch, batches, partitions, different
+    def __init__(self, rows_per_batch: int, batches: int, partitions: int = 1, different: int = 1 << 62, gate: str | None = None) -> None:
+        self.rows_per_batch, self.batches, self.partitions, self.different, self.gate = rows_per_batch, batches, partitions, different, gate
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
         return _RateCoordinator(self, context)
@@ -46,8 +47,10 @@ class _RateCoordinator(PartitionedSpoutCoordinator):
         self._spout, self._context = spout, context
 
     def is_ready(self) -> bool:
-        last = (self._context.last_metadata or {}).get(self._spout.partitions - 1)
-        return last is None or last["end"] < self._spout.rows_per_batch * self._spout.batches
+        spout = self._spout
+        last = (self._context.last_metadata or {}).get(spout.partitions - 1)
+        batches = spout.batches if spout.gate is None else int(Path(spout.gate).read_text(encoding="ascii"))
+        return last is None or last["end"] < spout.rows_per_batch * batches
 
     def num_partitions(self) -> int:
         return self._spout.partitions

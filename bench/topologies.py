@@ -5,6 +5,7 @@ Everything here runs on executors too, so that it may not import pyspark.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,29 @@ from txtopo.stores import SqliteStore
 TABLE = "counts"
 
 
+class WaitingCount(BatchCount):
+    """A partial count that waits in the middle of its work, for an answer from outside, say. The waiting is what is overlapped."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    def finish_batch(self) -> None:
+        time.sleep(self.wait_s)
+        super().finish_batch()
+
+
 def store_of(path: str | Path) -> SqliteStore:
     """The store of a topology."""
     return SqliteStore(path, TABLE)
 
 
-def global_count(id: str, spout: Any, store: SqliteStore, parallelism: int = 1, grouping: str = "none") -> Any:
-    """Count all tuples: partial counts beside the spout (grouping none), or behind a shuffle; one committer adds them up."""
+def global_count(id: str, spout: Any, store: SqliteStore, parallelism: int = 1, grouping: str = "none", wait_s: float = 0.0) -> Any:
+    """Count all tuples: partial counts beside the spout (grouping none), or behind a shuffle; one committer adds them up.
+
+    With ``wait_s``, every partial count takes at least so long.
+    """
     builder = TransactionalTopologyBuilder(id, "spout", spout, parallelism)
-    partial = builder.set_bolt("partial-count", BatchCount(), parallelism)
+    partial = builder.set_bolt("partial-count", WaitingCount(wait_s) if wait_s else BatchCount(), parallelism)
     if grouping == "shuffle":
         partial.shuffle_grouping("spout")
     else:

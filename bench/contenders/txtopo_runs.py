@@ -55,13 +55,13 @@ class Runs:
 class Rate(Runs):
     """GlobalCount of small batches that are made up where they are emitted."""
 
-    def block(self, transactions: int, rows_per_batch: int, pending: int, parallelism: int = 1) -> dict[str, Any]:
-        """So many transactions, with ``pending`` of them in flight."""
+    def block(self, transactions: int, rows_per_batch: int, pending: int, parallelism: int = 1, wait_s: float = 0.0) -> dict[str, Any]:
+        """So many transactions, with ``pending`` of them in flight; processing each takes ``wait_s``, at least."""
         id, store = self.fresh()
-        warm, tail = 2 * pending + 5, pending
+        warm, tail = (pending, pending) if wait_s else (2 * pending + 5, pending)
         count = warm + transactions + tail
-        spout = spouts.RateSpout(rows_per_batch, count, parallelism)
-        found = self.timed(topologies.global_count(id, spout, store, parallelism), Config(max_spout_pending=pending), transactions, warm, tail)
+        topology = topologies.global_count(id, spouts.RateSpout(rows_per_batch, count, parallelism), store, parallelism, wait_s=wait_s)
+        found = self.timed(topology, Config(max_spout_pending=pending), transactions, warm, tail)
         check(topologies.total(store), count * rows_per_batch)
         return found
 
@@ -72,10 +72,11 @@ class Files(Runs):
     def block(
         self, batches: list[list[str]], shape: str = "none", pending: int = 1, warm: int = _WARM_TRANSACTIONS, tail: int = 0, parallelism: int = 2
     ) -> dict[str, Any]:
-        """All of ``batches``; a batch is a file per spout task, and all files have the same size. ``shape``: none, shuffle, words."""
+        """All of ``batches``; each has as many files for every spout task, and all files have the same size. ``shape``: none, shuffle, words."""
         id, store = self.fresh()
         paths = [path for batch in batches for path in batch]
-        spout = FileTransactionalSpout(paths, bytes_per_batch=Path(paths[0]).stat().st_size, partitions=parallelism)
+        bytes_per_batch = len(batches[0]) // parallelism * Path(paths[0]).stat().st_size
+        spout = FileTransactionalSpout(paths, bytes_per_batch=bytes_per_batch, partitions=parallelism)
         is_words = shape == "words"
         topology = topologies.words(id, spout, "line", store, parallelism) if is_words else topologies.global_count(id, spout, store, parallelism, shape)
         found = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=120.0), len(batches) - warm - tail, warm, tail)
@@ -128,7 +129,7 @@ class Latency(Runs):
         latencies = [_latency(run, txid) for txid in range(warm + 1, warm + transactions + 1)]
         seconds = time.perf_counter() - began
         run.join(_TIMEOUT_S)
-        check(sum(store_value for _, store_value in store.items()), (warm + transactions) * rows_per_batch)
+        check(sum(count for _, count in store.items()), (warm + transactions) * rows_per_batch)
         return {"seconds": seconds, "latencies": latencies, "period": seconds / transactions}
 
     def _empty_job(self) -> float:
