@@ -53,6 +53,15 @@ def direct_stream(stream: str, task: int) -> str:
     return f"{stream}{_DIRECT}{task}"
 
 
+def with_own_copies(send: Send, run: str) -> Send:
+    """``send``, where the same row also goes to others in this process: of one that is mutable, each gets a copy."""
+
+    def send_own(row: Row) -> None:
+        send(row if is_immutable(row) else wire.load_values(wire.dump_values(row, run)))
+
+    return send_own
+
+
 class EmitMistakeError(Exception):
     """What an emit was given cannot be delivered; becomes :class:`txtopo.errors.EmitError` with component and task."""
 

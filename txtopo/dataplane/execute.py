@@ -29,7 +29,7 @@ class SlotRun:
 
     def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
         self.worker, self.job, self.level, self.slot, self.task_attempt = worker, job, level, slot, task_attempt
-        self.plan = worker.plan(job.task_counts)
+        self.plan = worker.plan(job.task_counts, job.cores)
         self.levels = self.plan.levels_of(job.part)
         self.here = self.levels.levels[level]
         self.is_last = level + 1 == len(self.levels.levels)
@@ -48,7 +48,7 @@ class SlotRun:
 
     def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot, report and frames)."""
-        limits = self.worker.run.limits
+        limits, began = self.worker.run.limits, self.worker.clock()
         sending = self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
         expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
@@ -67,6 +67,7 @@ class SlotRun:
         except BaseException:
             self.outbox.close()
             raise
+        self.report.own.busy_s[self.phase] = self.worker.clock() - began
         return self.results() if self.is_last else self.outbox.chunks(self.report)
 
     def execute(self, received: Received) -> None:
@@ -203,6 +204,8 @@ class SlotRun:
                         self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
                         for t in range(receiver.parallelism)
                     ]
+                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:
+                        lanes = [emit.with_own_copies(lane, self.worker.run.token) for lane in lanes]
                 else:
                     lanes = []
                     for t in range(receiver.parallelism):
