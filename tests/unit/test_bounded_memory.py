@@ -80,7 +80,7 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
     def recorded() -> Iterator[bytes]:
         for n in range(60):
             runs: wire.Runs = [("default", [(ATTEMPT, n, bytes([n]) * MIB)])]
-            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.dump_values(runs, "run"))], wire.SEED)
+            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))], wire.SEED)
 
     def send_on() -> None:
         for to, data in scene.slot(0, 0, recorded(), batch=Batch("recorded")):

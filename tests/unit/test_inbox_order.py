@@ -29,7 +29,7 @@ class Task:
         self.sources: dict[tuple[LaneKey, str], TupleSource] = {}
         handles: dict[LaneKey, list[Handle]] = {}
         for key, of_lane in arrived.items():
-            handles[key] = [self.buffer.append(wire.dump_values(runs, "run")) for runs in of_lane]
+            handles[key] = [self.buffer.append(wire.pack_runs(runs, "run")) for runs in of_lane]
         self.inbox = Inbox(handles, live, ORDER, self.buffer, self.source, self, "run")
 
     def source(self, key: LaneKey, stream: str) -> TupleSource:

@@ -272,7 +272,7 @@ class SlotRun:
             for handle in received.lanes.get(key, {}).get(key, []):
                 data = received.buffer.read(handle)
                 self.make_room(len(data))
-                runs = spout.call("taking the tuples that were recorded", wire.load_values, data)
+                runs = spout.call("taking the tuples that were recorded", wire.unpack_runs, data)
                 spout.call("sending the tuples that were recorded", spout.replay, runs)
         else:
             spout.emit(self.held_pieces(*key))

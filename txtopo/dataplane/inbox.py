@@ -83,7 +83,7 @@ class Inbox:
                 self._pack(lane)
 
     def _pack(self, lane: Lane) -> None:
-        lane.handles.append(self._buffer.append(wire.dump_values(lane.waiting, self._run)))
+        lane.handles.append(self._buffer.append(wire.pack_runs(lane.waiting, self._run)))
         lane.waiting, lane.waiting_rows = [], 0
 
     def close(self, key: LaneKey) -> None:
@@ -114,10 +114,10 @@ class Inbox:
         handles, lane.handles = lane.handles, []
         waiting, lane.waiting, lane.waiting_rows = lane.waiting, [], 0
         for handle in handles:
-            self._execute_runs(key, wire.load_values(self._buffer.read(handle)))
+            self._execute_runs(key, wire.unpack_runs(self._buffer.read(handle)))
         self._execute_runs(key, waiting)
 
-    def _execute_runs(self, key: LaneKey, runs: wire.Runs) -> None:
+    def _execute_runs(self, key: LaneKey, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
         for stream, rows in runs:
             self._bolt.execute_all(rows, self._source(key, stream))
 

@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from txtopo.dataplane.transposed import Row
 from txtopo.plan import levels
 from txtopo.topology import grouping as groupings
 from txtopo.topology.grouping import CustomGrouping, Grouping
 from txtopo.topology.stream import Fields
 
-Row = tuple[Any, ...]
 Send = Callable[[Row], None]
 
 _KEYS_REMEMBERED_MAX = 100_000

@@ -272,7 +272,7 @@ class SpoutTask(Task):
         if self.guard.has_failed:
             self.guard.abort("close")
 
-    def replay(self, runs: list[tuple[str, list[Row]]]) -> None:
+    def replay(self, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
         """Send what the emission job recorded."""
         for stream, rows in runs:
             for row in rows:

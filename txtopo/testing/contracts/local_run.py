@@ -135,7 +135,7 @@ class LocalRun:
         work.rows = {task: [] for task in range(counts[self.graph.spout.id])}
         for frame in done.frames:
             if frame.kind == "rows":
-                work.rows[frame.task].extend((stream, row[1:]) for stream, rows in wire.load_values(frame.payload) for row in rows)
+                work.rows[frame.task].extend((stream, row[1:]) for stream, rows in wire.unpack_runs(frame.payload) for row in rows)
         return work
 
     def _emission(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process, batch: Batch) -> processes.Done:
