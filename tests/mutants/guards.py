@@ -501,14 +501,14 @@ GUARDS = (
             Mutation(
                 "a cancelled commit is not waited for",
                 "txtopo/runtime/attempts.py",
-                '            if group.endswith(":commit"):\n                self._zombies.append(group)\n',
-                "",
+                "            if part in COMMITTING:\n                self._zombies.append(group)\n        work.release()\n",
+                "        work.release()\n",
                 ZOMBIES,
             ),
             Mutation(
                 "a lost commit is not waited for",
                 "txtopo/runtime/attempts.py",
-                '            if part == "commit":\n                self._zombies.append(group)\n            raise AttemptFailedError("crash"',
+                '            if part in COMMITTING:\n                self._zombies.append(group)\n            raise AttemptFailedError("crash"',
                 '            raise AttemptFailedError("crash"',
                 ZOMBIES,
             ),

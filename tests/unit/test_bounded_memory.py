@@ -18,7 +18,7 @@ from tests import floods
 from tests.clusters import Journal
 from txtopo import Fields, LocalDiskError, OutOfMemoryError, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.dataplane import emit, execute, receive, route, shortage, spill, wire
-from txtopo.dataplane.inbox import Inbox
+from txtopo.dataplane.inbox import Inbox, Lane
 from txtopo.dataplane.job import Batch, Job, Limits, Run
 from txtopo.dataplane.outcome import FailureInTaskError, Report, from_text
 from txtopo.dataplane.spill import SpillBuffer
@@ -176,7 +176,15 @@ def test_heavy_rows_that_wait_for_an_earlier_neighbour_wait_on_disk() -> None:
     seen: list[tuple[str, int]] = []
     order = {"a": 0, "b": 1}
     source = TupleSource("b", 0, "s", Fields("n", "payload"))
-    inbox = Inbox({}, {("a", 0), ("b", 0)}, order, buffer, lambda key, stream: source, lambda row, _: seen.append((row[0], row[1][0])), "run")
+
+    class Seeing:
+        def execute_all(self, rows: Iterable[route.Row], source: TupleSource) -> None:
+            seen.extend((row[0], row[1][0]) for row in rows)
+
+        def sender(self, source: TupleSource, lane: Lane, wait: route.Send) -> route.Send:
+            return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)
+
+    inbox = Inbox({}, {("a", 0), ("b", 0)}, order, buffer, lambda key, stream: source, Seeing(), "run")
     inbox.advance()
     late, early = inbox.sender(("b", 0), "s"), inbox.sender(("a", 0), "s")
 

@@ -50,7 +50,7 @@ LEVELS = [lambda: Reached(None, JOB, 0, is_last=True), lambda: ReachedForward(No
 
 def results(level: LevelFunction, asked_for: str | None, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     monkeypatch.setattr(TaskContext, "get", lambda: Context(asked_for))
-    monkeypatch.setattr(worker, "worker_run", lambda token, load: None)
+    monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
     return list(level(0, iter([b"input"])))
 
 

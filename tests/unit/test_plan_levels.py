@@ -44,9 +44,20 @@ def test_a_grouping_that_may_stay_with_the_sender_shares_its_level(grouping: str
 
 
 @pytest.mark.rule(16)
-def test_a_shuffle_stays_where_there_is_one_slot() -> None:
-    assert shape(compiler.compile_plan(chain("shuffle"), 1).processing) == [(("spout", "bolt-0"), 1)]
-    assert shape(compiler.compile_plan(chain("shuffle", parallelism=1), 8).processing) == [(("spout", "bolt-0"), 1)]
+@pytest.mark.parametrize("grouping", ["shuffle", "fields", "global", "all", "none", "local_or_shuffle"])
+def test_where_there_is_one_slot_everything_stays(grouping: str) -> None:
+    assert shape(compiler.compile_plan(chain(grouping), 1).processing) == [(("spout", "bolt-0"), 1)]
+    assert shape(compiler.compile_plan(chain(grouping, parallelism=1), 8).processing) == [(("spout", "bolt-0"), 1)]
+
+
+@pytest.mark.rule(12, 16)
+def test_on_one_slot_a_whole_transaction_can_be_one_task() -> None:
+    made = builder(parallelism=4)
+    made.set_bolt("committer", NotingCommitter(), 4).fields_grouping("spout", Fields("value"))
+    made.set_bolt("after", NotingBolt(), 4).shuffle_grouping("committer")
+    plan = compiler.compile_plan(made.build_topology(), 1)
+    assert [len(plan.levels_of(part).levels) for part in ("processing", "late", "commit", "straight")] == [1, 1, 1, 1]
+    assert shape(plan.straight) == [(("spout", "committer", "after"), 1)]
 
 
 @pytest.mark.rule(16)
@@ -65,7 +76,7 @@ def test_slots_are_as_many_as_cores_or_the_widest_component_of_the_level_needs()
     made.set_bolt("narrow", NotingBolt(), 1).global_grouping("wide")
     graph = made.build_topology()
     assert [[slots for _, slots in shape(compiler.compile_plan(graph, cores).processing)] for cores in (1, 2, 3, 4, 5, 8)] == [
-        [1, 1], [2, 1], [3, 1], [4, 1], [5, 1], [5, 1],
+        [1], [2, 1], [3, 1], [4, 1], [5, 1], [5, 1],
     ]  # fmt: skip
 
 
@@ -111,11 +122,11 @@ def test_what_only_held_components_can_reach_runs_late() -> None:
     made = builder()
     made.set_bolt("committer", NotingCommitter()).shuffle_grouping("spout")
     made.set_bolt("after", NotingBolt()).shuffle_grouping("committer")
-    made.set_bolt("end", NotingBolt()).all_grouping("after")
+    made.set_bolt("end", NotingBolt(), 2).all_grouping("after")
     plan = compiler.compile_plan(made.build_topology(), 2)
     assert shape(plan.processing) == [(("spout", "committer"), 1)]
-    assert shape(plan.late) == [(("after",), 1), (("end",), 1)]
-    assert shape(plan.commit) == [(("committer", "after"), 1), (("end",), 1)]
+    assert shape(plan.late) == [(("after",), 1), (("end",), 2)]
+    assert shape(plan.commit) == [(("committer", "after"), 1), (("end",), 2)]
 
 
 def test_without_committers_nothing_is_held_and_the_commit_has_no_levels() -> None:
@@ -158,7 +169,7 @@ def example() -> Plan:
     made.set_bolt("split", NotingBolt(streams={"default": ("tx", "value"), "errors": ("tx", "why")}), 2).none_grouping("spout")
     made.set_bolt("sum", NotingCommitter()).global_grouping("split")
     made.set_bolt("bad", NotingBasicBolt()).fields_grouping("split", Fields("why"), "errors")
-    made.set_bolt("after", NotingBolt()).all_grouping("sum")
+    made.set_bolt("after", NotingBolt(), 2).all_grouping("sum")
     return compiler.compile_plan(made.build_topology(), 2)
 
 
@@ -180,8 +191,8 @@ def test_the_explanation_says_what_crosses_a_shuffle_and_what_waits_for_the_comm
         "             <- split stream errors, fields(why): crosses the shuffle",
         "",
         "  only if a held component emits while executing, still in the processing phase:",
-        "  level 0, 1 slot",
-        "    after  NotingBolt x 1: executes, then is held",
+        "  level 0, 2 slots",
+        "    after  NotingBolt x 2: executes, then is held",
         "             <- sum, all: crosses the shuffle",
         "",
         "===== sum, after: held here until every earlier transaction has committed =====",
@@ -190,8 +201,8 @@ def test_the_explanation_says_what_crosses_a_shuffle_and_what_waits_for_the_comm
         "  level 0, 1 slot",
         "    sum    NotingCommitter x 1: finishes (committer)",
         "    ~~~~~ shuffle ~~~~~",
-        "  level 1, 1 slot",
-        "    after  NotingBolt x 1: executes what is emitted in this phase, finishes (downstream of a committer)",
+        "  level 1, 2 slots",
+        "    after  NotingBolt x 2: executes what is emitted in this phase, finishes (downstream of a committer)",
         "             <- sum, all: crosses the shuffle",
     ]
 

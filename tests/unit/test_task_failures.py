@@ -351,10 +351,9 @@ def test_a_text_without_a_failure_gives_none() -> None:
 def test_with_one_slot_a_failure_is_in_the_report() -> None:
     made = builder()
     made.set_bolt("bad", NotingBolt(raising(lambda: ValueError("mine")))).none_grouping("spout")
-    made.set_bolt("after", NotingBolt()).all_grouping("bad")
+    made.set_bolt("after", NotingBolt(), 2).all_grouping("bad")
     ran = run_once(made.build_topology(), {0: rows("a")})
-    (report,) = ran.reports["processing"]
-    assert report.failure == failure_of(ran)
+    assert [report.failure for report in ran.reports["processing"]] == [failure_of(ran)] * 2
     assert ran.of("after") == [], "a level that hears of a failure runs nothing"
 
 
@@ -414,7 +413,7 @@ def test_a_value_that_does_not_arrive_is_the_users_failure_and_no_crash(grouping
 
     made = builder()
     made.set_bolt("sends", NotingBolt(emit)).none_grouping("spout")
-    getattr(made.set_bolt("receives", NotingBolt()), f"{grouping}_grouping")("sends")
+    getattr(made.set_bolt("receives", NotingBolt(), 2), f"{grouping}_grouping")("sends")
     ran = run_once(made.build_topology(), {0: rows("a")})
     if grouping == "none":
         assert ran.failure is None, "it never left the process"

@@ -20,10 +20,17 @@ def test_an_attempt_that_nothing_befalls_goes_from_emitting_to_committed() -> No
     assert status is Status.COMMITTED
 
 
+def test_an_attempt_whose_processing_is_deferred_goes_from_emitting_straight_to_its_turn() -> None:
+    status = Status.EMITTING
+    for step in (Step.DEFERRED, Step.TURN, Step.SEALED, Step.APPLIED, Step.RECORDED):
+        status = transitions.next_status("1:0", status, step)
+    assert status is Status.COMMITTED
+
+
 @pytest.mark.rule(6)
 def test_an_attempt_can_fail_until_its_effects_are_in_the_stores() -> None:
     can_fail = {status for status, step in TRANSITIONS if step is Step.FAILED}
-    assert can_fail == {Status.EMITTING, Status.PROCESSING, Status.PROCESSED, Status.SEALING, Status.APPLYING}
+    assert can_fail == {Status.EMITTING, Status.WAITING, Status.PROCESSING, Status.PROCESSED, Status.SEALING, Status.APPLYING}
     assert {TRANSITIONS[status, Step.FAILED] for status in can_fail} == {Status.DISCARDED}
 
 
@@ -48,6 +55,7 @@ def test_the_diagram_lists_every_transition_and_no_other() -> None:
     assert [line.strip() for line in lines if line.strip().startswith("[*]")] == [
         "[*] --> emitting: learns its metadata by emitting",
         "[*] --> processing: metadata is known",
+        "[*] --> waiting: metadata is known, and processing is deferred",
     ]
 
 

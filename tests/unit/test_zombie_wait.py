@@ -72,7 +72,7 @@ class Scene:
         self.runner = AttemptRunner(run, self.jobs, cast(Any, None), "stop", lambda attempt: None, cast(Surroundings, self.time))
 
     def apply(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0) -> Attempt:
-        work = self.runner.begin(attempt, self.runner._run.graph.task_counts)
+        work = self.runner.begin(attempt, self.runner._run.graph.task_counts, 2)
         work.result = JobResult(Tally())
         self.runner.apply(work, {}, 1, zombie_wait_s)
         return work
@@ -117,7 +117,7 @@ def test_a_commit_waits_for_a_cancelled_one_too(scene: Scene) -> None:
 def test_a_commit_waits_for_one_whose_user_code_failed_when_it_is_cancelled(scene: Scene) -> None:
     failure = Failure("failed", "keep", 0, FIRST, "commit", "finish_batch", "FailedException", "")
     scene.jobs.ends["2:0:commit"] = lambda: JobResult(Tally(), failure)
-    work = scene.runner.begin(FIRST, scene.runner._run.graph.task_counts)
+    work = scene.runner.begin(FIRST, scene.runner._run.graph.task_counts, 2)
     work.result = JobResult(Tally())
     with pytest.raises(AttemptFailedError):
         scene.runner.apply(work, {}, 1, 10.0)
@@ -147,8 +147,8 @@ def test_nothing_is_waited_for_where_nothing_broke(scene: Scene) -> None:
 
 
 def test_a_processing_job_that_was_cancelled_is_not_waited_for(scene: Scene) -> None:
-    work = scene.runner.begin(FIRST, scene.runner._run.graph.task_counts)
-    work.groups.append("2:0:processing")
+    work = scene.runner.begin(FIRST, scene.runner._run.graph.task_counts, 2)
+    work.groups["2:0:processing"] = "processing"
     scene.jobs.running_until["2:0:processing"] = scene.time.now() + 1000.0
     scene.runner.cancel(work)
     assert scene.waited_s(SECOND) == 0.0

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from txtopo.coordinator import messages, transitions
 from txtopo.coordinator.messages import Command, Event
-from txtopo.coordinator.transitions import COMMIT_PHASE, Status, Step
+from txtopo.coordinator.transitions import COMMIT_PHASE, TURN_MAY_COME, Status, Step
 from txtopo.topology import transaction
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -51,6 +51,7 @@ class TransactionCoordinator:
         self._active: dict[int, _Active] = {}
         self._opening: int | None = None
         self._spout_said_no = False
+        self._defers = False
         self._tries: dict[int, int] = {}
         self._failures: dict[int, int] = {}
         self._crashes: dict[int, int] = {}
@@ -93,14 +94,18 @@ class TransactionCoordinator:
             case messages.Resume(txid):
                 if self._backing_off == txid:
                     self._backing_off = None
+            case messages.Defer(on):
+                self._defers = on
             case messages.Drain():
                 self._begin_stop(messages.Stop(None, "drained"), commands)
             case messages.Failed(attempt, kind):
                 self._on_failed(attempt, kind, commands)
             case messages.Emitted(attempt):
-                if self._step(attempt, Step.EMITTED):
+                is_deferred = self._may_defer(attempt.txid)
+                if self._step(attempt, Step.DEFERRED if is_deferred else Step.EMITTED):
                     self._known.add(attempt.txid)
-                    commands.append(messages.Process(attempt))
+                    if not is_deferred:
+                        commands.append(messages.Process(attempt))
             case messages.Processed(attempt):
                 self._step(attempt, Step.PROCESSED)
             case messages.Sealed(attempt):
@@ -130,6 +135,10 @@ class TransactionCoordinator:
         self._newest = max(self._newest, txid)
         if not self.policy.emits_metadata and not self.policy.opaque:
             self._known.add(txid)
+
+    def _may_defer(self, txid: int) -> bool:
+        """Whether ``txid`` may be processed together with its commit: not what has failed before, nor what is learnt from an emission job."""
+        return self._defers and not self.policy.emits_metadata and self._tries[txid] == 1
 
     def _on_failed(self, attempt: TransactionAttempt, kind: messages.FailureKind, commands: list[Command]) -> None:
         if not self._step(attempt, Step.FAILED):
@@ -168,7 +177,7 @@ class TransactionCoordinator:
             return
         following = self._active.get(attempt.txid + 1)
         seal_next = None
-        if following is not None and following.status is Status.PROCESSED and self._stopping is None:
+        if following is not None and following.status in TURN_MAY_COME and self._stopping is None:
             following.status = transitions.next_status(str(following.attempt), following.status, Step.TURN)
             following.sealed_with_record = True
             seal_next = following.attempt
@@ -196,10 +205,9 @@ class TransactionCoordinator:
 
     def _advance(self, commands: list[Command]) -> list[Command]:
         """What has become possible: a commit's turn, new attempts, the end."""
-        head = self._active.get(self.current)
-        if head is not None and head.status is Status.PROCESSED and self._stopping is None:
-            head.status = transitions.next_status(str(head.attempt), head.status, Step.TURN)
-            commands.append(messages.Seal(head.attempt))
+        if not self._defers:
+            self._start_waiting(commands)
+        self._take_turn(commands)
         if self._stopping is None and self.policy.last_txid is not None and self.current > self.policy.last_txid:
             self._stopping = messages.Stop(None, "done")
         if self._stopping is not None:
@@ -208,7 +216,22 @@ class TransactionCoordinator:
                 commands.append(self._stopping)
             return commands
         self._fill_window(commands)
+        self._take_turn(commands)
         return commands
+
+    def _take_turn(self, commands: list[Command]) -> None:
+        """Let the first transaction commit, if it is ready for that."""
+        head = self._active.get(self.current)
+        if head is not None and head.status in TURN_MAY_COME and self._stopping is None:
+            head.status = transitions.next_status(str(head.attempt), head.status, Step.TURN)
+            commands.append(messages.Seal(head.attempt))
+
+    def _start_waiting(self, commands: list[Command]) -> None:
+        """Process what was deferred and has not had its turn, in txid order."""
+        for _, entry in sorted(self._active.items()):
+            if entry.status is Status.WAITING:
+                entry.status = transitions.next_status(str(entry.attempt), entry.status, Step.STARTED)
+                commands.append(messages.Process(entry.attempt))
 
     def _fill_window(self, commands: list[Command]) -> None:
         """Begin attempts for the free txids of the window, in order, up to the first that cannot begin (R2, R5)."""
@@ -234,5 +257,11 @@ class TransactionCoordinator:
         tries = self._tries.get(txid, 0)
         self._tries[txid] = tries + 1
         attempt = TransactionAttempt(txid, transaction.attempt_id(self.epoch, tries))
-        self._active[txid] = _Active(attempt, Status.EMITTING if emits else Status.PROCESSING)
-        commands.append(messages.Emit(attempt) if emits else messages.Process(attempt))
+        if emits:
+            self._active[txid] = _Active(attempt, Status.EMITTING)
+            commands.append(messages.Emit(attempt))
+        elif self._may_defer(txid):
+            self._active[txid] = _Active(attempt, Status.WAITING)
+        else:
+            self._active[txid] = _Active(attempt, Status.PROCESSING)
+            commands.append(messages.Process(attempt))

@@ -82,11 +82,18 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Defer:
+    """From now on (``on``), or no longer: processing is worth less than a job of its own, and may be left until the turn to commit has come."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Stop: finish commits in flight, abandon the rest."""
 
 
-Event = Opened | NotReady | Poll | Resume | Emitted | Processed | Sealed | Applied | Recorded | Failed | Drain
+Event = Opened | NotReady | Poll | Resume | Emitted | Processed | Sealed | Applied | Recorded | Failed | Defer | Drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Run the commit job. Answer: Applied or Failed."""
+    """Run the commit job; before it, in the same job, what has been deferred. Answer: Applied or Failed."""
 
     attempt: TransactionAttempt
 

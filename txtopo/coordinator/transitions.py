@@ -2,12 +2,15 @@
 
 Theory of operation. A transaction that is in the window has exactly one live attempt, and an attempt has exactly one status::
 
+        ┌──deferred──► WAITING ─────────────turn─────────────────┐
+        │                  │ started                             ▼
     EMITTING ──emitted──► PROCESSING ──processed──► PROCESSED ──turn──► SEALING ──sealed──► APPLYING ──applied──► RECORDING ──recorded──► COMMITTED
         │                     │                         │                  │                   │
         └──────failed─────────┴─────────failed──────────┴──────failed──────┴──────failed───────┴────► DISCARDED
 
-*EMITTING* exists only for spouts that learn (or plan) their metadata per attempt. *turn* is the coordinator's own doing: every earlier
-transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in which at most one attempt applies or records at any
+*EMITTING* exists only for spouts that learn (or plan) their metadata per attempt. In *WAITING* nothing has been done yet: the transaction is so
+small that it is processed in the job of its commit, or, if that is put off, *started* like any other. *turn* is the coordinator's own doing: every
+earlier transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in which at most one attempt applies or records at any
 time. In *RECORDING* the effects are in the stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
 
 An event for an attempt that is not the live one of its txid is *stale*: it changes nothing (R6). An event that the table does not have for a
@@ -23,6 +26,7 @@ class Status(Enum):
     """Where an attempt is."""
 
     EMITTING = "emitting"
+    WAITING = "waiting"
     PROCESSING = "processing"
     PROCESSED = "processed"
     SEALING = "sealing"
@@ -36,6 +40,8 @@ class Step(Enum):
     """What moves an attempt from one status to the next."""
 
     EMITTED = "emitted"
+    DEFERRED = "deferred"
+    STARTED = "started"
     PROCESSED = "processed"
     TURN = "turn"
     SEALED = "sealed"
@@ -46,17 +52,24 @@ class Step(Enum):
 
 TRANSITIONS: dict[tuple[Status, Step], Status] = {
     (Status.EMITTING, Step.EMITTED): Status.PROCESSING,
+    (Status.EMITTING, Step.DEFERRED): Status.WAITING,
+    (Status.WAITING, Step.STARTED): Status.PROCESSING,
+    (Status.WAITING, Step.TURN): Status.SEALING,
     (Status.PROCESSING, Step.PROCESSED): Status.PROCESSED,
     (Status.PROCESSED, Step.TURN): Status.SEALING,
     (Status.SEALING, Step.SEALED): Status.APPLYING,
     (Status.APPLYING, Step.APPLIED): Status.RECORDING,
     (Status.RECORDING, Step.RECORDED): Status.COMMITTED,
     (Status.EMITTING, Step.FAILED): Status.DISCARDED,
+    (Status.WAITING, Step.FAILED): Status.DISCARDED,
     (Status.PROCESSING, Step.FAILED): Status.DISCARDED,
     (Status.PROCESSED, Step.FAILED): Status.DISCARDED,
     (Status.SEALING, Step.FAILED): Status.DISCARDED,
     (Status.APPLYING, Step.FAILED): Status.DISCARDED,
 }
+
+TURN_MAY_COME = frozenset({Status.WAITING, Status.PROCESSED})
+"""An attempt in one of these commits as soon as every earlier one has."""
 
 COMMIT_PHASE = frozenset({Status.SEALING, Status.APPLYING, Status.RECORDING})
 """An attempt in one of these has begun to commit: a stop waits for it."""
@@ -84,6 +97,7 @@ def next_status(attempt: str, status: Status, step: Step) -> Status:
 def diagram() -> str:
     """The table as a Mermaid state diagram, for the architecture page."""
     lines = ["stateDiagram-v2", "  [*] --> emitting: learns its metadata by emitting", "  [*] --> processing: metadata is known"]
+    lines += ["  [*] --> waiting: metadata is known, and processing is deferred"]
     lines += [f"  {status.value} --> {after.value}: {step.value}" for (status, step), after in TRANSITIONS.items()]
     lines += ["  committed --> [*]", "  discarded --> [*]"]
     return "\n".join(lines) + "\n"

@@ -29,7 +29,7 @@ class SlotRun:
 
     def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
         self.worker, self.job, self.level, self.slot, self.task_attempt = worker, job, level, slot, task_attempt
-        self.plan = worker.plan(job.task_counts)
+        self.plan = worker.plan(job.task_counts, job.cores)
         self.levels = self.plan.levels_of(job.part)
         self.here = self.levels.levels[level]
         self.is_last = level + 1 == len(self.levels.levels)
@@ -48,7 +48,7 @@ class SlotRun:
 
     def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot, report and frames)."""
-        limits = self.worker.run.limits
+        limits, began = self.worker.run.limits, self.worker.clock()
         sending = self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
         expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
@@ -67,6 +67,7 @@ class SlotRun:
         except BaseException:
             self.outbox.close()
             raise
+        self.report.own.busy_s[self.phase] = self.worker.clock() - began
         return self.results() if self.is_last else self.outbox.chunks(self.report)
 
     def execute(self, received: Received) -> None:
@@ -156,7 +157,7 @@ class SlotRun:
                     if self.is_fused(s, component)
                     for task in self.tasks_here(self.plan.graph.components[s.source])
                 }
-                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token)
+                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt, self.worker.run.token)
                 self.inboxes[component.id, index] = inbox
                 self.connect(bolt)
                 bolt.begin(received.held_file(component.id, index))
@@ -189,10 +190,12 @@ class SlotRun:
         """Connect every stream of ``task`` to everybody who listens."""
         component, index = task.component, task.index
         task.collector.on_heavy = self.make_room
+        task.collector.on_many = self.outbox.pack_if_many
         out_lanes: dict[tuple[str, int], emit.OutLane] = {}
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
+        only_streams = self.only_streams(component)
         for stream, spec in component.outputs.items():
             for receiver, grouping in self.plan.graph.receivers(component.id, stream):
                 if (component.id, stream, receiver.id) in self.levels.fused:
@@ -201,21 +204,31 @@ class SlotRun:
                         self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
                         for t in range(receiver.parallelism)
                     ]
+                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:
+                        lanes = [emit.with_own_copies(lane, self.worker.run.token) for lane in lanes]
                 else:
                     lanes = []
                     for t in range(receiver.parallelism):
                         if (receiver.id, t) not in out_lanes:
-                            out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index)
+                            out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index, only_streams.get(receiver.id))
                         lanes.append(out_lanes[receiver.id, t].sender(stream))
                 if grouping.kind == "direct":
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
                     task.collector.connect(stream, route.make_send(grouping, spec.fields, index, self.job.attempt.txid, lanes))
 
+    def only_streams(self, component: Component) -> dict[str, str]:
+        """By receiver, the one stream of ``component`` it listens to, where there is just one."""
+        listened = [(receiver.id, stream) for stream in component.outputs for receiver, _ in self.plan.graph.receivers(component.id, stream)]
+        receivers = [receiver for receiver, _ in listened]
+        return {receiver: stream for receiver, stream in listened if receivers.count(receiver) == 1}
+
     def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
         """Connect every stream of a spout's task to one lane, which records what is emitted for the processing job to send."""
         component = task.component
-        lane = self.outbox.lane(component.id, task.index, component.id, task.index)
+        streams = list(component.outputs)
+        only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
+        lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
         for stream, spec in component.outputs.items():
             if not spec.direct:
                 task.collector.connect(stream, lane.sender(stream))

@@ -9,7 +9,11 @@ from typing import Any, Literal
 from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
-Part = Literal["emission", "processing", "late", "commit"]
+Part = Literal["emission", "processing", "late", "commit", "straight"]
+"""Which of an attempt's jobs: ``straight`` is processing and commit in one task, for a small transaction whose turn to commit has come."""
+COMMITTING: frozenset[Part] = frozenset({"commit", "straight"})
+"""Jobs with effects outside of Spark."""
+
 BatchMode = Literal["whole", "planned", "known", "new", "opaque", "recorded"]
 
 
@@ -62,6 +66,8 @@ class Job:
     """As :attr:`txtopo.TopologyContext.known_stores`."""
     committed: int = 0
     batch: Batch | None = None
+    cores: int | None = None
+    """How many Python tasks the attempt is planned for; ``None``: those of the run."""
     pinned: bool = False
     """Results stay on the executors; otherwise they come back to the driver, up to ``inline_bytes_max``."""
     expected: tuple[int, ...] | None = None

@@ -117,12 +117,16 @@ class Tally:
     """How many partitions the tasks of an opaque spout saw; more than one number means that they disagree."""
     stores: set[str] = field(default_factory=set)
     """``component/store`` names that were written."""
+    busy_s: dict[str, float] = field(default_factory=dict)
+    """How long tasks were at work, all together, by phase."""
 
     def add(self, other: Tally) -> None:
         """Add what other tasks counted and learnt."""
         for mine, theirs in ((self.executed, other.executed), (self.emitted, other.emitted)):
             for component, count in theirs.items():
                 mine[component] = mine.get(component, 0) + count
+        for phase, busy_s in other.busy_s.items():
+            self.busy_s[phase] = self.busy_s.get(phase, 0.0) + busy_s
         self.metadata.update(other.metadata)
         self.partition_counts |= other.partition_counts
         self.stores |= other.stores

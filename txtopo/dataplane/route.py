@@ -7,6 +7,7 @@ A count that a sender keeps (shuffle) starts at a place given by txid and task, 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,24 +44,24 @@ def make_send(grouping: Grouping, fields: Fields, sending_task: int, txid: int, 
     if grouping.kind == "shuffle":
         return _round_robin(lanes, sending_task + txid)
     if grouping.kind == "all":
-        return _to_all(lanes)
+        return to_all(lanes)
     assert grouping.fields is not None
     positions = [fields.index(name) for name in grouping.fields]
     return _by_two_tasks(lanes, positions) if grouping.kind == "partial_key" else _by_key(lanes, positions)
 
 
 def _round_robin(lanes: Sequence[Send], start: int) -> Send:
-    position = start % len(lanes)
+    first = start % len(lanes)
+    turn = itertools.cycle([*lanes[first:], *lanes[:first]]).__next__
 
     def send(row: Row) -> None:
-        nonlocal position
-        lanes[position](row)
-        position = position + 1 if position + 1 < len(lanes) else 0
+        turn()(row)
 
     return send
 
 
-def _to_all(lanes: Sequence[Send]) -> Send:
+def to_all(lanes: Sequence[Send]) -> Send:
+    """A function that sends a row to every one of ``lanes``."""
     def send(row: Row) -> None:
         for lane in lanes:
             lane(row)
@@ -77,11 +78,13 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
 
         def send_by_one(row: Row) -> None:
             key = row[position]
-            if type(key) is str or type(key) is int:
-                lane = remembered.get(key)
-                if lane is None:
+            kind = type(key)
+            if kind is str or kind is int:
+                try:
+                    lane = remembered[key]
+                except KeyError:
                     lane = lanes[groupings.task_for_key((key,), tasks)]
-                    if not isinstance(key, str) or len(key) <= _KEY_LENGTH_MAX:
+                    if kind is int or len(key) <= _KEY_LENGTH_MAX:
                         if len(remembered) >= _KEYS_REMEMBERED_MAX:
                             remembered.clear()
                         remembered[key] = lane

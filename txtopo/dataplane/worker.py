@@ -58,22 +58,28 @@ class Resources:
                     close()
 
 
+def _no_clock() -> float:
+    return 0.0
+
+
 class WorkerRun:
     """One run, as this process knows it."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, clock: Callable[[], float] = _no_clock) -> None:
+        """``clock`` measures, in seconds, how long tasks are at work."""
+        self.run, self.clock = run, clock
         self.resources = Resources()
         wire.register_classes(run.token, run.graph.by_value)
-        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+        self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
         self._templates: dict[str, bytes] = {}
         self.confs = {id: TopologyConf(run.conf).overlaid(component.config) for id, component in run.graph.components.items()}
 
-    def plan(self, task_counts: Mapping[str, int]) -> Plan:
-        """The plan under ``task_counts``."""
-        key = tuple(sorted(task_counts.items()))
+    def plan(self, task_counts: Mapping[str, int], cores: int | None = None) -> Plan:
+        """The plan under ``task_counts`` for ``cores``, or for as many as the run has."""
+        cores = cores or self.run.cores
+        key = (cores, tuple(sorted(task_counts.items())))
         if key not in self._plans:
-            self._plans[key] = compiler.compile_plan(self.run.graph.with_task_counts(task_counts), self.run.cores)
+            self._plans[key] = compiler.compile_plan(self.run.graph.with_task_counts(task_counts), cores)
         return self._plans[key]
 
     def fresh(self, component: str, bindings: dict[hold.Reference, Any]) -> Any:
@@ -87,13 +93,13 @@ _runs: OrderedDict[str, WorkerRun] = OrderedDict()
 _warm = False
 
 
-def worker_run(token: str, load: Callable[[], bytes]) -> WorkerRun:
+def worker_run(token: str, load: Callable[[], bytes], clock: Callable[[], float] = _no_clock) -> WorkerRun:
     """The run ``token``; ``load`` gets its pickle where this process does not know it yet."""
     global _warm
     if token in _runs:
         _runs.move_to_end(token)
         return _runs[token]
-    known = WorkerRun(pickling.loads(load()))
+    known = WorkerRun(pickling.loads(load()), clock)
     _runs[token] = known
     while len(_runs) > _RUNS_MAX:
         forgotten, run = _runs.popitem(last=False)

@@ -31,8 +31,13 @@ class Plan:
     late: Levels
     commit: Levels
 
+    @property
+    def straight(self) -> Levels:
+        """Processing, late and commit job as one task, where there is one slot for everything."""
+        return Levels((Level(tuple(self.graph.components), 1),))
+
     def levels_of(self, part: str) -> Levels:
-        """The levels of the job ``part``: emission, processing, late or commit."""
+        """The levels of the job ``part``: emission, processing, late, commit or straight."""
         made: Levels = getattr(self, part)
         return made
 

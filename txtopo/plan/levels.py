@@ -1,8 +1,10 @@
 """Levels: which components share a Spark stage.
 
 A component's level is one more than that of its furthest source, unless every tuple it takes from there can stay in the process that
-emitted it: then it is *fused* into the same level, and an emit is a function call. Tasks are packed onto *slots*, because a Python task of
-Spark costs the same however little it does: task ``t`` of every component runs on slot ``t mod slots`` of its level.
+emitted it: then it is *fused* into the same level, and an emit is a function call. Where there is one slot, that is so for every grouping.
+
+Tasks are packed onto *slots*, because a Python task of Spark costs the same however little it does: task ``t`` of every component runs on slot
+``t mod slots`` of its level.
 
 Routing never depends on the number of slots (see :func:`local_task`), so that a plan for two cores and one for eight send every tuple to
 the same task.
@@ -48,8 +50,8 @@ def local_task(sending_task: int, receiving_tasks: int) -> int:
 
 
 def _stays_local(source: Component, subscription: Subscription, receiver: Component, slots: int) -> bool:
-    if subscription.grouping.kind == "shuffle":
-        return slots == 1
+    if slots == 1:
+        return True
     if subscription.grouping.kind not in ("none", "local_or_shuffle"):
         return False
     return all(local_task(task, receiver.parallelism) % slots == task % slots for task in range(source.parallelism))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from txtopo import errors
 from txtopo.coordinator.messages import FailureKind
-from txtopo.dataplane.job import Batch, Job, Part, Run
+from txtopo.dataplane.job import COMMITTING, Batch, Job, Part, Run
 from txtopo.dataplane.outcome import Failure
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
@@ -53,9 +53,11 @@ class Attempt:
     emission: JobResult | None = None
     metadata: Any = None
     pinned: list[Pinned] = field(default_factory=list)
-    groups: list[str] = field(default_factory=list)
+    groups: dict[str, Part] = field(default_factory=dict)
     stores: frozenset[str] = frozenset()
     tuples: int = 0
+    busy_s: dict[str, float] = field(default_factory=dict)
+    """How long its tasks were at work, by phase."""
     discarded: bool = False
     failure: AttemptFailedError | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -109,15 +111,18 @@ class AttemptRunner:
         self._run, self._jobs, self._batches, self._on_error, self._submitted = run, jobs, batches, on_error, submitted
         self._surroundings = surroundings
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
-        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+        self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
         self._zombies: list[str] = []
 
-    def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int]) -> Attempt:
-        """A new attempt, with nothing done."""
-        key = tuple(sorted(task_counts.items()))
+    def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int) -> Attempt:
+        """A new attempt, with nothing done, that will use so many ``cores`` at once."""
+        return Attempt(attempt, task_counts, self._plan_for(task_counts, cores), self._surroundings.now())
+
+    def _plan_for(self, task_counts: Mapping[str, int], cores: int) -> Plan:
+        key = (cores, tuple(sorted(task_counts.items())))
         if key not in self._plans:
-            self._plans[key] = compiler.compile_plan(self._run.graph.with_task_counts(task_counts), self._run.cores)
-        return Attempt(attempt, task_counts, self._plans[key], self._surroundings.now())
+            self._plans[key] = compiler.compile_plan(self._run.graph.with_task_counts(task_counts), cores)
+        return self._plans[key]
 
     def emit(self, work: Attempt) -> None:
         """The emission job: learn the batch's metadata."""
@@ -150,19 +155,23 @@ class AttemptRunner:
         work.emission = None
 
     def apply(self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float) -> None:
-        """The commit job. First waits until no task of an earlier, broken one runs any more (R33)."""
-        if not work.plan.commit:
+        """The commit job; if the attempt has not been processed, that too. First waits until no task of an earlier, broken one runs (R33)."""
+        if work.result is not None and not work.plan.commit:
             return
-        assert work.result is not None
         self._await_zombies(zombie_wait_s)
-        result = self._job(work, "commit", None, work.result.source, known_stores, committed)
+        if work.result is not None:
+            result = self._job(work, "commit", None, work.result.source, known_stores, committed)
+        else:
+            work.plan = self._plan_for(work.task_counts, 1)
+            result = self._job(work, "straight", self._batches.batch(work.attempt.txid, work.metadata), (), known_stores, committed)
+            work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         work.stores = frozenset(result.tally.stores)
 
     def cancel(self, work: Attempt) -> None:
         """Stop the attempt's jobs and give back what it holds."""
-        for group in list(work.groups):
+        for group, part in list(work.groups.items()):
             self._jobs.cancel(group)
-            if group.endswith(":commit"):
+            if part in COMMITTING:
                 self._zombies.append(group)
         work.release()
 
@@ -176,10 +185,10 @@ class AttemptRunner:
         committed: int = 0,
     ) -> JobResult:
         pinning = self._pinning["emission" if part == "emission" else "processing"]
-        pinned = part != "commit" and pinning.on
-        job = Job(self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, pinned)
+        pinned = part not in COMMITTING and pinning.on
+        job = Job(self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, work.plan.cores, pinned)
         group = self._jobs.group(job)
-        work.groups.append(group)
+        work.groups[group] = part
         if work.discarded:
             raise AttemptFailedError("failed", "discarded")
         self._submitted(work.attempt)
@@ -188,12 +197,14 @@ class AttemptRunner:
                 self._jobs.run(job, work.plan, source, f"{self._run.graph.id} txid {work.attempt.txid} attempt {work.attempt.attempt_id} {part}")
             )
         except JobLostError as error:
-            if part == "commit":
+            if part in COMMITTING:
                 self._zombies.append(group)
             raise AttemptFailedError("crash", str(error)) from None
         if result.failure is not None:
             raise self._failed(result.failure)
-        if part != "commit":
+        for phase, busy_s in result.tally.busy_s.items():
+            work.busy_s[phase] = work.busy_s.get(phase, 0.0) + busy_s
+        if part not in COMMITTING:
             pinning.observe(result, self._run.limits.inline_bytes_max)
         if result.outgrown:
             raise AttemptFailedError(

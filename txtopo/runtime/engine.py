@@ -20,16 +20,21 @@ from txtopo.coordinator.coordinator import Policy, TransactionCoordinator
 from txtopo.coordinator.messages import Command, Event
 from txtopo.coordinator.transitions import Status
 from txtopo.dataplane.job import Run
+from txtopo.runtime import commit_writes
 from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.runtime.batches import Batches
 from txtopo.runtime.causes import Causes
 from txtopo.runtime.jobs import Jobs
+from txtopo.runtime.pace import Pace
 from txtopo.runtime.status import StatusBoard
 from txtopo.runtime.surroundings import Machine, Surroundings
-from txtopo.state.topology import Seal, TopologyState
+from txtopo.state.topology import TopologyState
+from txtopo.topology import transaction
 from txtopo.topology.transaction import TransactionAttempt
 
 _RENEW_INTERVAL_S = 1.0
+_LATE_S = 0.25
+"""A job that takes longer than this is not one of a small transaction, whatever its tasks may say of themselves."""
 _COLLECT_GARBAGE_EVERY = 100
 _THREADS_END_S = 5.0
 
@@ -53,14 +58,17 @@ class Engine:
         self._surroundings = surroundings or Machine(run.graph.id)
         self._batches = Batches(run.graph, run.conf, state)
         self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted, self._surroundings)
+        self._writes = commit_writes.CommitWrites(state, self._batches, self._surroundings)
         last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
         policy = Policy(conf.max_spout_pending, conf.max_attempts, conf.max_crashes, last, self._batches.emits_metadata, self._batches.is_opaque)
         self._coordinator = TransactionCoordinator(policy, state.epoch, state.current, self._batches.known_txids())
         sealed = state.sealed()
         self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
         self._attempts: dict[TransactionAttempt, Attempt] = {}
-        widest = max(level.slots for level in self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts).plan.processing.levels)
-        self._side_by_side = max(1, run.cores // widest)
+        plan = self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts, run.cores).plan
+        self._widest = max(level.slots for level in plan.processing.levels)
+        self._pace = Pace(conf.small_transaction_s, conf.max_spout_pending > 1)
+        self._defers = False
         self._waiting: dict[TransactionAttempt, Callable[[], None]] = {}
         self._processing = 0
         self._committing = 0
@@ -75,7 +83,7 @@ class Engine:
         self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
         self._spout_thread = self._surroundings.threads("spout", 1)
         self._commit_thread = self._surroundings.threads("commit", 1)
-        self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, self._side_by_side + 1))
+        self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, run.cores + 1))
 
     # -- from other threads --------------------------------------------------------------------------------------------------
 
@@ -145,12 +153,12 @@ class Engine:
                 work = self._attempts.get(attempt) or self._begin(attempt)
                 self._admit_later(attempt, functools.partial(self._process, work))
             case messages.Seal(attempt):
-                self._commit_thread.submit(functools.partial(self._seal, self._attempts[attempt]))
+                self._commit_thread.submit(functools.partial(self._seal, self._attempts.get(attempt) or self._begin(attempt)))
             case messages.Apply(attempt):
                 self._committing += 1
                 self._commit_thread.submit(functools.partial(self._apply, self._attempts[attempt]))
             case messages.Record(attempt, seal_next):
-                following = None if seal_next is None else self._attempts[seal_next]
+                following = None if seal_next is None else self._attempts.get(seal_next) or self._begin(seal_next)
                 self._commit_thread.submit(functools.partial(self._record, self._attempts[attempt], following))
             case messages.Forget(attempt):
                 self._forget(self._attempts.pop(attempt))
@@ -198,7 +206,9 @@ class Engine:
     # -- processing ----------------------------------------------------------------------------------------------------------
 
     def _begin(self, attempt: TransactionAttempt) -> Attempt:
-        work = self._runner.begin(attempt, self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts))
+        is_first_try = transaction.is_first_try(attempt)
+        cores = 1 if self._pace.is_small and is_first_try else self._run.cores
+        work = self._runner.begin(attempt, self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts), cores)
         self._attempts[attempt] = work
         return work
 
@@ -208,7 +218,8 @@ class Engine:
 
     def _admit(self) -> None:
         """Give Spark as many processing jobs as have cores, and one ahead unless a commit could wait behind it."""
-        while self._waiting and self._processing < self._side_by_side + (0 if self._committing else 1):
+        side_by_side = max(1, self._run.cores // (1 if self._pace.is_small else self._widest))
+        while self._waiting and self._processing < side_by_side + (0 if self._committing else 1):
             self._processing += 1
             self._process_threads.submit(self._waiting.pop(min(self._waiting)))
 
@@ -258,7 +269,7 @@ class Engine:
             if isinstance(error, errors.UserCodeError) and self._conf.on_error == "replay":
                 work.failure = AttemptFailedError("failed", str(error))
                 return messages.Failed(attempt, "failed")
-            return self._refuse(work, error)
+            return commit_writes.refused(work, error)
         except BaseException as error:
             self._surroundings.post(functools.partial(self._stop_with, error))
             return messages.Failed(attempt, "failed")
@@ -286,7 +297,21 @@ class Engine:
         """A job of ``attempt`` went to Spark: fail the attempt if it is still in the same status at ``deadline``."""
         live = self._coordinator.active.get(attempt.txid)
         if live is not None and live[0] == attempt:
+            if self._pace.is_small:
+                # Whatever holds it up, the others need not wait for it.
+                self._surroundings.after(_LATE_S, functools.partial(self._late, attempt, live[1]))
             self._surroundings.after(deadline - self._surroundings.now(), functools.partial(self._time_out, attempt, live[1]))
+
+    def _late(self, attempt: TransactionAttempt, status: object) -> None:
+        """A job takes longer than that of a small transaction could: what was left for later begins now."""
+        if self._coordinator.active.get(attempt.txid) == (attempt, status):
+            self._pace.late()
+            self._set_pace()
+
+    def _set_pace(self) -> None:
+        if self._pace.defers != self._defers:
+            self._defers = self._pace.defers
+            self._handle(messages.Defer(self._defers))
 
     def _time_out(self, attempt: TransactionAttempt, status: object) -> None:
         live = self._coordinator.active.get(attempt.txid)
@@ -304,25 +329,9 @@ class Engine:
             # The state is lost or another's: nothing more may be written, so there is nothing to drain.
             self.kill(error)
 
-    def _refuse(self, work: Attempt, error: errors.TxtopoError) -> Event:
-        work.failure = AttemptFailedError("fatal", str(error), error)
-        return messages.Failed(work.attempt, "fatal")
-
     def _seal(self, work: Attempt) -> None:
-        txid = work.attempt.txid
-
-        def step() -> Event:
-            self._surroundings.reach("seal.before", txid)
-            try:
-                self._state.require_recordable(txid, self._batches.moved(txid))
-                self._state.seal(work.attempt, work.task_counts, self._batches.metadata(txid))
-            except errors.BatchTooLargeError as error:
-                return self._refuse(work, error)
-            self._surroundings.reach("seal.after", txid)
-            return messages.Sealed(work.attempt)
-
         if not work.discarded:
-            self._commit_step(step)
+            self._commit_step(functools.partial(self._writes.seal, work))
 
     def _apply(self, work: Attempt) -> None:
         txid = work.attempt.txid
@@ -342,32 +351,7 @@ class Engine:
         self._admit()
 
     def _record(self, work: Attempt, following: Attempt | None) -> None:
-        txid = work.attempt.txid
-
-        def step() -> Event:
-            self._surroundings.reach("record.before", txid)
-            next_seal = self._ride_along(following)
-            self._state.record(work.attempt, self._batches.moved(txid), work.stores, next_seal)
-            self._surroundings.reach("record.after", txid)
-            if next_seal is not None:
-                self._surroundings.reach("seal.after", next_seal.attempt.txid)
-            return messages.Recorded(work.attempt)
-
-        self._commit_step(step)
-
-    def _ride_along(self, following: Attempt | None) -> Seal | None:
-        """The seal of the next transaction, for the same write; if it could never be recorded, it fails before effects of it can exist."""
-        if following is None:
-            return None
-        txid = following.attempt.txid
-        self._surroundings.reach("seal.before", txid)
-        seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid))
-        try:
-            self._state.require_recordable(txid, self._batches.moved(txid))
-        except errors.BatchTooLargeError as error:
-            self._post(self._refuse(following, error))
-            return None
-        return seal
+        self._commit_step(functools.partial(self._writes.record, work, following, self._post))
 
     # -- the end of an attempt -------------------------------------------------------------------------------------------------
 
@@ -378,6 +362,8 @@ class Engine:
         self._batches.discard(work.attempt)
         self._causes.forget(work.attempt.txid)
         self._sealed_tasks.pop(work.attempt.txid, None)
+        self._pace.committed(work.busy_s)
+        self._surroundings.post(self._set_pace)
         self._board.count_commit(work.tuples, self._surroundings.now() - work.opened_at)
         if work.attempt.txid % _COLLECT_GARBAGE_EVERY == 0:
             gc.collect()

@@ -18,7 +18,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
 from txtopo.dataplane import outcome, receive, shortage, wire
-from txtopo.dataplane.job import Job, Run
+from txtopo.dataplane.job import COMMITTING, Job, Run
 from txtopo.dataplane.outcome import Failure, Report, Tally
 from txtopo.dataplane.wire import Frame
 from txtopo.plan.compiler import Plan
@@ -127,7 +127,7 @@ class SparkJobs:
 
     def _begin(self, job: Job, description: str) -> None:
         self._context.setJobGroup(self.group(job), description, False)
-        self._context.setLocalProperty("spark.scheduler.pool", "commit" if job.part == "commit" else "process")
+        self._context.setLocalProperty("spark.scheduler.pool", "commit" if job.part in COMMITTING else "process")
         self._context.setLocalProperty(task.JOB_PROPERTY, self.group(job))
 
     def _end(self) -> None:

@@ -6,12 +6,13 @@ Runs on: executor. Its closure carries a job and a level; what a run's jobs shar
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from pyspark import TaskContext
 
-from txtopo.dataplane import execute, wire, worker
+from txtopo.dataplane import execute, straight, wire, worker
 from txtopo.dataplane.job import Job
 
 JOB_PROPERTY = "txtopo.job"
@@ -33,7 +34,7 @@ class LevelFunction:
         asked = context.getLocalProperty(JOB_PROPERTY)
         if asked != f"{self._job.run}/{self._job.name}":
             raise WrongJobError(f"level {self._level} of {self._job.run}/{self._job.name} was run for {asked}")
-        known = worker.worker_run(self._job.run, lambda: self._run.value)
+        known = worker.worker_run(self._job.run, lambda: self._run.value, time.perf_counter)
         for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
             if not self._is_last:
                 yield struct.pack("!q", receiver)
@@ -41,7 +42,7 @@ class LevelFunction:
 
     def send(self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Compute the slot."""
-        return execute.SlotRun(known, self._job, self._level, slot, task_attempt).run(incoming)
+        return straight.computation(known, self._job, self._level, slot, task_attempt).run(incoming)
 
 
 def reports_only(slot: int, records: Iterator[bytes]) -> Iterator[bytes]:

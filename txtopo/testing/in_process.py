@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from txtopo.dataplane import execute, outcome, wire
+from txtopo.dataplane import execute, outcome, straight, wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
 from txtopo.dataplane.worker import WorkerRun
 
-SlotFactory = Callable[[WorkerRun, Job, int, int, int], execute.SlotRun]
 Outputs = list[tuple[int, bytes]]
 """What a slot sends: (receiving slot, bytes)."""
 
@@ -29,10 +28,10 @@ FORWARDING = -1
 
 @dataclass(slots=True)
 class Computed:
-    """One computation of one slot. ``run`` is None for a forwarding one."""
+    """One computation of one slot; ``runs`` are its parts, of which a forwarding one has none."""
 
     outputs: Outputs
-    run: execute.SlotRun | None = None
+    runs: Sequence[execute.SlotRun] = ()
 
 
 class InProcessJob:
@@ -45,10 +44,10 @@ class InProcessJob:
         seeds: Sequence[Frame] = (),
         pinned: Sequence[Sequence[bytes]] | None = None,
         task_attempts: Iterator[int] | None = None,
-        slot_run: SlotFactory = execute.SlotRun,
+        slot_run: straight.SlotFactory = execute.SlotRun,
     ) -> None:
         self.worker, self.job = worker, job
-        self.levels = worker.plan(job.task_counts).levels_of(job.part).levels
+        self.levels = worker.plan(job.task_counts, job.cores).levels_of(job.part).levels
         self._task_attempts = itertools.count() if task_attempts is None else task_attempts
         self._slot_run = slot_run
         if pinned is not None:
@@ -83,8 +82,9 @@ class InProcessJob:
         if self.level == FORWARDING:
             slots = self.levels[0].slots
             return Computed(list(execute.forward(self.worker, self.job, slot, task_attempt, slots, incoming)))
-        run = self._slot_run(self.worker, self.job, self.level, slot, task_attempt)
-        return Computed(list(run.run(incoming)), run)
+        computation = straight.computation(self.worker, self.job, self.level, slot, task_attempt, self._slot_run)
+        outputs = list(computation.run(incoming))
+        return Computed(outputs, computation.parts if isinstance(computation, straight.StraightRun) else [computation])
 
     def deliver(self, slot: int, outputs: Outputs) -> None:
         """Hand on what ``slot`` sent."""

@@ -29,6 +29,11 @@ class TransactionAttempt:
         return f"{self.txid}:{self.attempt_id}"
 
 
+def is_first_try(attempt: TransactionAttempt) -> bool:
+    """Whether no attempt of the same epoch came before it."""
+    return attempt.attempt_id % ATTEMPTS_PER_EPOCH == 0
+
+
 def attempt_id(epoch: int, n: int) -> int:
     """The id of the ``n``-th try (0, 1, 2 …) of a txid by the coordinator that holds ``epoch`` (1, 2, 3 …)."""
     if not 0 <= n < ATTEMPTS_PER_EPOCH:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from txtopo import errors
+from txtopo.dataplane.job import COMMITTING
 from txtopo.runtime.jobs import JobLostError, JobResult
 from txtopo.runtime.surroundings import Action
 from txtopo.testing.in_process import Computed
@@ -106,9 +107,10 @@ class Executors:
         if not state.is_last_level:
             damage = self._schedule.decisions.strike("chunk", where, jobs.CHUNK_FAULTS)
             outputs = outputs if damage is None else jobs.damaged(outputs, damage)
-        if isinstance(computed.run, SimulatedSlot):
-            running.emitted.extend(computed.run.emitted)
-            running.executed.extend(computed.run.executed)
+        for run in computed.runs:
+            if isinstance(run, SimulatedSlot):
+                running.emitted.extend(run.emitted)
+                running.executed.extend(run.executed)
         level = state.level
         state.deliver(slot, outputs)
         if not state.is_done and state.level != level:
@@ -141,7 +143,7 @@ class Executors:
         if result.failure is None and running.job.part != "emission":
             running.driver.emitted.setdefault(running.job.attempt, []).extend(running.emitted)
             running.driver.executed.setdefault(running.job.attempt, []).extend(running.executed)
-        if result.failure is None and running.job.part == "commit":
+        if result.failure is None and running.job.part in COMMITTING:
             self._applied += 1
         self._answer(running, result)
 

@@ -204,9 +204,9 @@ def recomputed(first: Computed, second: Computed, how: str) -> Computed:
     if how == RECOMPUTED[1]:
         return second
     if len({receiver for receiver, _ in first.outputs}) == 1:
-        return Computed([*first.outputs, *second.outputs], second.run)
+        return Computed([*first.outputs, *second.outputs], second.runs)
     even = [output for output in first.outputs if output[0] % 2 == 0]
-    return Computed([*even, *(output for output in second.outputs if output[0] % 2)], second.run)
+    return Computed([*even, *(output for output in second.outputs if output[0] % 2)], second.runs)
 
 
 def damaged(outputs: Outputs, how: str) -> Outputs:
