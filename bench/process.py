@@ -93,10 +93,8 @@ class ContenderProcess:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(CLOSE_S_MAX)
-        except subprocess.TimeoutExpired:
-            pass
         self._kill()
         self._child.wait()
 

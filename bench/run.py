@@ -6,34 +6,33 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.line import Line, Measured, Stage
+from bench import report
+from bench.line import Line, Stage
+from bench.results import LineResult
 
 
-def run(lines: Sequence[Line], is_quick: bool) -> int:
-    """0 if every line was measured."""
-    status = 0
+def run(lines: Sequence[Line], is_quick: bool, say: Callable[[str], None]) -> tuple[LineResult, ...]:
+    """What came of each of ``lines``; every result is said as soon as it is there."""
+    results = []
     for line in lines:
-        directory = Path(tempfile.mkdtemp(prefix="txtopo-bench-"))
-        began = time.perf_counter()
-        try:
-            with Stage(directory, is_quick) as stage:
-                measured = line.measure(stage)
-            _show(line, measured, time.perf_counter() - began)
-        except Exception:
-            status = 1
-            print(f"{line.id}: FAILED\n{traceback.format_exc()}", flush=True)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-    return status
+        result = run_one(line, is_quick)
+        say(report.told(result, with_figures=not is_quick))
+        results.append(result)
+    return tuple(results)
 
 
-def _show(line: Line, measured: Measured, seconds: float) -> None:
-    print(f"{line.id} ({seconds:.0f} s)")
-    for figure in measured.figures:
-        print(f"    {figure.what:60} {figure.value:12,.1f} {figure.unit}")
-    for ratio in measured.ratios:
-        print(f"    {ratio.what:70} {ratio.value:7.2f} ({ratio.low:.2f} to {ratio.high:.2f}) target {ratio.target}")
-    print(flush=True)
+def run_one(line: Line, is_quick: bool) -> LineResult:
+    """What came of ``line``. An interruption is passed on, after everything the line has started is ended."""
+    directory = Path(tempfile.mkdtemp(prefix="txtopo-bench-"))
+    began = time.perf_counter()
+    try:
+        with Stage(directory, is_quick) as stage:
+            measured = line.measure(stage)
+        return LineResult(line.id, line.asks, time.perf_counter() - began, measured)
+    except Exception:
+        return LineResult(line.id, line.asks, time.perf_counter() - began, error=traceback.format_exc())
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -78,7 +78,10 @@ class Files(Runs):
         bytes_per_batch = len(batches[0]) // parallelism * Path(paths[0]).stat().st_size
         spout = FileTransactionalSpout(paths, bytes_per_batch=bytes_per_batch, partitions=parallelism)
         is_words = shape == "words"
-        topology = topologies.words(id, spout, "line", store, parallelism) if is_words else topologies.global_count(id, spout, store, parallelism, shape)
+        if is_words:
+            topology = topologies.words(id, spout, "line", store, parallelism)
+        else:
+            topology = topologies.global_count(id, spout, store, parallelism, shape)
         found = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=120.0), len(batches) - warm - tail, warm, tail)
         check_counts(store, batches, is_words)
         return found
@@ -118,11 +121,10 @@ class Latency(Runs):
         id, store = self.fresh()
         warm = 5
         spout = spouts.RateSpout(rows_per_batch, warm + transactions, different=DIFFERENT_WORDS)
-        topology = (
-            topologies.words(id, spout, "value", store, parallelism)
-            if shape == "words"
-            else topologies.global_count(id, spout, store, parallelism)
-        )  # fmt: skip
+        if shape == "words":
+            topology = topologies.words(id, spout, "value", store, parallelism)
+        else:
+            topology = topologies.global_count(id, spout, store, parallelism)
         run = self.cluster.submit_topology(id, Config(max_transactions=warm + transactions), topology)
         run.wait_for_txid(warm, _TIMEOUT_S)
         began = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 
 from bench.line import Figure, Line, Measured, Stage
 from bench.race import Ratio, interleaved, median, ratio, values
@@ -19,9 +20,7 @@ def _pipelining(stage: Stage) -> Measured:
     """Pending 8 against pending 1 on eight cores' worth of slots."""
     runs = stage.start("txtopo_runs:Rate", master="local[8]")
     counts = {1: stage.pick(6, 3), 8: stage.pick(32, 16)}
-    blocks = {
-        str(n): lambda n=n, count=count: runs.block(transactions=count, rows_per_batch=10, pending=n, wait_s=WAIT_S) for n, count in counts.items()
-    }
+    blocks = {str(n): partial(runs.block, transactions=count, rows_per_batch=10, pending=n, wait_s=WAIT_S) for n, count in counts.items()}
     found = interleaved(blocks, stage.pick(3, 1), 0)
     rates = {name: [counts[int(name)] / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
     return Measured(
@@ -36,16 +35,16 @@ def _commit_under_load(stage: Stage) -> Measured:
     runs = stage.start("commit_latency:CommitLatency")
     transactions = stage.pick(12, 5)
     blocks = {
-        "alone": lambda: runs.block(transactions=transactions, pending=1, wait_s=0.01),
-        "under load": lambda: runs.block(transactions=2 * transactions, pending=8, wait_s=TASK_S),
+        "alone": partial(runs.block, transactions=transactions, pending=1, wait_s=0.01),
+        "under load": partial(runs.block, transactions=2 * transactions, pending=8, wait_s=TASK_S),
     }
     found = interleaved(blocks, stage.pick(3, 1))
     own = values(found["alone"], "median")
     allowed = [TASK_S + mine for mine in own]
     return Measured(
         (
-            ratio("commit latency under load, median : one processing task + its own time", values(found["under load"], "median"), allowed, "lower", 1.0),
-            ratio("commit latency under load, worst : one processing task + its own time", values(found["under load"], "worst"), allowed, "lower"),
+            ratio("under load, median : one processing task + its own time", values(found["under load"], "median"), allowed, "lower", 1.0),
+            ratio("under load, worst : one processing task + its own time", values(found["under load"], "worst"), allowed, "lower"),
         ),
         (
             Figure("its own time: a commit with nothing else to do, median", 1000 * statistics.median(own), "ms"),

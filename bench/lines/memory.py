@@ -20,7 +20,8 @@ def _memory(stage: Stage) -> Measured:
     for name, batches in (("a tenth of it", small), ("the batch", large)):
         for who, contender in (("txtopo", ours), ("PySpark", hand)):
             peak = _peak(contender, batches, {"warm": 0} if who == "txtopo" else {})
-            figures += [Figure(f"{who}, {name}: all processes", peak.bytes / _MIB, "MiB"), Figure(f"{who}, {name}: Python workers", peak.workers_bytes / _MIB, "MiB")]
+            figures.append(Figure(f"{who}, {name}: all processes", peak.bytes / _MIB, "MiB"))
+            figures.append(Figure(f"{who}, {name}: Python workers", peak.workers_bytes / _MIB, "MiB"))
             peaks[who, name] = float(peak.bytes)
     return Measured(
         (

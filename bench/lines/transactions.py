@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from functools import partial
 from pathlib import Path
 
 from bench import rows
 from bench.line import Figure, Line, Measured, Stage
+from bench.process import Sample
 from bench.race import interleaved, ratio, values
 
 ROWS = 100
 """Tuples in a small batch."""
 PENDING = (1, 2, 4, 8)
+PEERS = {"count-jvm": "Structured Streaming, JVM only", "count-python": "Structured Streaming, per-row Python"}
+"""What a peer is called, by its kind."""
 
 
 def _rate(stage: Stage) -> Measured:
@@ -21,20 +25,25 @@ def _rate(stage: Stage) -> Measured:
     widths = (4,) if stage.is_quick else PENDING
     ours = stage.start("txtopo_runs:Rate")
     theirs = stage.start("streaming:Streaming", checkpoints=_checkpoints(stage))
-    blocks = {f"txtopo-{n}": lambda n=n: ours.block(transactions=transactions, rows_per_batch=ROWS, pending=n) for n in widths}
-    for kind in ("count-jvm", "count-python"):
-        blocks[kind] = lambda kind=kind: theirs.block(kind=kind, transactions=transactions, rows_per_batch=ROWS)
-    found = interleaved(blocks, rounds, stage.pick(2, 1))
+    blocks = {
+        **{_named(n): partial(ours.block, transactions=transactions, rows_per_batch=ROWS, pending=n) for n in widths},
+        **{name: partial(theirs.block, kind=kind, transactions=transactions, rows_per_batch=ROWS) for kind, name in PEERS.items()},
+    }
+    return _compared(interleaved(blocks, rounds, stage.pick(2, 1)), transactions, 4.0, 3.5)
+
+
+def _compared(found: dict[str, list[Sample]], transactions: int, of_python: float, of_jvm: float) -> Measured:
+    """Our best width against both peers."""
     rates = {name: [transactions / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
-    best = max((name for name in rates if name.startswith("txtopo")), key=lambda name: statistics.median(rates[name]))
+    best = max((name for name in rates if name not in PEERS.values()), key=lambda name: statistics.median(rates[name]))
+    python, jvm = PEERS["count-python"], PEERS["count-jvm"]
     return Measured(
         (
-            ratio("transactions/s, txtopo : Structured Streaming, per-row Python", rates[best], rates["count-python"], "higher", 4.0),
-            ratio("transactions/s, txtopo : Structured Streaming, JVM only", rates[best], rates["count-jvm"], "higher", 3.5),
+            ratio("transactions/s, txtopo : Structured Streaming, per-row Python", rates[best], rates[python], "higher", of_python),
+            ratio("transactions/s, txtopo : Structured Streaming, JVM only", rates[best], rates[jvm], "higher", of_jvm),
         ),
         tuple(Figure(name, statistics.median(rate), "transactions/s") for name, rate in rates.items()),
-        {"txtopo": f"GlobalCount, parallelism 1, best max_spout_pending: {best.removeprefix('txtopo-')}", "rows per batch": ROWS},
-        {"txtopo": [[float(n), statistics.median(rates[f"txtopo-{n}"])] for n in widths]},
+        {"txtopo": f"GlobalCount, {ROWS} tuples per batch, parallelism 1; the ratios are for {best}"},
     )
 
 
@@ -47,22 +56,14 @@ def _rate_on_files(stage: Stage) -> Measured:
     ours = stage.start("txtopo_runs:Files")
     theirs = stage.start("streaming:Streaming", checkpoints=_checkpoints(stage))
     blocks = {
-        f"txtopo-{n}": lambda n=n: ours.block(batches=batches[: 8 + transactions + n], pending=n, warm=8, tail=n, parallelism=1) for n in widths
+        **{_named(n): partial(ours.block, batches=batches[: 8 + transactions + n], pending=n, warm=8, tail=n, parallelism=1) for n in widths},
+        **{name: partial(theirs.block, kind=kind, transactions=transactions, files=str(directory)) for kind, name in PEERS.items()},
     }
-    for kind in ("count-jvm", "count-python"):
-        blocks[kind] = lambda kind=kind: theirs.block(kind=kind, transactions=transactions, files=str(directory))
-    found = interleaved(blocks, rounds, 1)
-    rates = {name: [transactions / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
-    best = max((name for name in rates if name.startswith("txtopo")), key=lambda name: statistics.median(rates[name]))
-    return Measured(
-        (
-            ratio("transactions/s, txtopo : Structured Streaming, per-row Python, files", rates[best], rates["count-python"], "higher", 6.0),
-            ratio("transactions/s, txtopo : Structured Streaming, JVM only, files", rates[best], rates["count-jvm"], "higher", 6.0),
-        ),
-        tuple(Figure(name, statistics.median(rate), "transactions/s") for name, rate in rates.items()),
-        {"txtopo": f"GlobalCount, parallelism 1, best max_spout_pending: {best.removeprefix('txtopo-')}", "rows per batch": ROWS},
-        {"txtopo": [[float(n), statistics.median(rates[f"txtopo-{n}"])] for n in widths]},
-    )
+    return _compared(interleaved(blocks, rounds), transactions, 6.0, 6.0)
+
+
+def _named(width: int) -> str:
+    return f"txtopo, max_spout_pending {width}"
 
 
 def _checkpoints(stage: Stage) -> str:
@@ -74,11 +75,8 @@ def _checkpoints(stage: Stage) -> str:
 def _latency(stage: Stage, shape: str, parallelism: int, target: float) -> Measured:
     transactions, rounds = stage.pick(40, 15), stage.pick(5, 2)
     both = stage.start("txtopo_runs:Latency")
-    blocks = {
-        name: lambda name=name: both.block(transactions=transactions, rows_per_batch=ROWS, shape=name, parallelism=parallelism)
-        for name in (shape, "empty-job")
-    }
-    found = interleaved(blocks, rounds, stage.pick(2, 1))
+    block = partial(both.block, transactions=transactions, rows_per_batch=ROWS, parallelism=parallelism)
+    found = interleaved({name: partial(block, shape=name) for name in (shape, "empty-job")}, rounds, stage.pick(2, 1))
     medians = {name: [statistics.median(sample["latencies"]) for sample in samples] for name, samples in found.items()}
     periods = values(found[shape], "period")
     every = {name: list(itertools.chain.from_iterable(sample["latencies"] for sample in samples)) for name, samples in found.items()}

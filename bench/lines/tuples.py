@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from functools import partial
 
 from bench import rows
 from bench.line import Figure, Line, Measured, Stage
-from bench.process import ContenderProcess, Sample
 from bench.race import interleaved, ratio, values
 
 PENDING = 2
@@ -19,12 +18,11 @@ def _tuples(stage: Stage, shape: str, of_bare: float, of_hand: float | None, oth
     count, rounds = stage.pick(1_000_000, 200_000), stage.pick(3, 2)
     batches = rows.write_batches(stage.directory / "rows", COUNTED + 2, count, 2)
     ours, bare, hand = stage.start("txtopo_runs:Files"), stage.start("bare_loop:BareLoop"), stage.start("handwritten:HandWritten")
-    blocks: dict[str, Any] = {
-        "txtopo": lambda: ours.block(batches=batches, shape=shape, pending=PENDING, warm=1, tail=1),
-        "bare loop": lambda: bare.block(batches=batches[:COUNTED], shape=shape),
+    blocks = {
+        "txtopo": partial(ours.block, batches=batches, shape=shape, pending=PENDING, warm=1, tail=1),
+        "bare loop": partial(bare.block, batches=batches[:COUNTED], shape=shape),
+        **{f"PySpark, {name}": partial(hand.block, batches=batches[:COUNTED], shape=name) for name in (shape, *others)},
     }
-    for name in (shape, *others):
-        blocks[f"PySpark, {name}"] = lambda name=name: _by_hand(hand, batches, name)
     found = interleaved(blocks, rounds)
     rates = {name: [COUNTED * count / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
     ratios = [ratio("tuples/s, txtopo : bare loop", rates["txtopo"], rates["bare loop"], "higher", of_bare)]
@@ -38,10 +36,6 @@ def _tuples(stage: Stage, shape: str, of_bare: float, of_hand: float | None, oth
         tuple(Figure(name, statistics.median(rate), "tuples/s") for name, rate in rates.items()),
         {"txtopo": f"parallelism 2, max_spout_pending {PENDING}", "batch": f"{count:,} lines in 2 files"},
     )
-
-
-def _by_hand(hand: ContenderProcess, batches: list[list[str]], shape: str) -> Sample:
-    return hand.block(batches=batches[:COUNTED], shape=shape)
 
 
 def _none(stage: Stage) -> Measured:
