@@ -12,6 +12,7 @@ import pytest
 
 from tests.clusters import Journal, fast
 from tests.spouts import Keep, Ranges, keeping_topology
+from tests.step_spouts import TAKE_MAX, OpaquePlanned, Source
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Failure, Tally
 from txtopo.runtime import engine
@@ -61,10 +62,11 @@ class Jobs:
             return self.changed.wait_for(lambda: f"0:{part}" in self.parts(txid), BOUND_S)
 
 
-def run(tmp_path: Path, jobs: Jobs, **settings: Any) -> StatusBoard:
-    """``TRANSACTIONS`` transactions."""
+def run(tmp_path: Path, jobs: Jobs, spout: Any = None, **settings: Any) -> StatusBoard:
+    """``TRANSACTIONS`` transactions, of ``spout`` or of ranges of numbers."""
     journal = Journal(tmp_path / "journal")
-    graph = keeping_topology("topology", Ranges(journal, 2 * TRANSACTIONS, 2), Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal))
+    keep = Keep(SqliteStore(tmp_path / "kept.db", "kept", opaque=spout is not None), journal)
+    graph = keeping_topology("topology", spout or Ranges(journal, 2 * TRANSACTIONS, 2), keep)
     state = TopologyState.open(MemoryStateStore(), "topology", Holder("host", 1, "now"))
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
     conf = fast(max_transactions=TRANSACTIONS, **settings)
@@ -97,10 +99,11 @@ def test_with_zero_or_what_is_not_small_none_is(tmp_path: Path, pending: int, sm
 
 
 @pytest.mark.rule(3)
+@pytest.mark.parametrize("is_opaque", [False, True])
 def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_opaque: bool
 ) -> None:
-    """It ends when they have: if they waited for it, nothing would ever end it but a time-out."""
+    """It ends when they have: if they waited for it, nothing would ever end it but a time-out. They have all cores, also those planned before."""
     monkeypatch.setattr(engine, "_LATE_S", 0.05)
     seen: list[bool] = []
 
@@ -109,9 +112,11 @@ def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_p
         return JobResult(Tally())
 
     jobs = Jobs({"8:0:straight": until_later_ones_are_processed})
-    board = run(tmp_path, jobs, max_spout_pending=3, message_timeout_s=2 * BOUND_S)
+    spout = OpaquePlanned(Source(tmp_path / "journal", TAKE_MAX * TRANSACTIONS, 1)) if is_opaque else None
+    board = run(tmp_path, jobs, spout, max_spout_pending=3, message_timeout_s=2 * BOUND_S)
     assert seen == [True]
     assert [jobs.parts(txid) for txid in (7, 8, 9, 10)] == [STRAIGHT, STRAIGHT, APART, APART]
+    assert {job.cores for job in jobs.began if job.attempt.txid in (9, 10)} == {2}
     assert board.snapshot().replays == 0
 
 
