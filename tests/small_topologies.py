@@ -108,6 +108,22 @@ class TracedKeep(Keep):
         super().finish_batch()
 
 
+class TracedSeen(Seen):
+    """Notes in which phase it was given what."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        super().prepare(conf, context, collector, attempt)
+        self.given: list[list[Any]] = []
+
+    def execute(self, tup: Tuple) -> None:
+        self.given.append([self.context.phase, *tup.values[1:]])
+        super().execute(tup)
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        write_down(self.journal, "given", self.attempt, self.context.task_index, self.given)
+
+
 class Counted(BaseBatchBolt):
     """Writes down what it got; no committer, and after none."""
 
@@ -180,7 +196,7 @@ class Small:
         stores, trouble = self.stores, None if self.trouble is None else self.trouble(self.journal)
         keep = TracedKeep([stores["first"], stores["second"]], self.journal, trouble, self.eager)
         builder.set_bolt("keep", keep, 2).fields_grouping("numbers", Fields("key"))
-        builder.set_bolt("seen", Seen(stores["seen"], self.journal)).global_grouping("keep")
+        builder.set_bolt("seen", TracedSeen(stores["seen"], self.journal)).global_grouping("keep")
         return builder.build_topology()
 
     def ran(self, txid: int, life: int = 1) -> dict[int, Ran]:
@@ -193,8 +209,16 @@ class Small:
                 found[line.attempt_id % ATTEMPTS_PER_EPOCH].parts[line.what].add(part)
         return dict(sorted(found.items()))
 
+    def parts(self, hook: str) -> dict[int, set[str]]:
+        """By txid, in which jobs of its attempts ``hook`` ran."""
+        found: defaultdict[int, set[str]] = defaultdict(set)
+        for line in self.history.lines:
+            if line.what == hook:
+                found[line.txid].add(line.values[0])
+        return found
+
     def results(self, transactions: int) -> Any:
-        """Everything that came of so many transactions, but for where: what the stores hold, and what every task was given."""
+        """Everything that came of so many transactions, but for where: what the stores hold, and what every task was given, in order."""
         history, txids = self.history, range(1, transactions + 1)
-        given = {what: {txid: history.contents(what, txid) for txid in txids} for what in ("kept", "seen", "committed", "counted")}
+        given = {what: {txid: history.contents(what, txid) for txid in txids} for what in ("kept", "given", "committed", "counted")}
         return {name: dict(store.items()) for name, store in self.stores.items()} if self.has_committer else {}, given
