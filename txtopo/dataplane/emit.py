@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo.dataplane import wire
+from txtopo.dataplane import columns, wire
 from txtopo.dataplane.outcome import AbortedError, Report
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.spill import Handle, SpillBuffer
@@ -82,6 +82,9 @@ class Collector(BasicOutputCollector):
         self.on_failure: Callable[[BaseException], None] = _ignore
         self.on_heavy: Callable[[int], None] = _ignore
         """Told the weight of a heavy row before it is sent, so that room can be made for it."""
+        self.connect_columns: Callable[[], Any] = _no_columns
+        """Gives the ports for columns, a :class:`txtopo.dataplane.column_emit.ColumnPorts`: made when they are first needed."""
+        self._column_ports: Any = None
 
     def connect(self, stream: str, send: Send) -> None:
         """Add a receiver of ``stream``."""
@@ -170,6 +173,33 @@ class Collector(BasicOutputCollector):
             self.on_failure(error)
             raise
 
+    def emit_batch(self, batch: Any, stream: str = DEFAULT_STREAM) -> None:
+        self._emit_columns(batch, stream, None)
+
+    def emit_batch_direct(self, task_index: int, batch: Any, stream: str = DEFAULT_STREAM) -> None:
+        self._emit_columns(batch, stream, task_index)
+
+    def _emit_columns(self, batch: Any, stream: str, task: int | None) -> None:
+        try:
+            if self._column_ports is None:
+                self._column_ports = self.connect_columns()
+            sends = self._column_ports.sends(batch, stream, task)
+            if batch.num_rows:
+                self.emitted += batch.num_rows
+                self.on_heavy(batch.nbytes)
+                for send in sends:
+                    send(batch)
+        except AbortedError:
+            raise
+        except BaseException as error:
+            self.on_failure(error)
+            raise
+
+    def send_recorded_batch(self, stream: str, batch: Any) -> None:
+        """Emit a RecordBatch that was checked when it was recorded."""
+        stream, _, task = stream.partition(_DIRECT)
+        self._emit_columns(batch, stream, int(task) if task else None)
+
     def send_recorded(self, stream: str, row: Row) -> None:
         """Emit a row that was checked and frozen when it was recorded."""
         self.emitted += 1
@@ -208,15 +238,25 @@ def _ignore(told: object) -> None:
     pass
 
 
-class OutLane:
-    """Rows from one sending task to one receiving task, in order of emission, until the outbox packs them."""
+def _no_columns() -> Any:
+    raise AssertionError("nobody has connected this collector")
 
-    __slots__ = ("_outbox", "receiver", "runs", "source", "source_task", "task")
+
+class OutLane:
+    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of emission, until the outbox packs them."""
+
+    __slots__ = ("_outbox", "has_columns", "receiver", "runs", "source", "source_task", "task")
 
     def __init__(self, outbox: Outbox, receiver: str, task: int, source: str, source_task: int) -> None:
         self._outbox = outbox
         self.receiver, self.task, self.source, self.source_task = receiver, task, source, source_task
         self.runs: wire.Runs = []
+        self.has_columns = False
+
+    def batch_sender(self, stream: str) -> Callable[[Any], None]:
+        """A function that appends RecordBatches of ``stream``."""
+        self.has_columns = True
+        return self.sender(stream)
 
     def sender(self, stream: str) -> Send:
         """A function that appends rows of ``stream``."""
@@ -281,6 +321,8 @@ class Outbox:
         for lane in self._lanes:
             if lane.runs:
                 runs, lane.runs = lane.runs, []
+                if lane.has_columns:
+                    runs = columns.packed(runs, self._blob_bytes_max)
                 for payload in wire.dump_runs(runs, self._run, self._blob_bytes_max, f"component {lane.source!r}"):
                     size += len(payload)
                     self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from txtopo.dataplane import emit, receive, route, shortage, wire
+from txtopo.dataplane import columns, emit, receive, route, shortage, wire
+from txtopo.dataplane.column_task import ArrowBoltTask
 from txtopo.dataplane.inbox import Inbox
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
@@ -148,7 +149,7 @@ class SlotRun:
                     self.spouts[index] = spout
                     self.connect(spout)
                     continue
-                bolt = BoltTask(self.worker, self.job, self.guard, component, index, self.phase)
+                bolt = (ArrowBoltTask if component.takes_columns else BoltTask)(self.worker, self.job, self.guard, component, index, self.phase)
                 self.bolts[component.id, index] = bolt
                 arrived = received.lanes.get((component.id, index), {})
                 live = {
@@ -157,7 +158,7 @@ class SlotRun:
                     if self.is_fused(s, component)
                     for task in self.tasks_here(self.plan.graph.components[s.source])
                 }
-                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token)
+                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token, bolt.execute_columns)
                 self.inboxes[component.id, index] = inbox
                 self.connect(bolt)
                 bolt.begin(received.held_file(component.id, index))
@@ -191,6 +192,8 @@ class SlotRun:
         component, index = task.component, task.index
         task.collector.on_heavy = self.make_room
         out_lanes: dict[tuple[str, int], emit.OutLane] = {}
+        memories: dict[tuple[str, str], route.SenderMemory] = {}
+        task.collector.connect_columns = lambda: columns.wiring().ports(self, task, out_lanes, memories)
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
@@ -211,12 +214,15 @@ class SlotRun:
                 if grouping.kind == "direct":
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
-                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, self.job.attempt.txid, lanes))
+                    txid = self.job.attempt.txid
+                    memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism)
+                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
 
     def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
         """Connect every stream of a spout's task to one lane, which records what is emitted for the processing job to send."""
         component = task.component
         lane = self.outbox.lane(component.id, task.index, component.id, task.index)
+        task.collector.connect_columns = lambda: columns.wiring().recording_ports(self, task, lane)
         for stream, spec in component.outputs.items():
             if not spec.direct:
                 task.collector.connect(stream, lane.sender(stream))

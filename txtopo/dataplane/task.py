@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any, NoReturn
 
 from txtopo import errors
-from txtopo.dataplane import emission, emit, hold, route, shortage, wire
+from txtopo.dataplane import columns, emission, emit, hold, route, shortage, wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
 from txtopo.dataplane.route import Row
@@ -26,6 +26,7 @@ from txtopo.topology.stream import Tuple, TupleSource
 _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     emit.EmitMistakeError: errors.EmitError,
     route.WrongTaskError: errors.EmitError,
+    columns.ColumnMistakeError: errors.EmitError,
     MemoryError: errors.OutOfMemoryError,
     hold.CannotHoldError: errors.HeldStateError,
     emission.EmissionMistakeError: errors.MetadataError,
@@ -154,8 +155,20 @@ class BoltTask(Task):
             self.instance = self.call("making a copy of the bolt", self.worker.fresh, self.component.id, self.bindings)
             extra = () if self.component.kind == "basic" else (self.collector, self.job.attempt)
             self.call("prepare", self.instance.prepare, self.conf, self.context, *extra)
-        self._execute = self.instance.execute
+        self._execute = self.entry()
         self.guard.on_failure.append(self.stop)
+
+    def entry(self) -> Callable[..., None]:
+        """The hook that takes what is meant for the bolt."""
+        hook: Callable[..., None] = self.instance.execute
+        return hook
+
+    def execute_columns(self, batch: Any, source: TupleSource) -> None:
+        """Give the rows of a RecordBatch to the bolt, tuple by tuple."""
+        arrow = columns.batches()
+        for part in arrow.slices(batch):
+            for row in self.call("turning columns into tuples", arrow.rows, part, self.job.attempt):
+                self.execute(row, source)
 
     def stop(self) -> None:
         """Execute nothing more: something in this slot has failed, though a bolt upstream may go on emitting."""
@@ -238,5 +251,9 @@ class SpoutTask(Task):
     def replay(self, runs: list[tuple[str, list[Row]]]) -> None:
         """Send what the emission job recorded."""
         for stream, rows in runs:
+            if columns.is_run(stream):
+                for batch in (batch for item in rows for batch in columns.unpacked(item)):
+                    self.collector.send_recorded_batch(columns.stream_of(stream), batch)
+                continue
             for row in rows:
                 self.collector.send_recorded(stream, row)

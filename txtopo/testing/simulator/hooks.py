@@ -8,6 +8,7 @@ Invariants: without a fault, the user's code sees exactly what it sees in Spark.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable
@@ -164,7 +165,4 @@ class EndangeredCoordinator:
 
 def endangered(spout: Component) -> Component:
     """``spout`` as the simulated driver sees it."""
-    return Component(
-        spout.id, spout.kind, spout.parallelism, pickling.dumps(EndangeredSpout(spout.template)), spout.outputs, spout.inputs,
-        spout.committer, spout.spout_kind, spout.config, spout.type_name,
-    )  # fmt: skip
+    return dataclasses.replace(spout, template=pickling.dumps(EndangeredSpout(spout.template)))
