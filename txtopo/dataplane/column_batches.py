@@ -18,6 +18,9 @@ from txtopo.dataplane.route import Row
 
 MERGED_BYTES = 4 * 1024 * 1024
 """Small RecordBatches that follow each other are merged, on their way, up to about this size."""
+_COMPRESSED_FROM_BYTES = 64 * 1024
+_PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None, use_threads=False)
 _ENVELOPE_BYTES = 256
 """What a run and its frame put around a stream."""
 
@@ -78,9 +81,9 @@ def _append(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> No
 
 
 def to_stream(batch: pa.RecordBatch) -> bytes:
-    """``batch`` as an Arrow IPC stream: of a slice, the slice alone."""
+    """``batch`` as an Arrow IPC stream: of a slice, the slice alone. A large one is compressed: what travels passes through many hands."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED if batch.nbytes >= _COMPRESSED_FROM_BYTES else _PLAIN) as writer:
         writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
