@@ -51,12 +51,14 @@ def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list
 
 
 def _flush(waiting: list[pa.RecordBatch], room: int | None, streams: list[bytes]) -> None:
-    if waiting:
-        _split(waiting[0] if len(waiting) == 1 else merged(waiting), room, streams)
+    for batch in waiting if len(waiting) < 2 else merged(waiting):
+        _split(batch, room, streams)
 
 
 def _split(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> None:
     """Append ``batch`` as one stream, or as several if one would not fit into ``room``."""
+    if room is not None and batch.nbytes > room:
+        batch = compacted(batch)
     pieces = 1 if room is None else min(batch.num_rows, 1 + batch.nbytes // room)
     if pieces > 1:
         bounds = [batch.num_rows * i // pieces for i in range(pieces + 1)]
@@ -131,9 +133,12 @@ def _restored_chunks(stream: bytes) -> pa.ChunkedArray:
     return _restored_table(stream).column(0)
 
 
-def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """RecordBatches of one schema as one."""
-    return pa.concat_batches(batches)
+def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """RecordBatches of one schema as one, if Arrow can: it cannot unite dictionaries with nulls in them, or that would need larger indices."""
+    try:
+        return [pa.concat_batches(batches)]
+    except pa.ArrowException:
+        return batches
 
 
 def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
