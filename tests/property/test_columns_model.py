@@ -25,7 +25,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.dataplane import column_task
+from txtopo.dataplane import column_task, emit, inbox
 from txtopo.dataplane.job import Batch, Limits
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)
@@ -188,9 +188,11 @@ def test_a_topology_with_columns_anywhere_does_what_it_does_with_tuples(
 @pytest.mark.rule(17)
 @settings(QUICK, max_examples=30)
 @given(drawn=topologies(), rows_max=st.integers(1, 4))
-def test_how_many_tuples_are_collected_changes_nothing(drawn: tuple[int, list[Spec], dict[int, list[Any]]], rows_max: int) -> None:
+def test_how_much_is_collected_before_it_is_executed_or_packed_changes_nothing(drawn: Any, rows_max: int) -> None:
     tasks, specs, partitions = drawn
     before = happened(run(tasks, specs, partitions, 2, LIMITS[0]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_task, "ROWS_MAX", rows_max)
+        patch.setattr(inbox, "_WAITING_ROWS_MAX", rows_max)
+        patch.setattr(emit.Outbox, "PACK_BYTES", 100 * rows_max)
         assert happened(run(tasks, specs, partitions, 2, LIMITS[0])) == before

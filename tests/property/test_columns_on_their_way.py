@@ -148,3 +148,33 @@ def test_values_become_what_the_schema_says() -> None:
     assert made.schema == schema
     with pytest.raises(columns.ColumnMistakeError, match="values of field 'b' cannot become a column of type int8: "):
         column_batches.from_rows([(ATTEMPT, 1, 300)], ["a", "b"], schema, "here")
+
+
+AWARE = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "type"),
+    [
+        (1, pa.int8()), (2**63, pa.uint64()), (1, pa.float64()), (1, pa.decimal128(5, 2)), (decimal.Decimal("1.5"), pa.decimal128(9, 4)),
+        ("a", pa.large_string()), ("a", pa.dictionary(pa.int8(), pa.string())), (b"a", pa.binary(1)), (datetime.date(2026, 1, 2), pa.date64()),
+        (AWARE, pa.timestamp("ms", BERLIN)), (AWARE.replace(tzinfo=None), pa.timestamp("ns")), ([1, 2], pa.large_list(pa.float64())), ({"a": 1}, pa.struct([("a", pa.int8())])),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_kind_of_the_declared_type_becomes_it_exactly(value: Any, type: pa.DataType) -> None:
+    made = column_batches.from_rows([(ATTEMPT, value), (ATTEMPT, None)], ["a"], pa.schema([("a", type)]), "here")
+    assert made.schema.types == [type]
+    assert column_batches.rows(made, ATTEMPT) == [(ATTEMPT, value), (ATTEMPT, None)]
+
+
+@pytest.mark.parametrize(
+    ("value", "type"),
+    [
+        (1.5, pa.int64()), (2.0, pa.int64()), (True, pa.int64()), (1, pa.bool_()), (b"a", pa.string()), ("a", pa.binary()), ("1", pa.int64()),
+        (AWARE.replace(tzinfo=None), pa.timestamp("us", "UTC")), (AWARE, pa.timestamp("us")), (datetime.date(2026, 1, 2), pa.timestamp("us")),
+        (1.5, pa.decimal128(5, 2)), (decimal.Decimal("1.234"), pa.decimal128(5, 2)), (decimal.Decimal(1), pa.float64()), (2**60 + 1, pa.float64()),
+    ],
+)  # fmt: skip
+def test_a_value_that_the_declared_type_would_change_is_refused(value: Any, type: pa.DataType) -> None:
+    with pytest.raises(columns.ColumnMistakeError, match="values of field 'a' cannot become a column of type"):
+        column_batches.from_rows([(ATTEMPT, value)], ["a"], pa.schema([("a", type)]), "here")

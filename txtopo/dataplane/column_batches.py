@@ -242,8 +242,35 @@ def from_rows(rows: Sequence[Row], names: Sequence[str], schema: pa.Schema | Non
 
 
 def _array(column: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
-    made = pa.array(column, type=wanted)
-    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    """``column`` as an array, of the type ``wanted`` if its values are of that kind: Arrow alone would take 1.5 for the integer 1."""
+    kind = None if wanted is None else _kind(wanted)
+    if kind in ("integer", "decimal") and all(type(value) is int or value is None for value in column):
+        return pa.array(column, wanted)
+    made = pa.array(column)
+    made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    if wanted is None or made.type == wanted:
+        return made
+    found = _kind(made.type)
+    if found not in ("null", kind) and (found, kind) != ("integer", "number"):
+        raise TypeError(f"Arrow finds {made.type} in them")
+    return made.cast(wanted)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind(type: pa.DataType) -> str:
+    """Types of one kind differ in how many values they can hold, and not in what these mean."""
+    if pa.types.is_dictionary(type):
+        return _kind(type.value_type)
+    if pa.types.is_timestamp(type):
+        return "timestamp" if type.tz is None else "instant"
+    kinds = {
+        "integer": (pa.types.is_integer,), "number": (pa.types.is_floating,), "decimal": (pa.types.is_decimal,), "date": (pa.types.is_date,),
+        "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "time": (pa.types.is_time,),
+        "bytes": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+        "list": (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+        "duration": (pa.types.is_duration,), "struct": (pa.types.is_struct,), "null": (pa.types.is_null,), "bool": (pa.types.is_boolean,),
+    }  # fmt: skip
+    return next((kind for kind, tests in kinds.items() if any(is_kind(type) for is_kind in tests)), str(type))
 
 
 def _first_line(error: BaseException) -> str:
