@@ -130,6 +130,8 @@ class Footer:
                     for batch in batches:
                         yield self._conforming(batch, schema)
         except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and file_lines.may_pass(error):
+                raise txtopo.errors.FailedException(f"cannot read {self.path} just now: {error}") from None
             raise _not_parquet(self.path, str(error)) from None
 
     def _conforming(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -145,7 +147,7 @@ class Footer:
 
 
 def _not_parquet(path: str, why: str) -> txtopo.errors.InputError:
-    return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why}\n  See whether it was written to its end, or leave it out of the list.")
+    return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why.strip()}\n  See whether it was written to its end, or leave it out of the list.")
 
 
 class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):

@@ -71,6 +71,15 @@ def packed(runs: wire.Runs, bound: int | None = None) -> wire.Runs:
     return [(name, batches().dumped(items, bound) if is_run(name) else items) for name, items in told_apart(runs)]
 
 
+def in_rows(runs: wire.Runs, attempt: Any) -> wire.Runs:
+    """``runs`` with rows in the place of columns; ``attempt`` is the first value of each."""
+    return [
+        (stream_of(name), [row for item in items for batch in unpacked(item) for row in batches().rows(batch, attempt)])
+        if is_run(name) else (name, items)
+        for name, items in runs
+    ]  # fmt: skip
+
+
 def unpacked(item: Any) -> list[Any]:
     """The RecordBatches of one item of a run of columns."""
     return batches().loaded(item) if isinstance(item, bytes) else [item]
