@@ -16,8 +16,8 @@ from txtopo.errors import ConfigError, InputError
 
 
 def write(path: Path, numbers: range, rows_per_group: int = 2, **types: pa.DataType) -> None:
-    table = pa.table({"word": pa.array([f"w{n}" for n in numbers], types.get("word", pa.string())), "n": pa.array(numbers, types.get("n", pa.int64()))})
-    pq.write_table(table, path, row_group_size=rows_per_group)
+    words = pa.array([f"w{n}" for n in numbers], pa.string())
+    pq.write_table(pa.table({"word": words, "n": pa.array(numbers, types.get("n", pa.int64()))}), path, row_group_size=rows_per_group)
 
 
 def numbers(batches: list[dict[int, list[Any]]]) -> list[dict[int, list[int]]]:

@@ -147,7 +147,8 @@ class Footer:
 
 
 def _not_parquet(path: str, why: str) -> txtopo.errors.InputError:
-    return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why.strip()}\n  See whether it was written to its end, or leave it out of the list.")
+    cure = "See whether it was written to its end, or leave it out of the list."
+    return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why.strip()}\n  {cure}")
 
 
 class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
