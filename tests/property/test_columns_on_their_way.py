@@ -39,13 +39,12 @@ def test_columns_come_out_of_a_lane_as_they_went_in(given_batches: list[pa.Recor
     if bound is not None:
         payloads = wire.dump_runs(packed, "run", bound, "a test")
         assert all(len(payload) <= bound for payload in payloads)
-        packed = [run for payload in payloads for run in wire.load_values(payload)]
+        packed = [(name, list(items)) for payload in payloads for name, items in wire.unpack_runs(payload)]
     came: list[Any] = []
     for name, items in packed:
         stream = columns.stream_of(name) if columns.is_run(name) else name
-        for item in items:
-            found = columns.unpacked(item) if columns.is_run(name) else [item]
-            came += [(stream, row) for each in found for row in (rows(each) if columns.is_run(name) else [each])]
+        for each in columns.unpacked(items) if columns.is_run(name) else items:
+            came += [(stream, row) for row in (rows(each) if columns.is_run(name) else [each])]
     expected = [("s", row) for item in mixed for row in (rows(item) if isinstance(item, pa.RecordBatch) else [item])]
     assert same(came, [*expected, *(("t", row) for row in mixed[:1])])
 

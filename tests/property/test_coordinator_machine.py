@@ -67,6 +67,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.crashes: dict[int, int] = {}
         self.asked: int | None = None
         self.said_no = False
+        self.defers = False
         self.backing_off: int | None = None
         self.stop: m.Stop | None = None
         self.stopped = False
@@ -83,9 +84,24 @@ class CoordinatorMachine(RuleBasedStateMachine):
         for command in commands:
             assert not self.stopped, f"{command} after the stop"
             getattr(self, f"judge_{type(command).__name__.lower()}")(command)
+        self.judge_what_waits()
         assert self.cancels == [], "a discarded attempt was not cancelled"
         assert self.back_off is None, "a failed transaction does not back off"
         self.nothing_left_out()
+
+    def may_defer(self, txid: int) -> bool:
+        """What has failed before is processed by itself, and so is what is learnt from an emission job."""
+        return self.defers and not self.policy.emits_metadata and self.tries[txid] == 1
+
+    def judge_what_waits(self) -> None:
+        """Nobody is told of an attempt whose processing is left for later."""
+        for txid, (attempt, status) in self.coordinator.active.items():
+            if status.value == "waiting" and txid not in self.live:
+                self.begin(attempt, "waiting")
+            if status.value == "waiting":
+                assert self.live[txid].status in ("waiting", "emitted")
+                assert self.may_defer(txid)
+                self.live[txid].status = "waiting"
 
     def next_txid(self) -> int:
         return self.current + len(self.live)
@@ -128,12 +144,17 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if live is None:
             self.begin(command.attempt, "processing")
         else:
-            assert (live.attempt, live.status) == (command.attempt, "emitted")
+            assert live.attempt == command.attempt
+            assert live.status == "emitted" or (live.status == "waiting" and not self.defers)
             live.status = "processing"
 
     def judge_seal(self, command: m.Seal) -> None:
-        live = self.live[command.attempt.txid]
-        assert (live.attempt, live.status, self.stop) == (command.attempt, "processed", None)
+        txid = command.attempt.txid
+        if txid not in self.live:
+            self.begin(command.attempt, "waiting")
+        live = self.live[txid]
+        assert live.status == "processed" or (live.status in ("waiting", "emitted") and self.may_defer(txid))
+        assert (live.attempt, self.stop) == (command.attempt, None)
         assert command.attempt.txid == self.current, "every earlier transaction has committed (R3)"
         assert not any(other.status in IN_COMMIT for other in self.live.values()), "one commit at a time (R3)"
         live.status = "sealing"
@@ -149,7 +170,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert (live.attempt, live.status, command.attempt.txid) == (command.attempt, "applied", self.current)
         live.status = "recording"
         following = self.live.get(self.current + 1)
-        if following is not None and following.status == "processed" and self.stop is None:
+        if following is not None and following.status in ("processed", "waiting") and self.stop is None:
             assert command.seal_next == following.attempt, "its seal costs nothing here (R25)"
             following.status, following.rides = "sealing", True
         else:
@@ -190,7 +211,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert self.live, "nothing is in flight, yet the run goes on"
             return
         head = self.live.get(self.current)
-        assert head is None or head.status != "processed", "its turn has come"
+        assert head is None or head.status not in ("processed", "waiting"), "its turn has come"
+        assert self.defers or all(live.status != "waiting" for live in self.live.values()), "it waits for nothing"
         txid = self.next_txid()
         if self.may_begin(txid) and not self.emitting():
             assert txid > self.newest, f"{txid} could begin"
@@ -294,6 +316,12 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.backing_off is not None
         self.a_back_off_ends(self.backing_off - self.current)
 
+    @rule(on=st.booleans())
+    def the_pace_changes(self, on: bool) -> None:
+        self.defers = on
+        commands = self.coordinator.handle(m.Defer(on))
+        self.judge(commands) if not self.stopped else self.silent(commands)
+
     def silent(self, commands: list[m.Command]) -> None:
         assert commands == [], "a run that has stopped says nothing"
 
@@ -381,7 +409,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         elif self.backing_off is not None and self.stop is None:
             self.the_back_off_ends()
         elif self.live:
-            answerable = [i for i, live in enumerate(self.live.values()) if live.status != "processed" and not live.rides]
+            answerable = [i for i, live in enumerate(self.live.values()) if live.status not in ("processed", "waiting") and not live.rides]
             assert answerable, "every attempt waits, and nobody owes an answer"
             self.the_engine_answers(answerable[pick % len(answerable)])
         else:

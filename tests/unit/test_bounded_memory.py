@@ -18,7 +18,7 @@ from tests import floods
 from tests.clusters import Journal
 from txtopo import Fields, LocalDiskError, OutOfMemoryError, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.dataplane import emit, execute, receive, route, shortage, spill, wire
-from txtopo.dataplane.inbox import Inbox
+from txtopo.dataplane.inbox import Inbox, Lane
 from txtopo.dataplane.job import Batch, Job, Limits, Run
 from txtopo.dataplane.outcome import FailureInTaskError, Report, from_text
 from txtopo.dataplane.spill import SpillBuffer
@@ -80,7 +80,7 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
     def recorded() -> Iterator[bytes]:
         for n in range(60):
             runs: wire.Runs = [("default", [(ATTEMPT, n, bytes([n]) * MIB)])]
-            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.dump_values(runs, "run"))], wire.SEED)
+            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))], wire.SEED)
 
     def send_on() -> None:
         for to, data in scene.slot(0, 0, recorded(), batch=Batch("recorded")):
@@ -176,7 +176,18 @@ def test_heavy_rows_that_wait_for_an_earlier_neighbour_wait_on_disk() -> None:
     seen: list[tuple[str, int]] = []
     order = {"a": 0, "b": 1}
     source = TupleSource("b", 0, "s", Fields("n", "payload"))
-    inbox = Inbox({}, {("a", 0), ("b", 0)}, order, buffer, lambda key, stream: source, lambda row, _: seen.append((row[0], row[1][0])), "run")
+
+    class Seeing:
+        def execute_all(self, rows: Iterable[route.Row], source: TupleSource) -> None:
+            seen.extend((row[0], row[1][0]) for row in rows)
+
+        def execute_columns(self, batch: object, source: TupleSource) -> None:
+            raise AssertionError("nobody here emits columns")
+
+        def sender(self, source: TupleSource, lane: Lane, wait: route.Send) -> route.Send:
+            return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)
+
+    inbox = Inbox({}, {("a", 0), ("b", 0)}, order, buffer, lambda key, stream: source, Seeing(), "run")
     inbox.advance()
     late, early = inbox.sender(("b", 0), "s"), inbox.sender(("a", 0), "s")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from txtopo import Fields
 from txtopo.dataplane import inbox, wire
-from txtopo.dataplane.inbox import Inbox
+from txtopo.dataplane.inbox import Inbox, Lane
 from txtopo.dataplane.receive import LaneKey
-from txtopo.dataplane.route import Row
+from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.spill import Handle, SpillBuffer
 from txtopo.topology.stream import TupleSource
 
@@ -28,14 +29,20 @@ class Task:
         self.sources: dict[tuple[LaneKey, str], TupleSource] = {}
         handles: dict[LaneKey, list[Handle]] = {}
         for key, of_lane in arrived.items():
-            handles[key] = [self.buffer.append(wire.dump_values(runs, "run")) for runs in of_lane]
-        self.inbox = Inbox(handles, live, ORDER, self.buffer, self.source, self.execute, "run")
+            handles[key] = [self.buffer.append(wire.pack_runs(runs, "run")) for runs in of_lane]
+        self.inbox = Inbox(handles, live, ORDER, self.buffer, self.source, self, "run")
 
     def source(self, key: LaneKey, stream: str) -> TupleSource:
         return self.sources.setdefault((key, stream), TupleSource(key[0], key[1], stream, Fields("value")))
 
-    def execute(self, row: Row, source: TupleSource) -> None:
-        self.executed.append(f"{source.component}{source.task}.{source.stream}.{row[0]}")
+    def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
+        self.executed.extend(f"{source.component}{source.task}.{source.stream}.{row[0]}" for row in rows)
+
+    def execute_columns(self, batch: object, source: TupleSource) -> None:
+        raise AssertionError("nobody here emits columns")
+
+    def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
+        return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)
 
 
 @pytest.fixture(autouse=True)

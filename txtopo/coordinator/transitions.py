@@ -9,8 +9,8 @@ Theory of operation. A transaction that is in the window has exactly one live at
         └──────failed─────────┴─────────failed──────────┴──────failed──────┴──────failed───────┴────► DISCARDED
 
 *EMITTING* exists only for spouts that learn (or plan) their metadata per attempt. In *WAITING* nothing has been done yet: the transaction is so
-small that it is processed in the job of its commit, or, if that is put off, *started* like any other. *turn* is the coordinator's own doing: every earlier
-transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in which at most one attempt applies or records at any
+small that it is processed in the job of its commit, or, if that is put off, *started* like any other. *turn* is the coordinator's own doing: every
+earlier transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in which at most one attempt applies or records at any
 time. In *RECORDING* the effects are in the stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
 
 An event for an attempt that is not the live one of its txid is *stale*: it changes nothing (R6). An event that the table does not have for a

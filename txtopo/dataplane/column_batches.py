@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.dataplane.columns import ColumnMistakeError
-from txtopo.dataplane.route import Row
+from txtopo.dataplane.transposed import Row
 
 MERGED_BYTES = 4 * 1024 * 1024
 """Small RecordBatches that follow each other are merged, on their way, up to about this size."""

@@ -6,11 +6,14 @@ has rows of one source task and one stream, at most ``ROWS_MAX`` of them, or ``W
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from txtopo.dataplane import columns, emit, wire
+from txtopo.dataplane.inbox import Lane
 from txtopo.dataplane.outcome import AbortedError
-from txtopo.dataplane.route import Row
+from txtopo.dataplane.route import Send
+from txtopo.dataplane.transposed import Row
 from txtopo.dataplane.task import BoltTask
 from txtopo.topology.stream import TupleSource
 
@@ -33,8 +36,23 @@ class ArrowBoltTask(BoltTask):
     def entry(self) -> Any:
         return self.instance.execute_batch
 
-    def execute(self, row: Row, source: TupleSource) -> None:
-        """Collect one tuple."""
+    def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
+        """Collect tuples that arrived."""
+        for row in rows:
+            self._collect(row, source)
+
+    def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
+        """A function that collects one row of a neighbour, while ``lane`` is the first."""
+
+        def send(row: Row) -> None:
+            if lane.is_first:
+                self._collect(row, source)
+            else:
+                wait(row)
+
+        return send
+
+    def _collect(self, row: Row, source: TupleSource) -> None:
         if source is not self._rows_source:
             self.flush()
             self._rows_source = source

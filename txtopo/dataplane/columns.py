@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from txtopo.topology import arrow
@@ -71,15 +72,19 @@ def packed(runs: wire.Runs, bound: int | None = None) -> wire.Runs:
     return [(name, batches().dumped(items, bound) if is_run(name) else items) for name, items in told_apart(runs)]
 
 
-def in_rows(runs: wire.Runs, attempt: Any) -> wire.Runs:
+def in_rows(runs: Iterable[tuple[str, Iterable[Any]]], attempt: Any) -> list[tuple[str, Iterable[Any]]]:
     """``runs`` with rows in the place of columns; ``attempt`` is the first value of each."""
     return [
-        (stream_of(name), [row for item in items for batch in unpacked(item) for row in batches().rows(batch, attempt)])
+        (stream_of(name), [row for batch in unpacked(items) for row in batches().rows(batch, attempt)])
         if is_run(name) else (name, items)
         for name, items in runs
     ]  # fmt: skip
 
 
-def unpacked(item: Any) -> list[Any]:
-    """The RecordBatches of one item of a run of columns."""
-    return batches().loaded(item) if isinstance(item, bytes) else [item]
+def unpacked(items: Iterable[Any]) -> Iterator[Any]:
+    """The RecordBatches of a run of columns."""
+    for item in items:
+        if isinstance(item, bytes):
+            yield from batches().loaded(item)
+        else:
+            yield item

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo.dataplane import columns, wire
+from txtopo.dataplane import columns, route, wire
 from txtopo.dataplane.outcome import AbortedError, Report
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.spill import Handle, SpillBuffer
@@ -29,20 +29,16 @@ def is_immutable(value: Any) -> bool:
     return type(value) in _IMMUTABLE or (type(value) is tuple and all(is_immutable(item) for item in value))
 
 
+_MANY = 1024
+"""How many rows a task may emit before those that wait are counted: as many light ones are at most a fraction of ``Outbox.PACK_BYTES``."""
+
 _HEAVY = 256
 """Text and bytes in a row up to this length, in characters or bytes, are not counted: a number of rows bounds them well enough."""
 
-_fields_with_length: dict[tuple[type, ...], tuple[int, ...] | None] = {}
-_SHAPES_MAX = 1024
+_BATCH_WEIGHT = 1024
+"""What a RecordBatch weighs however few rows it has: in bytes, roughly."""
 
-
-def fields_with_length(types: tuple[type, ...]) -> tuple[int, ...] | None:
-    """Where in a row of immutable ``types`` there is text or bytes; ``None`` if it takes more than the types to know that it is immutable."""
-    if len(_fields_with_length) >= _SHAPES_MAX:
-        _fields_with_length.clear()
-    known = tuple(i for i, each in enumerate(types) if each in (str, bytes)) if _IMMUTABLE.issuperset(types) else None
-    _fields_with_length[types] = known
-    return known
+_LIGHT = _IMMUTABLE - {str, bytes}
 
 
 def weight(value: Any) -> int:
@@ -60,8 +56,32 @@ def direct_stream(stream: str, task: int) -> str:
     return f"{stream}{_DIRECT}{task}"
 
 
+def with_own_copies(send: Send, run: str) -> Send:
+    """``send``, where the same row also goes to others in this process: of one that is mutable, each gets a copy."""
+
+    def send_own(row: Row) -> None:
+        send(row if is_immutable(row) else wire.load_values(wire.dump_values(row, run)))
+
+    return send_own
+
+
 class EmitMistakeError(Exception):
     """What an emit was given cannot be delivered; becomes :class:`txtopo.errors.EmitError` with component and task."""
+
+
+class _Port:
+    """The receivers of one stream: ``sends`` one by one, and ``send`` to all of them."""
+
+    __slots__ = ("arity", "send", "sends")
+
+    def __init__(self, arity: int) -> None:
+        self.arity = arity
+        self.sends: tuple[Send, ...] = ()
+        self.send: Send = _ignore
+
+    def add(self, send: Send) -> None:
+        self.sends = (*self.sends, send)
+        self.send = send if len(self.sends) == 1 else route.to_all(self.sends)
 
 
 class Collector(BasicOutputCollector):
@@ -75,20 +95,22 @@ class Collector(BasicOutputCollector):
         self._component, self._attempt, self._run = component, attempt, run
         self._arity = {stream: len(spec.fields) for stream, spec in outputs.items()}
         self._outputs = outputs
-        self._ports: dict[str, tuple[Send, ...]] = {stream: () for stream, spec in outputs.items() if not spec.direct}
+        self._ports = {stream: _Port(len(spec.fields)) for stream, spec in outputs.items() if not spec.direct}
         self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {stream: [] for stream, spec in outputs.items() if spec.direct}
         self.emitted = 0
         """Rows emitted so far."""
         self.on_failure: Callable[[BaseException], None] = _ignore
         self.on_heavy: Callable[[int], None] = _ignore
         """Told the weight of a heavy row before it is sent, so that room can be made for it."""
+        self.on_many: Callable[[], None] = _nothing
+        """Told after every ``_MANY`` rows, so that those that wait can be counted: counting each of them would cost more than sending it."""
         self.connect_columns: Callable[[], Any] = _no_columns
-        """Gives the ports for columns, a :class:`txtopo.dataplane.column_emit.ColumnPorts`: made when they are first needed."""
+        """Gives the ports for columns, a :class:`txtopo.dataplane.column_wiring.ColumnPorts`: made when they are first needed."""
         self._column_ports: Any = None
 
     def connect(self, stream: str, send: Send) -> None:
         """Add a receiver of ``stream``."""
-        self._ports[stream] = (*self._ports[stream], send)
+        self._ports[stream].add(send)
 
     def connect_direct(self, stream: str, receiver: str, lanes: Sequence[Send]) -> None:
         """Add a receiver of the direct ``stream``, with one function per task."""
@@ -101,25 +123,24 @@ class Collector(BasicOutputCollector):
             except TypeError:
                 self._refuse(values, stream)
                 raise
-            sends = self._ports.get(stream)
-            if sends is None or len(row) != self._arity[stream] or (row[0] is not self._attempt and row[0] != self._attempt):
+            port = self._ports.get(stream)
+            if port is None or len(row) != port.arity or (row[0] is not self._attempt and row[0] != self._attempt):
                 raise EmitMistakeError(self._mistake(row, stream))
             self.emitted += 1
-            types = tuple(map(type, row))
-            try:
-                with_length = _fields_with_length[types]
-            except KeyError:
-                with_length = fields_with_length(types)
-            if with_length is None:
-                self._send(row, sends)
-                return
             length = 0
-            for i in with_length:
-                length += len(row[i])
-            if length > _HEAVY:
-                self.on_heavy(length)
-            for send in sends:
-                send(row)
+            for value in row:
+                kind = type(value)
+                if kind is str or kind is bytes:
+                    length += len(value)
+                elif kind not in _LIGHT:
+                    self._send(row, port.sends)
+                    break
+            else:
+                if length > _HEAVY:
+                    self.on_heavy(length)
+                port.send(row)
+            if not self.emitted % _MANY:
+                self.on_many()
         except AbortedError:
             raise
         except BaseException as error:
@@ -167,6 +188,8 @@ class Collector(BasicOutputCollector):
                     )
             self.emitted += 1
             self._send(row, [lanes[task_index] for _, lanes in self._direct_ports[stream]])
+            if not self.emitted % _MANY:
+                self.on_many()
         except AbortedError:
             raise
         except BaseException as error:
@@ -186,7 +209,7 @@ class Collector(BasicOutputCollector):
             sends = self._column_ports.sends(batch, stream, task)
             if batch.num_rows:
                 self.emitted += batch.num_rows
-                self.on_heavy(batch.nbytes)
+                self.on_heavy(batch.nbytes + _BATCH_WEIGHT)
                 for send in sends:
                     send(batch)
         except AbortedError:
@@ -204,12 +227,14 @@ class Collector(BasicOutputCollector):
         """Emit a row that was checked and frozen when it was recorded."""
         self.emitted += 1
         stream, _, task = stream.partition(_DIRECT)
-        sends = [lanes[int(task)] for _, lanes in self._direct_ports[stream]] if task else self._ports[stream]
+        sends = [lanes[int(task)] for _, lanes in self._direct_ports[stream]] if task else self._ports[stream].sends
         if len(sends) < 2:
             for send in sends:
                 send(row)
         else:
             self._send(row, sends)
+        if not self.emitted % _MANY:
+            self.on_many()
 
     def _refuse(self, values: Any, stream: str) -> None:
         """An error that names the fields, unless ``values`` are a sequence after all and something else went wrong."""
@@ -238,48 +263,65 @@ def _ignore(told: object) -> None:
     pass
 
 
+def _nothing() -> None:
+    pass
+
+
 def _no_columns() -> Any:
     raise AssertionError("nobody has connected this collector")
 
 
 class OutLane:
-    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of emission, until the outbox packs them."""
+    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of emission, until the outbox packs them.
 
-    __slots__ = ("_outbox", "has_columns", "receiver", "runs", "source", "source_task", "task")
+    Invariants: ``rows`` is the same list for good, so that its ``append`` can be handed out. ``_begins`` says which stream the rows from an
+    index on are of.
+    """
 
-    def __init__(self, outbox: Outbox, receiver: str, task: int, source: str, source_task: int) -> None:
-        self._outbox = outbox
+    __slots__ = ("_begins", "_has_columns", "_only", "receiver", "rows", "source", "source_task", "task")
+
+    def __init__(self, receiver: str, task: int, source: str, source_task: int, only: str | None) -> None:
         self.receiver, self.task, self.source, self.source_task = receiver, task, source, source_task
-        self.runs: wire.Runs = []
-        self.has_columns = False
+        self.rows: list[Any] = []
+        self._only = only
+        self._begins: list[tuple[int, str]] = []
+        self._has_columns = False
 
     def batch_sender(self, stream: str) -> Callable[[Any], None]:
         """A function that appends RecordBatches of ``stream``."""
-        self.has_columns = True
+        self._has_columns = True
         return self.sender(stream)
 
     def sender(self, stream: str) -> Send:
         """A function that appends rows of ``stream``."""
-        outbox = self._outbox
+        if self._only is not None:
+            assert stream == self._only
+            return self.rows.append
 
         def send(row: Row) -> None:
-            runs = self.runs
-            if not runs or runs[-1][0] != stream:
-                runs.append((stream, []))
-            runs[-1][1].append(row)
-            outbox.waiting_rows += 1
-            if outbox.waiting_rows >= outbox.rows_max:
-                outbox.pack()
+            if not self._begins or self._begins[-1][1] != stream:
+                self._begins.append((len(self.rows), stream))
+            self.rows.append(row)
 
         return send
+
+    def take(self, bound: int) -> wire.Runs:
+        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes."""
+        begins = [(0, self._only)] if self._only is not None else self._begins
+        ends = [*(begin for begin, _ in begins[1:]), len(self.rows)]
+        runs = [(stream, self.rows[begin:end]) for (begin, stream), end in zip(begins, ends, strict=True)]
+        self.rows.clear()
+        self._begins.clear()
+        return columns.packed(runs, bound) if self._has_columns else runs
 
 
 class Outbox:
     """What a slot sends, as chunks per receiving slot.
 
-    Invariants: at most ``rows_max`` rows wait unpacked, a number that follows the size of the rows so that they are about
-    ``PACK_BYTES``; who sends heavy rows packs earlier. A chunk is closed when it has as much; chunks spill beyond ``spill_bytes``. Every
-    receiving slot gets at least one chunk, the last one with the report, also when there is nothing to say: silence would look like loss.
+    Invariants: about ``rows_max`` rows wait unpacked at most, a number that follows the size of the rows so that they are about
+    ``PACK_BYTES``; they are counted whenever a task has emitted many more, and who sends heavy rows packs earlier. A chunk is closed
+    when it has as much; chunks spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with the report,
+    also when there is nothing to say: silence would look like loss.
     """
 
     PACK_BYTES = 4 * 1024 * 1024
@@ -296,13 +338,14 @@ class Outbox:
         self._frames: list[list[Frame]] = [[] for _ in range(receiving_slots)]
         self._frame_bytes = [0] * receiving_slots
         self._lanes: list[OutLane] = []
-        self.waiting_rows = 0
+        self._waiting: list[list[Row]] = []
         self.rows_max = self._ROWS_START
 
-    def lane(self, receiver: str, task: int, source: str, source_task: int) -> OutLane:
-        """A new lane; its rows go to the slot of ``task``."""
-        lane = OutLane(self, receiver, task, source, source_task)
+    def lane(self, receiver: str, task: int, source: str, source_task: int, only: str | None = None) -> OutLane:
+        """A new lane; its rows go to the slot of ``task``. A lane of ``only`` one stream need not keep account of streams, and is faster."""
+        lane = OutLane(receiver, task, source, source_task, only)
         self._lanes.append(lane)
+        self._waiting.append(lane.rows)
         return lane
 
     def add(self, frame: Frame) -> None:
@@ -315,21 +358,23 @@ class Outbox:
         if self._frame_bytes[slot] >= self.PACK_BYTES:
             self._close_chunk(slot)
 
+    def pack_if_many(self) -> None:
+        """Pack if ``rows_max`` rows wait."""
+        if sum(map(len, self._waiting)) >= self.rows_max:
+            self.pack()
+
     def pack(self) -> None:
         """Turn the waiting rows into frames, and frames into chunks where there is enough for one."""
         size = 0
+        waiting = sum(map(len, self._waiting))
         for lane in self._lanes:
-            if lane.runs:
-                runs, lane.runs = lane.runs, []
-                if lane.has_columns:
-                    runs = columns.packed(runs, self._blob_bytes_max)
-                for payload in wire.dump_runs(runs, self._run, self._blob_bytes_max, f"component {lane.source!r}"):
+            if lane.rows:
+                for payload in wire.dump_runs(lane.take(self._blob_bytes_max), self._run, self._blob_bytes_max, f"component {lane.source!r}"):
                     size += len(payload)
                     self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))
-        if self.waiting_rows:
-            fitting = int(self.PACK_BYTES / max(1.0, size / self.waiting_rows))
+        if waiting:
+            fitting = int(self.PACK_BYTES / max(1.0, size / waiting))
             self.rows_max = min(self._ROWS_MAX, max(self._ROWS_MIN, fitting))
-            self.waiting_rows = 0
 
     def _close_chunk(self, slot: int) -> None:
         header = ChunkHeader(*self._identity, number=len(self._chunks[slot]))

@@ -158,7 +158,7 @@ class SlotRun:
                     if self.is_fused(s, component)
                     for task in self.tasks_here(self.plan.graph.components[s.source])
                 }
-                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt.execute, self.worker.run.token, bolt.execute_columns)
+                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt, self.worker.run.token)
                 self.inboxes[component.id, index] = inbox
                 self.connect(bolt)
                 bolt.begin(received.held_file(component.id, index))
@@ -191,12 +191,14 @@ class SlotRun:
         """Connect every stream of ``task`` to everybody who listens."""
         component, index = task.component, task.index
         task.collector.on_heavy = self.make_room
+        task.collector.on_many = self.outbox.pack_if_many
         out_lanes: dict[tuple[str, int], emit.OutLane] = {}
         memories: dict[tuple[str, str], route.SenderMemory] = {}
         task.collector.connect_columns = lambda: columns.wiring().ports(self, task, out_lanes, memories)
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
+        only_streams = self.only_streams(component)
         for stream, spec in component.outputs.items():
             for receiver, grouping in self.plan.graph.receivers(component.id, stream):
                 if (component.id, stream, receiver.id) in self.levels.fused:
@@ -205,11 +207,13 @@ class SlotRun:
                         self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
                         for t in range(receiver.parallelism)
                     ]
+                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:
+                        lanes = [emit.with_own_copies(lane, self.worker.run.token) for lane in lanes]
                 else:
                     lanes = []
                     for t in range(receiver.parallelism):
                         if (receiver.id, t) not in out_lanes:
-                            out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index)
+                            out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index, only_streams.get(receiver.id))
                         lanes.append(out_lanes[receiver.id, t].sender(stream))
                 if grouping.kind == "direct":
                     task.collector.connect_direct(stream, receiver.id, lanes)
@@ -218,10 +222,18 @@ class SlotRun:
                     memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism)
                     task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
 
+    def only_streams(self, component: Component) -> dict[str, str]:
+        """By receiver, the one stream of ``component`` it listens to, where there is just one."""
+        listened = [(receiver.id, stream) for stream in component.outputs for receiver, _ in self.plan.graph.receivers(component.id, stream)]
+        receivers = [receiver for receiver, _ in listened]
+        return {receiver: stream for receiver, stream in listened if receivers.count(receiver) == 1}
+
     def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
         """Connect every stream of a spout's task to one lane, which records what is emitted for the processing job to send."""
         component = task.component
-        lane = self.outbox.lane(component.id, task.index, component.id, task.index)
+        streams = list(component.outputs)
+        only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
+        lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
         task.collector.connect_columns = lambda: columns.wiring().recording_ports(self, task, lane)
         for stream, spec in component.outputs.items():
             if not spec.direct:
@@ -266,7 +278,7 @@ class SlotRun:
             for handle in received.lanes.get(key, {}).get(key, []):
                 data = received.buffer.read(handle)
                 self.make_room(len(data))
-                runs = spout.call("taking the tuples that were recorded", wire.load_values, data)
+                runs = spout.call("taking the tuples that were recorded", wire.unpack_runs, data)
                 spout.call("sending the tuples that were recorded", spout.replay, runs)
         else:
             spout.emit(self.held_pieces(*key))

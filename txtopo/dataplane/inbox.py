@@ -9,8 +9,9 @@ Invariants: every lane before ``_head`` is executed completely, none after it at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from txtopo.dataplane import columns, wire
 from txtopo.dataplane.receive import LaneKey
@@ -18,25 +19,36 @@ from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.spill import Handle, SpillBuffer
 from txtopo.topology.stream import TupleSource
 
-Execute = Callable[[Row, TupleSource], None]
-ExecuteColumns = Callable[[Any, TupleSource], None]
-"""Takes a RecordBatch."""
-
 _WAITING_ROWS_MAX = 4096
 
 
-class _Lane:
-    __slots__ = ("closed", "handles", "has_columns", "live", "waiting", "waiting_rows")
+class Lane:
+    """Rows of one sending task. ``is_first``: nothing is before it that is not yet executed, so what a neighbour emits may be executed at once."""
+
+    __slots__ = ("closed", "handles", "has_columns", "is_first", "waiting", "waiting_rows")
 
     def __init__(self, handles: list[Handle], live: bool) -> None:
-        self.handles, self.live, self.closed = handles, live, not live
+        self.handles, self.closed, self.is_first = handles, not live, False
         self.waiting: wire.Runs = []
         self.waiting_rows = 0
         self.has_columns = False
 
 
+class Bolt(Protocol):
+    """What an inbox delivers to."""
+
+    def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
+        """Execute rows that arrived."""
+
+    def execute_columns(self, batch: Any, source: TupleSource) -> None:
+        """Execute the rows of a RecordBatch."""
+
+    def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
+        """The function that executes the rows of a fused neighbour while ``lane`` is the first, and has them ``wait`` otherwise."""
+
+
 class Inbox:
-    """``order`` ranks source components; ``source`` names a lane's tuples per stream; ``execute`` takes a row, ``execute_columns`` a RecordBatch."""
+    """``order`` ranks source components; ``source`` names a lane's tuples per stream; ``bolt`` takes the rows."""
 
     def __init__(
         self,
@@ -45,49 +57,35 @@ class Inbox:
         order: Mapping[str, int],
         buffer: SpillBuffer,
         source: Callable[[LaneKey, str], TupleSource],
-        execute: Execute,
+        bolt: Bolt,
         run: str,
-        execute_columns: ExecuteColumns | None = None,
     ) -> None:
         keys = sorted({*arrived, *live}, key=lambda key: (order[key[0]], key[1]))
-        self._lanes = {key: _Lane(list(arrived.get(key, ())), key in live) for key in keys}
+        self._lanes = {key: Lane(list(arrived.get(key, ())), key in live) for key in keys}
         self._keys = keys
         self._head = 0
-        self._buffer, self._source, self._execute, self._run = buffer, source, execute, run
-        self._execute_columns = execute_columns
+        self._buffer, self._source, self._bolt, self._run = buffer, source, bolt, run
+        self._go_to(0)
 
     def sender(self, key: LaneKey, stream: str) -> Send:
         """The function by which a fused neighbour delivers rows of ``stream``."""
         lane = self._lanes[key]
-        source = self._source(key, stream)
-        keys, execute = self._keys, self._execute
-
-        def send(row: Row) -> None:
-            if keys[self._head] == key:
-                execute(row, source)
-            else:
-                self._wait(lane, stream, row)
-
-        return send
+        return self._bolt.sender(self._source(key, stream), lane, functools.partial(self._wait, lane, stream))
 
     def batch_sender(self, key: LaneKey, stream: str) -> Callable[[Any], None]:
         """The function by which a fused neighbour delivers RecordBatches of ``stream``."""
-        lane, source = self._lanes[key], self._source(key, stream)
+        lane, source, execute = self._lanes[key], self._source(key, stream), self._bolt.execute_columns
         lane.has_columns = True
 
         def send(batch: Any) -> None:
-            if self._keys[self._head] == key:
-                self._take(batch, source)
+            if lane.is_first:
+                execute(batch, source)
             else:
                 self._wait(lane, stream, batch)
 
         return send
 
-    def _take(self, batch: Any, source: TupleSource) -> None:
-        assert self._execute_columns is not None, "columns for a task that was not connected to any"
-        self._execute_columns(batch, source)
-
-    def _wait(self, lane: _Lane, stream: str, row: Row) -> None:
+    def _wait(self, lane: Lane, stream: str, row: Any) -> None:
         if not lane.waiting or lane.waiting[-1][0] != stream:
             lane.waiting.append((stream, []))
         lane.waiting[-1][1].append(row)
@@ -101,9 +99,9 @@ class Inbox:
             if lane.waiting:
                 self._pack(lane)
 
-    def _pack(self, lane: _Lane) -> None:
+    def _pack(self, lane: Lane) -> None:
         runs = columns.packed(lane.waiting) if lane.has_columns else lane.waiting
-        lane.handles.append(self._buffer.append(wire.dump_values(runs, self._run)))
+        lane.handles.append(self._buffer.append(wire.pack_runs(runs, self._run)))
         lane.waiting, lane.waiting_rows = [], 0
 
     def close(self, key: LaneKey) -> None:
@@ -120,26 +118,31 @@ class Inbox:
             self._drain(key, lane)
             if not lane.closed:
                 return
-            self._head += 1
+            self._go_to(self._head + 1)
 
-    def _drain(self, key: LaneKey, lane: _Lane) -> None:
+    def _go_to(self, head: int) -> None:
+        """Make the lane at ``head`` the first one."""
+        if self._head < len(self._keys):
+            self._lanes[self._keys[self._head]].is_first = False
+        self._head = head
+        if head < len(self._keys):
+            self._lanes[self._keys[head]].is_first = True
+
+    def _drain(self, key: LaneKey, lane: Lane) -> None:
         handles, lane.handles = lane.handles, []
         waiting, lane.waiting, lane.waiting_rows = lane.waiting, [], 0
         for handle in handles:
-            self._execute_runs(key, wire.load_values(self._buffer.read(handle)))
+            self._execute_runs(key, wire.unpack_runs(self._buffer.read(handle)))
         self._execute_runs(key, columns.told_apart(waiting) if lane.has_columns else waiting)
 
-    def _execute_runs(self, key: LaneKey, runs: wire.Runs) -> None:
-        execute = self._execute
+    def _execute_runs(self, key: LaneKey, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
         for stream, rows in runs:
             if columns.is_run(stream):
                 source = self._source(key, columns.stream_of(stream))
-                for batch in (batch for item in rows for batch in columns.unpacked(item)):
-                    self._take(batch, source)
-                continue
-            source = self._source(key, stream)
-            for row in rows:
-                execute(row, source)
+                for batch in columns.unpacked(rows):
+                    self._bolt.execute_columns(batch, source)
+            else:
+                self._bolt.execute_all(rows, self._source(key, stream))
 
     @property
     def complete(self) -> bool:

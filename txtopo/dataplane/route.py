@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from txtopo.dataplane.transposed import Row
 from txtopo.plan import levels
 from txtopo.topology import grouping as groupings
 from txtopo.topology.grouping import CustomGrouping, Grouping
 from txtopo.topology.stream import Fields
 
-Row = tuple[Any, ...]
 Send = Callable[[Row], None]
 
 _KEYS_REMEMBERED_MAX = 100_000
@@ -59,22 +59,23 @@ def make_send(
     if grouping.kind == "shuffle":
         return _round_robin(lanes, memory)
     if grouping.kind == "all":
-        return _to_all(lanes)
+        return to_all(lanes)
     assert grouping.fields is not None
     positions = [fields.index(name) for name in grouping.fields]
     return _by_two_tasks(lanes, positions, memory.sent) if grouping.kind == "partial_key" else _by_key(lanes, positions)
 
 
 def _round_robin(lanes: Sequence[Send], memory: SenderMemory) -> Send:
-    turns = memory.turns
+    turn = map(lanes.__getitem__, memory.turns).__next__
 
     def send(row: Row) -> None:
-        lanes[next(turns)](row)
+        turn()(row)
 
     return send
 
 
-def _to_all(lanes: Sequence[Send]) -> Send:
+def to_all(lanes: Sequence[Send]) -> Send:
+    """A function that sends a row to every one of ``lanes``."""
     def send(row: Row) -> None:
         for lane in lanes:
             lane(row)
@@ -91,11 +92,13 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
 
         def send_by_one(row: Row) -> None:
             key = row[position]
-            if type(key) is str or type(key) is int:
-                lane = remembered.get(key)
-                if lane is None:
+            kind = type(key)
+            if kind is str or kind is int:
+                try:
+                    lane = remembered[key]
+                except KeyError:
                     lane = lanes[groupings.task_for_key((key,), tasks)]
-                    if not isinstance(key, str) or len(key) <= _KEY_LENGTH_MAX:
+                    if kind is int or len(key) <= _KEY_LENGTH_MAX:
                         if len(remembered) >= _KEYS_REMEMBERED_MAX:
                             remembered.clear()
                         remembered[key] = lane

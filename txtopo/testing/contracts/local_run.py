@@ -135,7 +135,7 @@ class LocalRun:
         work.rows = {task: [] for task in range(counts[self.graph.spout.id])}
         for frame in done.frames:
             if frame.kind == "rows":
-                runs = columns.in_rows(wire.load_values(frame.payload), attempt)
+                runs = columns.in_rows(wire.unpack_runs(frame.payload), attempt)
                 work.rows[frame.task].extend((stream, row[1:]) for stream, rows in runs for row in rows)
         return work
 

@@ -143,7 +143,9 @@ class Driver:
         if left <= 0:
             self.is_closed = True
             return
-        conf = subject.conf.replaced(max_spout_pending=self.settings.max_spout_pending, max_transactions=left)
+        conf = subject.conf.replaced(
+            max_spout_pending=self.settings.max_spout_pending, max_transactions=left, small_transaction_s=self.settings.small_transaction_s
+        )
         run = subject.driver_run(self.settings)
         self.jobs = SimulatedJobs(self.schedule, self, subject.worker(self.settings))
         board = StatusBoard(RunStatus(subject.graph.id, "simulated"))

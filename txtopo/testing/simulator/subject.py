@@ -8,6 +8,7 @@ Invariants: between two schedules the stores are empty, ``reset`` has been calle
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,10 +46,13 @@ class Settings:
     cores: int
     inline_bytes_max: int
     task_counts: tuple[tuple[str, int], ...]
+    small_transaction_s: float
+    """In a simulation no time passes at work, so every transaction is small unless this is 0."""
 
     def __str__(self) -> str:
         tasks = ", ".join(f"{component}={count}" for component, count in self.task_counts)
-        return f"max_spout_pending={self.max_spout_pending}, {self.cores} cores, inline_bytes_max={self.inline_bytes_max}, tasks {tasks}"
+        settings = f"max_spout_pending={self.max_spout_pending}, small_transaction_s={self.small_transaction_s}"
+        return f"{settings}, {self.cores} cores, inline_bytes_max={self.inline_bytes_max}, tasks {tasks}"
 
 
 class Subject:
@@ -122,13 +126,14 @@ class Subject:
 
     def _variants(self, vary_parallelism: bool) -> list[Settings]:
         counts = tuple(self.graph.task_counts.items())
-        own = Settings(self.conf.max_spout_pending, CORES, self.conf.inline_bytes_max, counts)
-        variants = [own]
+        small_s = self.conf.small_transaction_s
+        own = Settings(self.conf.max_spout_pending, CORES, self.conf.inline_bytes_max, counts, small_s)
+        variants = [own, dataclasses.replace(own, small_transaction_s=0.0)]
         for pending in sorted({1, 2, self.conf.max_spout_pending + 2}):
-            for cores, inline in ((1, own.inline_bytes_max), (3, own.inline_bytes_max), (CORES, 0)):
-                variants.append(Settings(pending, cores, inline, counts))
+            for cores, inline, small in ((1, own.inline_bytes_max, small_s), (3, own.inline_bytes_max, 0.0), (CORES, 0, 0.0)):
+                variants.append(Settings(pending, cores, inline, counts, small))
                 if vary_parallelism:
                     more = tuple((component, count + 1) for component, count in counts)
                     fewer = tuple((component, max(1, count - 1)) for component, count in counts)
-                    variants.extend(Settings(pending, cores, inline, changed) for changed in (more, fewer))
+                    variants.extend(Settings(pending, cores, inline, changed, small) for changed in (more, fewer))
         return variants

@@ -1,0 +1,49 @@
+"""How much of Spark a transaction is worth."""
+
+from __future__ import annotations
+
+from txtopo.runtime.pace import Pace
+
+SMALL, LARGE = {"processing": 0.004, "commit": 0.004}, {"processing": 0.5, "commit": 0.1}
+
+
+def paced(*transactions: dict[str, float], small_s: float = 0.02, overlaps: bool = False) -> Pace:
+    pace = Pace(small_s, overlaps)
+    for busy_s in transactions:
+        pace.committed(busy_s)
+    return pace
+
+
+def test_nothing_is_small_until_three_in_a_row_were() -> None:
+    assert [paced(*[SMALL] * n).is_small for n in range(5)] == [False, False, False, True, True]
+    assert not paced(SMALL, SMALL, LARGE, SMALL).is_small
+
+
+def test_a_large_one_ends_it_and_one_that_is_a_little_slow_does_not() -> None:
+    small = [SMALL] * 3
+    assert not paced(*small, LARGE).is_small
+    assert paced(*small, {"processing": 0.03}).is_small
+    assert not paced(*small, {"processing": 0.05}).is_small
+    assert not paced({"processing": 0.03}, {"processing": 0.03}, {"processing": 0.03}).is_small
+
+
+def test_all_phases_count_together() -> None:
+    assert not paced(*[{"processing": 0.012, "commit": 0.012}] * 5).is_small
+
+
+def test_one_that_is_late_ends_it_whatever_its_tasks_will_say() -> None:
+    pace = paced(*[SMALL] * 3)
+    pace.late()
+    assert not pace.is_small
+
+
+def test_with_zero_none_is_small() -> None:
+    assert not paced(*[{"processing": 0.0}] * 5, small_s=0.0).is_small
+
+
+def test_processing_is_deferred_unless_it_could_be_hidden_and_is_worth_it() -> None:
+    busy = {"processing": 0.015, "commit": 0.001}
+    assert paced(*[busy] * 3).defers
+    assert not paced(*[busy] * 3, overlaps=True).defers
+    assert paced(*[SMALL] * 3, overlaps=True).defers
+    assert not paced(SMALL, SMALL).defers
