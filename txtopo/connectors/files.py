@@ -6,6 +6,7 @@ end; executors read the range. Emitters run on executors: nothing here may impor
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -205,13 +206,11 @@ class _FileEmitter(spout.PartitionedSpoutEmitter):
                 self._emit_block(attempt, collector, path, offset, block)
 
     def _emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
-        emit = collector.emit
         if self._format == "lines":
-            for line in file_records.lines(path, offset, block, self._codec, self._errors):
-                emit([attempt, line])
+            collector.emit_all(zip(itertools.repeat(attempt), file_records.lines(path, offset, block, self._codec, self._errors)))
         else:
-            for values in file_records.objects(path, offset, block, self._codec, self._errors, self._fields):
-                emit([attempt, *values])
+            objects = file_records.objects(path, offset, block, self._codec, self._errors, self._fields)
+            collector.emit_all((attempt, *values) for values in objects)
 
 
 def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
