@@ -59,7 +59,7 @@ def peak_of(work: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("rows", "row_bytes"), [(200, MIB), (24, 16 * MIB), (30_000, 4000)])
+@pytest.mark.parametrize(("rows", "row_bytes"), [(200, MIB), (24, 16 * MIB), (30_000, 4000), (300_000, 16)])
 def test_a_spout_streams_a_batch_far_larger_than_what_it_keeps(tmp_path: Path, rows: int, row_bytes: int) -> None:
     scene = Scene(floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True))
     sent = [0, 0]

@@ -23,7 +23,7 @@ from txtopo.stores import base as stores
 from txtopo.topology.context import Phase, TopologyContext
 from txtopo.topology.graph import Component
 from txtopo.topology.metadata import NotJsonError
-from txtopo.topology.stream import Tuple, TupleSource
+from txtopo.topology.stream import Fields, Tuple, TupleSource
 
 _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     emit.EmitMistakeError: errors.EmitError,
@@ -170,7 +170,7 @@ class BoltTask(Task):
         try:
             for row in rows:
                 self.executed += 1
-                if getrefcount(tup) != _OURS_ALONE:
+                if getrefcount(tup) != _ALONE_IN_LOCAL:
                     tup = Tuple((), source)
                 tup.values = row
                 execute = self._execute
@@ -200,7 +200,7 @@ class BoltTask(Task):
                 wait(row)
                 return
             self.executed += 1
-            if getrefcount(tup) != _OURS_ALONE:
+            if getrefcount(tup) != _ALONE_IN_CELL:
                 tup = Tuple((), source)
             tup.values = row
             execute = self._execute
@@ -231,9 +231,27 @@ class BoltTask(Task):
         self.call("holding the bolt between the phases", hold.dump_held, self.instance, self.worker.run.token, pieces)
 
 
-_OURS_ALONE = 2
-"""What ``getrefcount`` says of a tuple that only a variable of ours refers to: that and its own argument. A bolt that is done with its tuple, as
-nearly all are, gets the same object with the next row, because making one takes as long as all the rest of the way to the bolt."""
+def _references() -> tuple[int, int]:
+    """What ``getrefcount`` says of an object that only a variable of ours refers to: a local one, and one of the function around.
+
+    A bolt that is done with its tuple, as nearly all are, gets the same object with the next row, because making one takes as long as all the rest of
+    the way to the bolt. How many references a variable and an argument are is for each version of Python to say, so it is measured, by the
+    expressions that are used.
+    """
+    tup = Tuple((), TupleSource("", 0, "", Fields()))
+    local = getrefcount(tup)
+    of_cell = Tuple((), TupleSource("", 0, "", Fields()))
+
+    def from_within() -> int:
+        nonlocal of_cell
+        count = getrefcount(of_cell)
+        of_cell = Tuple((), TupleSource("", 0, "", Fields()))
+        return count
+
+    return local, from_within()
+
+
+_ALONE_IN_LOCAL, _ALONE_IN_CELL = _references()
 
 
 def _abort(*ignored: Any) -> NoReturn:
