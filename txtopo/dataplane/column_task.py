@@ -13,8 +13,8 @@ from txtopo.dataplane import columns, emit, wire
 from txtopo.dataplane.inbox import Lane
 from txtopo.dataplane.outcome import AbortedError
 from txtopo.dataplane.route import Send
-from txtopo.dataplane.transposed import Row
 from txtopo.dataplane.task import BoltTask
+from txtopo.dataplane.transposed import Row
 from txtopo.topology.stream import TupleSource
 
 ROWS_MAX = 16_384
