@@ -158,7 +158,8 @@ AWARE = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
         (1, pa.int8()), (2**63, pa.uint64()), (1, pa.float64()), (1, pa.decimal128(5, 2)), (decimal.Decimal("1.5"), pa.decimal128(9, 4)),
         ("a", pa.large_string()), ("a", pa.dictionary(pa.int8(), pa.string())),
         (b"a", pa.binary(1)), (datetime.date(2026, 1, 2), pa.date64()),
-        (AWARE, pa.timestamp("ms", BERLIN)), (AWARE.replace(tzinfo=None), pa.timestamp("ns")), ([1, 2], pa.large_list(pa.float64())), ({"a": 1}, pa.struct([("a", pa.int8())])),
+        (AWARE, pa.timestamp("ms", BERLIN)), (AWARE.replace(tzinfo=None), pa.timestamp("ns")),
+        ([1, 2], pa.large_list(pa.float64())), ({"a": 1}, pa.struct([("a", pa.int8())])),
     ],
 )  # fmt: skip
 def test_a_value_of_the_kind_of_the_declared_type_becomes_it_exactly(value: Any, type: pa.DataType) -> None:
