@@ -34,9 +34,9 @@ class Growth(Runs):
         self._gate = Path(directory) / "gate"
         self._id, self._store = self.fresh()
         self._allow(0)
-        spout = spouts.RateSpout(rows_per_batch, last, gate=str(self._gate))
+        spout = spouts.RateSpout(rows_per_batch, last, 2, gate=str(self._gate))
         conf = Config(max_spout_pending=pending, poll_interval_s=0.02)
-        self._run: TopologyRun = self.cluster.submit_topology(self._id, conf, topologies.global_count(self._id, spout, self._store))
+        self._run: TopologyRun = self.cluster.submit_topology(self._id, conf, topologies.global_count(self._id, spout, self._store, 2))
 
     def block(self, timed_from: int, to: int) -> dict[str, Any]:
         """Go on to txid ``to``. ``seconds`` are those from the commit of ``timed_from``; then what there is, once Spark has cleaned up."""

@@ -82,7 +82,7 @@ def _growth(stage: Stage) -> Measured:
 def _round_trips(stage: Stage) -> Measured:
     """R25, counted in a running topology."""
     runs = stage.start("round_trips:RoundTrips")
-    transactions = stage.pick(60, 15)
+    transactions = stage.pick(60, 10)
     ratios, figures = [], []
     for pending, allowed in ROUND_TRIPS.items():
         for partitions in (1, 1000):
@@ -96,7 +96,7 @@ def _round_trips(stage: Stage) -> Measured:
 
 LINES = (
     Line("pipelining", "Does processing that waits overlap?", _pipelining),
-    Line("commit.latency-under-load", "Does a commit wait behind the processing of later transactions?", _commit_under_load),
+    Line("commit.latency-under-load", "Does a commit wait behind the processing of later transactions?", _commit_under_load, in_quick=False),
     Line("zookeeper.round-trips", "How often does a transaction ask ZooKeeper something?", _round_trips),
     Line("growth", "Does the five-thousandth transaction cost what the thousandth did?", _growth, in_quick=False),
 )

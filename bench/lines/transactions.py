@@ -21,7 +21,7 @@ PEERS = {"count-jvm": "Structured Streaming, JVM only", "count-python": "Structu
 
 def _rate(stage: Stage) -> Measured:
     """txtopo with several widths of its window, against Structured Streaming on rows that are made up, and on files."""
-    transactions, rounds = stage.pick(60, 20), stage.pick(3, 2)
+    transactions, rounds = stage.pick(60, 20), stage.pick(3, 1)
     widths = (4,) if stage.is_quick else PENDING
     ours = stage.start("txtopo_runs:Rate")
     theirs = stage.start("streaming:Streaming", checkpoints=_checkpoints(stage))
@@ -49,7 +49,7 @@ def _compared(found: dict[str, list[Sample]], transactions: int, of_python: floa
 
 def _rate_on_files(stage: Stage) -> Measured:
     """The same on text files, a file to a batch."""
-    transactions, rounds = stage.pick(40, 20), stage.pick(3, 2)
+    transactions, rounds = stage.pick(40, 20), stage.pick(3, 1)
     widths = (4,) if stage.is_quick else PENDING
     directory = stage.directory / "rows"
     batches = rows.write_batches(directory, 16 + transactions, ROWS, 1)
@@ -73,7 +73,7 @@ def _checkpoints(stage: Stage) -> str:
 
 
 def _latency(stage: Stage, shape: str, parallelism: int, target: float) -> Measured:
-    transactions, rounds = stage.pick(40, 15), stage.pick(5, 2)
+    transactions, rounds = stage.pick(40, 15), stage.pick(5, 1)
     both = stage.start("txtopo_runs:Latency")
     block = partial(both.block, transactions=transactions, rows_per_batch=ROWS, parallelism=parallelism)
     found = interleaved({name: partial(block, shape=name) for name in (shape, "empty-job")}, rounds, stage.pick(2, 1))
@@ -105,7 +105,7 @@ def _latency_words(stage: Stage) -> Measured:
 
 LINES = (
     Line("txn.rate", "How many small transactions per second, against Structured Streaming on its fastest replayable source?", _rate),
-    Line("txn.rate-files", "The same on text files?", _rate_on_files),
+    Line("txn.rate-files", "The same on text files?", _rate_on_files, in_quick=False),
     Line("txn.latency", "How long does one small transaction take, next to an empty Python job?", _latency_global_count),
-    Line("txn.latency-shuffle", "The same with a fields grouping and a committer with parallelism 2?", _latency_words),
+    Line("txn.latency-shuffle", "The same with a fields grouping and a committer with parallelism 2?", _latency_words, in_quick=False),
 )
