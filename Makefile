@@ -14,8 +14,9 @@ DEMO := .txtopo/demo
 MINUTES ?= 10
 INSTALLED := $(VENV)/.installed
 INSTALLED_DOCS := $(VENV)/.installed-docs
+INSTALLED_BENCH := $(VENV)/.installed-bench
 
-.PHONY: help venv java demo demo-reset test long mutants fault soak lint types layers docs docs-refresh ci
+.PHONY: help venv java demo demo-reset test long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +39,10 @@ $(INSTALLED): pyproject.toml
 
 $(INSTALLED_DOCS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+$(INSTALLED_BENCH): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
 java: # Both Spark and the embedded ZooKeeper need it.
@@ -89,4 +94,10 @@ docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warn
 docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
 	$(BIN)/python docs/generated.py
 
-ci: lint types layers docs mutants long fault test ## Everything that must pass before a change goes in
+bench: java $(INSTALLED_BENCH) ## Measure everything beside its peers, about twenty minutes on a quiet machine; writes docs/benchmarks.md
+	$(BIN)/python -m bench
+
+bench-quick: java $(INSTALLED_BENCH) ## Measure most of it in a reduced form, under three minutes: ratios only, no targets; every result is checked
+	$(BIN)/python -m bench --quick
+
+ci: lint types layers docs mutants long fault test bench-quick ## Everything that must pass before a change goes in

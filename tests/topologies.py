@@ -271,21 +271,23 @@ class InProcessTopology:
         """A job of this topology."""
         return Job(self.worker.run.token, part, attempt, self.graph.task_counts, batch=batch, **more)
 
-    def run(self, batch: Batch, attempt: TransactionAttempt = FIRST) -> Ran:
-        """All jobs of one attempt; an emission job first where the batch is new."""
+    def run(self, batch: Batch, attempt: TransactionAttempt = FIRST, straight: bool = False) -> Ran:
+        """All jobs of one attempt, or all of it ``straight`` in one; an emission job first where the batch is new."""
         journal = journals[self.graph.id]
         journal.clear()
         ran = Ran(journal)
         seeds: list[Frame] = []
         parts: list[tuple[Part, Batch | None]] = [("processing", batch), ("late", None), ("commit", None)]
-        if batch.mode == "new":
+        if straight:
+            parts = [("straight", batch)]
+        elif batch.mode == "new":
             parts[:1] = [("emission", batch), ("processing", Batch("recorded"))]
         for part, of_part in parts:
             if part == "late" and not any(report.late_rows for report in ran.reports["processing"]):
                 continue
             if part == "commit" and not self.plan.commit:
                 continue
-            ran.reports[part], seeds = self.jobs.run(self.job(part, attempt, of_part), seeds)
+            ran.reports[part], seeds = self.jobs.run(self.job(part, attempt, of_part, cores=1 if straight else None), seeds)
             ran.frames[part] = seeds
             ran.failure = next((report.failure for report in ran.reports[part] if report.failure is not None), None)
             if ran.failure is not None:

@@ -291,11 +291,11 @@ def happened(ran: Ran, spout: str = "spout") -> dict[Tag, list[tuple[Any, ...]]]
     return by_task
 
 
-def run(drawn: Drawn, cores: int, limits: Limits, seed: int, learns: bool, failing: Failing | None = None) -> Ran:
+def run(drawn: Drawn, cores: int, limits: Limits, seed: int, learns: bool, failing: Failing | None = None, straight: bool = False) -> Ran:
     graph = drawn.graph(failing)
     batch = planned(drawn.partitions) if not learns else Batch("new", num_partitions=max(drawn.partitions, default=-1) + 1)
     with InProcessTopology(graph, cores, limits, random.Random(seed)) as topology:
-        ran = topology.run(batch, TransactionAttempt(drawn.txid, 0))
+        ran = topology.run(batch, TransactionAttempt(drawn.txid, 0), straight)
     del journals[graph.id]
     return ran
 
@@ -323,6 +323,18 @@ def test_every_plan_of_every_topology_does_what_the_model_says(drawn: Drawn, dat
         assert set(last.values()) <= {"finish_batch"}, "finishing is the last thing a task does"
 
 
+@pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
+@settings(QUICK, max_examples=120)
+@given(drawn=topologies(), cores=st.integers(1, 8), limits=st.sampled_from(LIMITS))
+def test_a_whole_transaction_in_one_task_does_what_the_model_says(drawn: Drawn, cores: int, limits: Limits) -> None:
+    ran = run(drawn, cores, limits, seed=0, learns=False, straight=True)
+    assert ran.failure is None, ran.failure
+    assert happened(ran) == Model(drawn).run()
+    (report,) = ran.reports["straight"]
+    executed = {spec.id: sum(one.hook == "execute" and one.component == spec.id for one in ran.events) for spec in drawn.bolts}
+    assert {id: count for id, count in report.own.executed.items() if id != "spout"} == executed
+
+
 @pytest.mark.rule(7)
 @settings(QUICK, max_examples=80)
 @given(drawn=topologies(), data=st.data())
@@ -332,7 +344,8 @@ def test_a_failure_anywhere_is_told_under_every_plan_and_nothing_of_its_job_is_u
     failing = (spec.id, task, data.draw(st.sampled_from(["prepare", "execute", "finish_batch"]), label="hook"))
     model = Model(drawn).run()[spec.id, failing[1]]
     phases = [phase for phase, hook, *_ in model if hook == failing[2]]
-    ran = run(drawn, data.draw(st.integers(1, 8), label="cores"), data.draw(st.sampled_from(LIMITS), label="limits"), 1, False, failing)
+    limits, straight = data.draw(st.sampled_from(LIMITS), label="limits"), data.draw(st.booleans(), label="straight")
+    ran = run(drawn, data.draw(st.integers(1, 8), label="cores"), limits, 1, False, failing, straight)
     if failing[2] == "execute" and not phases:
         assert ran.failure is None, "it was never called"
         return

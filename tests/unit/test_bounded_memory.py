@@ -181,6 +181,9 @@ def test_heavy_rows_that_wait_for_an_earlier_neighbour_wait_on_disk() -> None:
         def execute_all(self, rows: Iterable[route.Row], source: TupleSource) -> None:
             seen.extend((row[0], row[1][0]) for row in rows)
 
+        def execute_columns(self, batch: object, source: TupleSource) -> None:
+            raise AssertionError("nobody here emits columns")
+
         def sender(self, source: TupleSource, lane: Lane, wait: route.Send) -> route.Send:
             return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)
 

@@ -19,11 +19,12 @@ from tests.conftest import TIERS
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = sorted((ROOT / "txtopo").rglob("*.py"))
 SOURCES = [*PACKAGE, *sorted((ROOT / "starter").rglob("*.py"))]
+BENCH = sorted((ROOT / "bench").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 LINES_MAX = 450
 DUMPING_GROUNDS = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
-HEAVY = ("pyspark", "kazoo", "pydantic")
+HEAVY = ("pyspark", "kazoo", "pydantic", "pyarrow")
 
 
 def named(path: Path) -> str:
@@ -49,19 +50,19 @@ def calls_of(node: ast.AST, *functions: str) -> list[ast.Call]:
 
 
 def test_a_module_is_no_longer_than_one_idea_needs() -> None:
-    lines = {named(path): len(text_of(path).splitlines()) for path in SOURCES}
+    lines = {named(path): len(text_of(path).splitlines()) for path in [*SOURCES, *BENCH]}
     too_long = {name: count for name, count in lines.items() if count > LINES_MAX}
     assert too_long == {}, "split them where the second idea begins"
 
 
 def test_every_module_says_in_its_docstring_what_it_is_for() -> None:
-    assert [named(path) for path in [*SOURCES, *TESTS] if tree_of(path).body and not (ast.get_docstring(tree_of(path)) or "").strip()] == []
+    assert [named(path) for path in [*SOURCES, *BENCH, *TESTS] if tree_of(path).body and not (ast.get_docstring(tree_of(path)) or "").strip()] == []
 
 
-def test_every_public_class_and_function_of_the_package_has_a_docstring() -> None:
+def test_every_public_class_and_function_of_the_package_and_the_benchmark_has_a_docstring() -> None:
     silent = [
         f"{named(path)}: {node.name}"
-        for path in PACKAGE
+        for path in [*PACKAGE, *BENCH]
         for node in tree_of(path).body
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_") and ast.get_docstring(node) is None
     ]
@@ -69,13 +70,13 @@ def test_every_public_class_and_function_of_the_package_has_a_docstring() -> Non
 
 
 def test_no_module_or_folder_is_named_after_what_fits_nowhere_else() -> None:
-    assert [named(path) for path in [*SOURCES, *TESTS] if not DUMPING_GROUNDS.isdisjoint(path.relative_to(ROOT).with_suffix("").parts)] == []
+    assert [named(path) for path in [*SOURCES, *BENCH, *TESTS] if not DUMPING_GROUNDS.isdisjoint(path.relative_to(ROOT).with_suffix("").parts)] == []
 
 
 def test_nothing_is_imported_with_a_star() -> None:
     starred = [
         named(path)
-        for path in [*SOURCES, *TESTS]
+        for path in [*SOURCES, *BENCH, *TESTS]
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
     ]
@@ -92,7 +93,7 @@ def test_pythons_own_hash_decides_nothing() -> None:
 
 
 def test_no_work_is_left_as_a_note() -> None:
-    assert [named(path) for path in [*SOURCES, *TESTS] if re.search(r"#\s*(TODO|FIXME|XXX|HACK)\b", text_of(path))] == []
+    assert [named(path) for path in [*SOURCES, *BENCH, *TESTS] if re.search(r"#\s*(TODO|FIXME|XXX|HACK)\b", text_of(path))] == []
 
 
 def test_no_test_sleeps() -> None:
@@ -112,7 +113,7 @@ def test_every_folder_of_tests_is_a_tier() -> None:
 @pytest.mark.parametrize(
     "module", ["txtopo", "txtopo.stores", "txtopo.testing", "txtopo.connectors.files", "txtopo.dataplane.execute", "txtopo.plan.compiler"]
 )
-def test_what_executors_import_needs_neither_pyspark_nor_kazoo_nor_pydantic(module: str) -> None:
+def test_what_executors_import_needs_neither_pyspark_nor_kazoo_nor_pydantic_nor_pyarrow(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo.dataplane import route, wire
+from txtopo.dataplane import columns, route, wire
 from txtopo.dataplane.outcome import AbortedError, Report
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.spill import Handle, SpillBuffer
@@ -34,6 +34,9 @@ _MANY = 1024
 
 _HEAVY = 256
 """Text and bytes in a row up to this length, in characters or bytes, are not counted: a number of rows bounds them well enough."""
+
+_BATCH_WEIGHT = 1024
+"""What a RecordBatch weighs however few rows it has: in bytes, roughly."""
 
 _LIGHT = _IMMUTABLE - {str, bytes}
 
@@ -102,6 +105,9 @@ class Collector(BasicOutputCollector):
         """Told the weight of a heavy row before it is sent, so that room can be made for it."""
         self.on_many: Callable[[], None] = _nothing
         """Told after every ``_MANY`` rows, so that those that wait can be counted: counting each of them would cost more than sending it."""
+        self.connect_columns: Callable[[], Any] = _no_columns
+        """Gives the ports for columns, a :class:`txtopo.dataplane.column_wiring.ColumnPorts`: made when they are first needed."""
+        self._column_ports: Any = None
 
     @property
     def emitted(self) -> int:
@@ -240,6 +246,33 @@ class Collector(BasicOutputCollector):
             self.on_failure(error)
             raise
 
+    def emit_batch(self, batch: Any, stream: str = DEFAULT_STREAM) -> None:
+        self._emit_columns(batch, stream, None)
+
+    def emit_batch_direct(self, task_index: int, batch: Any, stream: str = DEFAULT_STREAM) -> None:
+        self._emit_columns(batch, stream, task_index)
+
+    def _emit_columns(self, batch: Any, stream: str, task: int | None) -> None:
+        try:
+            if self._column_ports is None:
+                self._column_ports = self.connect_columns()
+            sends = self._column_ports.sends(batch, stream, task)
+            if batch.num_rows:
+                self._counted += batch.num_rows
+                self.on_heavy(batch.nbytes + _BATCH_WEIGHT)
+                for send in sends:
+                    send(batch)
+        except AbortedError:
+            raise
+        except BaseException as error:
+            self.on_failure(error)
+            raise
+
+    def send_recorded_batch(self, stream: str, batch: Any) -> None:
+        """Emit a RecordBatch that was checked when it was recorded."""
+        stream, _, task = stream.partition(_DIRECT)
+        self._emit_columns(batch, stream, int(task) if task else None)
+
     def send_recorded(self, stream: str, row: Row) -> None:
         """Emit a row that was checked and frozen when it was recorded."""
         self._count()
@@ -282,20 +315,30 @@ def _nothing() -> None:
     pass
 
 
+def _no_columns() -> Any:
+    raise AssertionError("nobody has connected this collector")
+
+
 class OutLane:
-    """Rows from one sending task to one receiving task, in order of emission, until the outbox packs them.
+    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of emission, until the outbox packs them.
 
     Invariants: ``rows`` is the same list for good, so that its ``append`` can be handed out. ``_begins`` says which stream the rows from an
     index on are of.
     """
 
-    __slots__ = ("_begins", "_only", "receiver", "rows", "source", "source_task", "task")
+    __slots__ = ("_begins", "_has_columns", "_only", "receiver", "rows", "source", "source_task", "task")
 
     def __init__(self, receiver: str, task: int, source: str, source_task: int, only: str | None) -> None:
         self.receiver, self.task, self.source, self.source_task = receiver, task, source, source_task
-        self.rows: list[Row] = []
+        self.rows: list[Any] = []
         self._only = only
         self._begins: list[tuple[int, str]] = []
+        self._has_columns = False
+
+    def batch_sender(self, stream: str) -> Callable[[Any], None]:
+        """A function that appends RecordBatches of ``stream``."""
+        self._has_columns = True
+        return self.sender(stream)
 
     def sender(self, stream: str) -> Send:
         """A function that appends rows of ``stream``."""
@@ -310,14 +353,14 @@ class OutLane:
 
         return send
 
-    def take(self) -> wire.Runs:
-        """The rows, which wait no longer."""
+    def take(self, bound: int) -> wire.Runs:
+        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes."""
         begins = [(0, self._only)] if self._only is not None else self._begins
         ends = [*(begin for begin, _ in begins[1:]), len(self.rows)]
         runs = [(stream, self.rows[begin:end]) for (begin, stream), end in zip(begins, ends, strict=True)]
         self.rows.clear()
         self._begins.clear()
-        return runs
+        return columns.packed(runs, bound) if self._has_columns else runs
 
 
 class Outbox:
@@ -375,7 +418,7 @@ class Outbox:
         waiting = sum(map(len, self._waiting))
         for lane in self._lanes:
             if lane.rows:
-                for payload in wire.dump_runs(lane.take(), self._run, self._blob_bytes_max, f"component {lane.source!r}"):
+                for payload in wire.dump_runs(lane.take(self._blob_bytes_max), self._run, self._blob_bytes_max, f"component {lane.source!r}"):
                     size += len(payload)
                     self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))
         if waiting:

@@ -13,7 +13,7 @@ from sys import getrefcount
 from typing import IO, Any, NoReturn
 
 from txtopo import errors
-from txtopo.dataplane import emission, emit, hold, route, shortage, wire
+from txtopo.dataplane import columns, emission, emit, hold, route, shortage, wire
 from txtopo.dataplane.inbox import Lane
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
@@ -28,6 +28,7 @@ from txtopo.topology.stream import Fields, Tuple, TupleSource
 _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     emit.EmitMistakeError: errors.EmitError,
     route.WrongTaskError: errors.EmitError,
+    columns.ColumnMistakeError: errors.EmitError,
     MemoryError: errors.OutOfMemoryError,
     hold.CannotHoldError: errors.HeldStateError,
     emission.EmissionMistakeError: errors.MetadataError,
@@ -156,8 +157,19 @@ class BoltTask(Task):
             self.instance = self.call("making a copy of the bolt", self.worker.fresh, self.component.id, self.bindings)
             extra = () if self.component.kind == "basic" else (self.collector, self.job.attempt)
             self.call("prepare", self.instance.prepare, self.conf, self.context, *extra)
-        self._execute = self.instance.execute
+        self._execute = self.entry()
         self.guard.on_failure.append(self.stop)
+
+    def entry(self) -> Callable[..., None]:
+        """The hook that takes what is meant for the bolt."""
+        hook: Callable[..., None] = self.instance.execute
+        return hook
+
+    def execute_columns(self, batch: Any, source: TupleSource) -> None:
+        """Give the rows of a RecordBatch to the bolt, tuple by tuple."""
+        arrow = columns.batches()
+        for part in arrow.slices(batch):
+            self.execute_all(self.call("turning columns into tuples", arrow.rows, part, self.job.attempt), source)
 
     def stop(self) -> None:
         """Execute nothing more: something in this slot has failed, though a bolt upstream may go on emitting."""
@@ -302,5 +314,9 @@ class SpoutTask(Task):
     def replay(self, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
         """Send what the emission job recorded."""
         for stream, rows in runs:
+            if columns.is_run(stream):
+                for batch in columns.unpacked(rows):
+                    self.collector.send_recorded_batch(columns.stream_of(stream), batch)
+                continue
             for row in rows:
                 self.collector.send_recorded(stream, row)

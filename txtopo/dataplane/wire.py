@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txtopo import errors
-from txtopo.dataplane import transposed
+from txtopo.dataplane import columns, transposed
 from txtopo.dataplane.outcome import Report
 from txtopo.topology import pickling
 
@@ -104,12 +104,14 @@ def load_values(data: bytes) -> Any:
 
 def pack_runs(runs: Runs, run: str) -> bytes:
     """``runs`` as bytes."""
-    return dump_values([(stream, len(rows), transposed.columns_of(rows)) for stream, rows in runs], run)
+    return dump_values([(name, len(rows), rows if columns.is_run(name) else transposed.columns_of(rows)) for name, rows in runs], run)
 
 
 def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
     """The inverse of :func:`pack_runs`; rows are made when they are asked for."""
-    return [(stream, transposed.rows_of(count, columns)) for stream, count, columns in load_values(data)]
+    return [
+        (name, iter(packed) if columns.is_run(name) else transposed.rows_of(count, packed)) for name, count, packed in load_values(data)
+    ]  # fmt: skip
 
 
 def split_runs(runs: Runs) -> tuple[Runs, Runs]:

@@ -15,7 +15,8 @@ from pyspark import TaskContext
 from txtopo.dataplane import execute, straight, wire, worker
 from txtopo.dataplane.job import Job
 
-JOB_PROPERTY = "txtopo.job"
+JOB_PROPERTY = "spark.jobGroup.id"
+"""The group that Spark runs a job under, which for every job of ours is its name."""
 
 
 class WrongJobError(Exception):

@@ -1,0 +1,8 @@
+"""All lines, in the order of the report."""
+
+from __future__ import annotations
+
+from bench.line import Line
+from bench.lines import engine, floor, memory, transactions, tuples
+
+LINES: tuple[Line, ...] = (*floor.LINES, *transactions.LINES, *tuples.LINES, *engine.LINES, *memory.LINES)

@@ -1,0 +1,103 @@
+"""Contenders of the benchmark run in processes of their own, which end with the line, and a wrong or dead one fails its line and no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import rows, run
+from bench.contenders import txtopo_runs
+from bench.line import Figure, Line, Measured, Stage, WrongResultError
+from bench.process import BlockFailedError, ContenderProcess
+
+
+class Echo:
+    """A contender that says what it was made with and asked for."""
+
+    def __init__(self, directory: str, greeting: str = "") -> None:
+        self._greeting, self._directory = greeting, directory
+
+    def block(self, **arguments: Any) -> dict[str, Any]:
+        print("this goes to the log")
+        if arguments.get("die"):
+            os._exit(3)
+        if arguments.get("wrong"):
+            raise WrongResultError("2 + 2 = 5")
+        return {"seconds": 0.0, "greeting": self._greeting, "directory": self._directory, "pid": os.getpid(), **arguments}
+
+    def close(self) -> None:
+        Path(self._directory, "closed").touch()
+
+
+def started(directory: Path, **settings: Any) -> ContenderProcess:
+    return ContenderProcess(f"{__name__}:Echo", settings, directory)
+
+
+def test_a_contender_answers_from_a_process_of_its_own_whatever_it_prints(tmp_path: Path) -> None:
+    with started(tmp_path, greeting="hello") as contender:
+        said = contender.block(n=1)
+        assert (said["greeting"], said["n"], said["directory"]) == ("hello", 1, str(tmp_path))
+        assert said["pid"] == contender.pid != os.getpid()
+        assert contender.block(n=2)["n"] == 2
+    assert (tmp_path / "closed").exists()
+    assert "this goes to the log" in (tmp_path / "log.txt").read_text()
+    assert not Path(f"/proc/{contender.pid}").exists()
+
+
+def test_a_contender_that_counts_wrong_says_so_and_one_that_dies_is_noticed(tmp_path: Path) -> None:
+    with started(tmp_path) as contender:
+        with pytest.raises(BlockFailedError, match="WrongResultError: 2 \\+ 2 = 5"):
+            contender.block(wrong=True)
+        with pytest.raises(BlockFailedError, match="died"):
+            contender.block(die=True)
+
+
+def test_what_a_stage_has_started_ends_with_it(tmp_path: Path) -> None:
+    with Stage(tmp_path, is_quick=True) as stage:
+        assert stage.pick(full=100, quick=1) == 1
+        contender = stage.start("bare_loop:BareLoop")
+        assert Path(f"/proc/{contender.pid}").exists()
+    assert not Path(f"/proc/{contender.pid}").exists()
+
+
+def test_a_line_that_fails_is_reported_and_the_others_still_run() -> None:
+    def fails(stage: Stage) -> Measured:
+        raise WrongResultError("counted 3; the truth is 4")
+
+    def works(stage: Stage) -> Measured:
+        return Measured(figures=(Figure("answer", 42.0, ""),))
+
+    measures: list[Callable[[Stage], Measured]] = [fails, works]
+    said: list[str] = []
+    found = run.run([Line(f"line.{each.__name__}", "?", each) for each in measures], is_quick=False, say=said.append)
+    assert [result.error is None for result in found] == [False, True]
+    assert "the truth is 4" in str(found[0].error)
+    assert "FAILED" in said[0]
+    assert "42" in said[1]
+
+
+# -- the rows, and plain Python over them -----------------------------------------------------------------------------------------------
+
+
+def test_rows_are_the_same_every_time_and_files_of_a_batch_have_equal_sizes(tmp_path: Path) -> None:
+    assert rows.words(50) == rows.words(50)
+    batches = rows.write_batches(tmp_path, batches=2, rows_per_batch=100, files_per_batch=2)
+    assert len({Path(path).stat().st_size for batch in batches for path in batch}) == 1
+    assert rows.counted(batches[0]) == rows.counted(batches[1])
+    assert rows.counted(batches[0]).total() == 100
+
+
+@pytest.mark.parametrize("shape", ["none", "words"])
+def test_the_bare_loop_counts_what_is_there(tmp_path: Path, shape: str) -> None:
+    batches = rows.write_batches(tmp_path / "rows", batches=2, rows_per_batch=100, files_per_batch=2)
+    with Stage(tmp_path, is_quick=True) as stage:
+        assert stage.start("bare_loop:BareLoop").block(batches=batches, shape=shape)["transactions"] == 2
+
+
+def test_a_wrong_count_is_refused() -> None:
+    with pytest.raises(WrongResultError, match="counted 3; the truth is 4"):
+        txtopo_runs.check(3, 4)
