@@ -58,7 +58,7 @@ MUTATIONS = (
     # -- data plane ------------------------------------------------------------------------------------------------------------
     Mutation(
         "an empty chunk is not sent",
-        "txtopo/dataplane/emit.py",
+        "txtopo/dataplane/outbox.py",
         "            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
         "            if handles or frames:\n                yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
         EXECUTE,
@@ -85,9 +85,37 @@ MUTATIONS = (
         ("tests/unit/test_emit_freezes.py",),
     ),
     Mutation(
+        "a tuple that a bolt keeps is used again for the next row that arrived",
+        "txtopo/dataplane/task.py",
+        "                if getrefcount(tup) != _ALONE_IN_LOCAL:\n",
+        "                if False:\n",
+        ("tests/unit/test_emit_paths.py",),
+    ),
+    Mutation(
+        "a tuple that a bolt keeps is used again for the next row of a neighbour",
+        "txtopo/dataplane/task.py",
+        "            if getrefcount(tup) != _ALONE_IN_CELL:\n",
+        "            if False:\n",
+        ("tests/unit/test_emit_paths.py",),
+    ),
+    Mutation(
+        "rows that wait are never counted",
+        "txtopo/dataplane/execute.py",
+        "        task.collector.on_many = self.outbox.pack_if_many\n",
+        "",
+        ("tests/unit/test_bounded_memory.py",),
+    ),
+    Mutation(
+        "texts are joined also where one has the separator in it",
+        "txtopo/dataplane/transposed.py",
+        "        if text.count(_SEPARATOR) == len(values) - 1:\n",
+        "        if True:\n",
+        ("tests/property/test_rows_transposed.py",),
+    ),
+    Mutation(
         "heavy rows wait in memory until there are many of them",
         "txtopo/dataplane/execute.py",
-        "        if self.heavy_bytes > emit.Outbox.PACK_BYTES:\n",
+        "        if self.heavy_bytes > outbox.Outbox.PACK_BYTES:\n",
         "        if False:\n",
         ("tests/unit/test_bounded_memory.py",),
     ),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from txtopo import BatchTooLargeError, TransactionAttempt
 from txtopo.dataplane import receive, wire
-from txtopo.dataplane.emit import Outbox
 from txtopo.dataplane.job import Job
+from txtopo.dataplane.outbox import Outbox
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
 

@@ -13,7 +13,8 @@ import pytest
 from tests.topologies import NotingBasicBolt, NotingBolt, builder, pass_on, rows, run_once
 from txtopo import BasicOutputCollector, BatchOutputCollector, Fields, StreamSpec, TransactionAttempt, Tuple
 from txtopo.dataplane import emit, worker
-from txtopo.dataplane.emit import Collector, Outbox
+from txtopo.dataplane.emit import Collector
+from txtopo.dataplane.outbox import Outbox
 
 ATTEMPT = TransactionAttempt(1, 0)
 ALIKE = TransactionAttempt(1, 0)
@@ -146,7 +147,7 @@ def test_an_outbox_packs_when_as_many_rows_wait_as_it_may_keep(only: str | None)
     outbox.pack_if_many()
     assert [lane.rows for lane in lanes] == [[], []]
     sends[1]((ATTEMPT, "after"))
-    assert lanes[1].take() == [("default", [(ATTEMPT, "after")])], "what was handed out sends on"
+    assert lanes[1].take(1 << 20) == [("default", [(ATTEMPT, "after")])], "what was handed out sends on"
     outbox.close()
 
 
