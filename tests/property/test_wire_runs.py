@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ values = st.recursive(
 runs = st.lists(st.tuples(st.sampled_from(["default", "side"]), st.lists(st.tuples(st.just(ATTEMPT), values), min_size=1, max_size=5)), max_size=6)
 
 
-def flat(runs: wire.Runs) -> list[tuple[str, Any]]:
+def flat(runs: Sequence[tuple[str, Iterable[Any]]]) -> list[tuple[str, Any]]:
     return [(stream, row) for stream, rows in runs for row in rows]
 
 
@@ -39,7 +40,7 @@ def flat(runs: wire.Runs) -> list[tuple[str, Any]]:
 def test_runs_cut_to_any_bound_are_the_runs(sent: wire.Runs, bound: int) -> None:
     payloads = wire.dump_runs(sent, "run", bound, "a sender")
     assert all(len(payload) <= bound for payload in payloads)
-    assert [row for payload in payloads for row in flat(wire.load_values(payload))] == flat(sent)
+    assert [row for payload in payloads for row in flat(wire.unpack_runs(payload))] == flat(sent)
 
 
 @QUICK
@@ -118,7 +119,7 @@ def test_what_any_slots_send_arrives_lane_by_lane_in_order(
         for (_, task), of_task in received.lanes.items():
             assert task % receiving == slot
             for (_, source_task), handles in of_task.items():
-                got[source_task, task] = [row for handle in handles for row in flat(wire.load_values(received.buffer.read(handle)))]
+                got[source_task, task] = [row for handle in handles for row in flat(wire.unpack_runs(received.buffer.read(handle)))]
         held.update({task: file.read() for _, task in received.held if (file := received.held_file("sum", task))})
         received.buffer.close()
     assert got == expected

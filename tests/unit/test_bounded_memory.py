@@ -80,7 +80,7 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
     def recorded() -> Iterator[bytes]:
         for n in range(60):
             runs: wire.Runs = [("default", [(ATTEMPT, n, bytes([n]) * MIB)])]
-            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.dump_values(runs, "run"))], wire.SEED)
+            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))], wire.SEED)
 
     def send_on() -> None:
         for to, data in scene.slot(0, 0, recorded(), batch=Batch("recorded")):
@@ -180,6 +180,9 @@ def test_heavy_rows_that_wait_for_an_earlier_neighbour_wait_on_disk() -> None:
     class Seeing:
         def execute_all(self, rows: Iterable[route.Row], source: TupleSource) -> None:
             seen.extend((row[0], row[1][0]) for row in rows)
+
+        def execute_columns(self, batch: object, source: TupleSource) -> None:
+            raise AssertionError("nobody here emits columns")
 
         def sender(self, source: TupleSource, lane: Lane, wait: route.Send) -> route.Send:
             return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)

@@ -29,7 +29,7 @@ class Task:
         self.sources: dict[tuple[LaneKey, str], TupleSource] = {}
         handles: dict[LaneKey, list[Handle]] = {}
         for key, of_lane in arrived.items():
-            handles[key] = [self.buffer.append(wire.dump_values(runs, "run")) for runs in of_lane]
+            handles[key] = [self.buffer.append(wire.pack_runs(runs, "run")) for runs in of_lane]
         self.inbox = Inbox(handles, live, ORDER, self.buffer, self.source, self, "run")
 
     def source(self, key: LaneKey, stream: str) -> TupleSource:
@@ -37,6 +37,9 @@ class Task:
 
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
         self.executed.extend(f"{source.component}{source.task}.{source.stream}.{row[0]}" for row in rows)
+
+    def execute_columns(self, batch: object, source: TupleSource) -> None:
+        raise AssertionError("nobody here emits columns")
 
     def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
         return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)

@@ -103,6 +103,6 @@ class Rdd:
 def test_what_is_pinned_is_cut_off_from_its_lineage_so_that_a_lost_block_fails_its_reader() -> None:
     """Persisted first, and by that serialized: only such blocks are sealed by their checksums."""
     rdd = Rdd([report(0, 10), report(1, 11)])
-    result = cast(Any, SparkJobs)._collect(None, dataclasses.replace(JOB, pinned=True), rdd)
+    result = cast(Any, SparkJobs)._collect(None, dataclasses.replace(JOB, pinned=True), rdd, 2, shuffles=True)
     assert result.pinned.task_attempts == (10, 11)
     assert rdd.done[:3] == ["persist", "cut off", "compute"]

@@ -42,8 +42,8 @@ def test_what_arrives_may_be_a_view_of_a_larger_buffer() -> None:
 
 def test_the_attempt_is_stored_once_however_many_rows_there_are() -> None:
     few, many = ([("default", [(ATTEMPT, i) for i in range(n)])] for n in (1, 100))
-    assert wire.dump_values(many, "run").count(b"attempt_id") == wire.dump_values(few, "run").count(b"attempt_id") <= 1
-    assert len(wire.dump_values(many, "run")) < len(wire.dump_values(few, "run")) + 100 * 16
+    assert wire.pack_runs(many, "run").count(b"attempt_id") == wire.pack_runs(few, "run").count(b"attempt_id") <= 1
+    assert len(wire.pack_runs(many, "run")) < len(wire.pack_runs(few, "run")) + 100 * 16
 
 
 def test_runs_keep_the_order_of_emission_across_streams() -> None:
@@ -57,7 +57,7 @@ def test_rows_beyond_the_bound_travel_in_several_payloads_in_order() -> None:
     payloads = wire.dump_runs(runs, "run", 600, "component 'split'")
     assert len(payloads) > 1
     assert max(map(len, payloads)) <= 600
-    numbers = [(stream, row[2]) for payload in payloads for stream, rows in wire.load_values(payload) for row in rows]
+    numbers = [(stream, row[2]) for payload in payloads for stream, rows in wire.unpack_runs(payload) for row in rows]
     assert numbers == [("a", i) for i in range(20)] + [("b", 20)]
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from txtopo.dataplane import emit, receive, route, shortage, wire
+from txtopo.dataplane import columns, emit, receive, route, shortage, wire
+from txtopo.dataplane.column_task import ArrowBoltTask
 from txtopo.dataplane.inbox import Inbox
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
@@ -148,7 +149,7 @@ class SlotRun:
                     self.spouts[index] = spout
                     self.connect(spout)
                     continue
-                bolt = BoltTask(self.worker, self.job, self.guard, component, index, self.phase)
+                bolt = (ArrowBoltTask if component.takes_columns else BoltTask)(self.worker, self.job, self.guard, component, index, self.phase)
                 self.bolts[component.id, index] = bolt
                 arrived = received.lanes.get((component.id, index), {})
                 live = {
@@ -192,6 +193,8 @@ class SlotRun:
         task.collector.on_heavy = self.make_room
         task.collector.on_many = self.outbox.pack_if_many
         out_lanes: dict[tuple[str, int], emit.OutLane] = {}
+        memories: dict[tuple[str, str], route.SenderMemory] = {}
+        task.collector.connect_columns = lambda: columns.wiring().ports(self, task, out_lanes, memories)
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
@@ -215,7 +218,9 @@ class SlotRun:
                 if grouping.kind == "direct":
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
-                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, self.job.attempt.txid, lanes))
+                    txid = self.job.attempt.txid
+                    memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism)
+                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
 
     def only_streams(self, component: Component) -> dict[str, str]:
         """By receiver, the one stream of ``component`` it listens to, where there is just one."""
@@ -229,6 +234,7 @@ class SlotRun:
         streams = list(component.outputs)
         only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
         lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
+        task.collector.connect_columns = lambda: columns.wiring().recording_ports(self, task, lane)
         for stream, spec in component.outputs.items():
             if not spec.direct:
                 task.collector.connect(stream, lane.sender(stream))
@@ -272,7 +278,7 @@ class SlotRun:
             for handle in received.lanes.get(key, {}).get(key, []):
                 data = received.buffer.read(handle)
                 self.make_room(len(data))
-                runs = spout.call("taking the tuples that were recorded", wire.load_values, data)
+                runs = spout.call("taking the tuples that were recorded", wire.unpack_runs, data)
                 spout.call("sending the tuples that were recorded", spout.replay, runs)
         else:
             spout.emit(self.held_pieces(*key))

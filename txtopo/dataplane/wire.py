@@ -1,9 +1,8 @@
 """What travels between tasks: rows, frames and chunks.
 
 *Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of ``(stream, [values, …])`` so that the order of
-emission across streams is kept (R17). Pickle's memo stores the attempt, value 0 of every row, once. A *frame* is addressed rows or a held
-bolt. A *chunk* is a header with the frames for one slot; its receiver can tell from the headers whether it has everything and whether all of
-it stems from one and the same computation (R33).
+emission across streams is kept (R17). A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its
+receiver can tell from the headers whether it has everything and whether all of it stems from one and the same computation (R33).
 
 Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they are named by their place in its table.
 """
@@ -12,17 +11,19 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txtopo import errors
+from txtopo.dataplane import columns, transposed
 from txtopo.dataplane.outcome import Report
 from txtopo.topology import pickling
 
 PROTOCOL = 5
 
-Runs = list[tuple[str, list[tuple[Any, ...]]]]
+Row = transposed.Row
+Runs = list[tuple[str, list[Row]]]
 FrameKind = Literal["rows", "held"]
 
 
@@ -101,6 +102,18 @@ def load_values(data: bytes) -> Any:
     return pickle.loads(data)
 
 
+def pack_runs(runs: Runs, run: str) -> bytes:
+    """``runs`` as bytes."""
+    return dump_values([(name, len(rows), rows if columns.is_run(name) else transposed.columns_of(rows)) for name, rows in runs], run)
+
+
+def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
+    """The inverse of :func:`pack_runs`; rows are made when they are asked for."""
+    return [
+        (name, iter(packed) if columns.is_run(name) else transposed.rows_of(count, packed)) for name, count, packed in load_values(data)
+    ]  # fmt: skip
+
+
 def split_runs(runs: Runs) -> tuple[Runs, Runs]:
     """Two halves of ``runs``, in order."""
     half = sum(len(rows) for _, rows in runs) // 2
@@ -117,7 +130,7 @@ def split_runs(runs: Runs) -> tuple[Runs, Runs]:
 
 def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
     """``runs`` as one payload, or several in order if one would exceed ``bound`` bytes; a single row beyond it is an error."""
-    payload = dump_values(runs, run)
+    payload = pack_runs(runs, run)
     if len(payload) <= bound:
         return [payload]
     if sum(len(rows) for _, rows in runs) == 1:

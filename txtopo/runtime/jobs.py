@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -97,6 +98,7 @@ class SparkJobs:
         self._broadcast = context.broadcast(pickling.dumps(run))
         self._partitioners: dict[int, Any] = {}
         self._seeds: dict[int, Any] = {}
+        self._thread = threading.local()
 
     def close(self) -> None:
         """Release what the run's jobs shared."""
@@ -108,7 +110,8 @@ class SparkJobs:
         try:
             self._begin(job, description)
             rdd = self._chain(job, plan, source)
-            return self._collect(job, rdd)
+            levels = plan.levels_of(job.part).levels
+            return self._collect(job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0)
         except receive.MixedEmissionsError as error:
             raise JobLostError(str(error)) from None
         except Exception as error:
@@ -118,21 +121,18 @@ class SparkJobs:
                 cure = shortage.cure_of(text)
                 raise JobLostError(_readable(text) if cure is None else f"{cure} Spark says:\n{_readable(text)}") from None
             return JobResult(Tally(), failure)
-        finally:
-            self._end()
 
     def group(self, job: Job) -> str:
         """The Spark job group of ``job``."""
         return f"{job.run}/{job.name}"
 
     def _begin(self, job: Job, description: str) -> None:
+        # Properties belong to the thread, which runs nothing but jobs of ours: the next one begins by setting them again.
         self._context.setJobGroup(self.group(job), description, False)
-        self._context.setLocalProperty("spark.scheduler.pool", "commit" if job.part in COMMITTING else "process")
-        self._context.setLocalProperty(task.JOB_PROPERTY, self.group(job))
-
-    def _end(self) -> None:
-        for key in ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool", task.JOB_PROPERTY):
-            self._context.setLocalProperty(key, None)
+        pool = "commit" if job.part in COMMITTING else "process"
+        if getattr(self._thread, "pool", None) != pool:
+            self._context.setLocalProperty("spark.scheduler.pool", pool)
+            self._thread.pool = pool
 
     # -- the chain ---------------------------------------------------------------------------------------------------------
 
@@ -174,24 +174,25 @@ class SparkJobs:
 
     # -- the results -------------------------------------------------------------------------------------------------------
 
-    def _collect(self, job: Job, rdd: Any) -> JobResult:
+    def _collect(self, job: Job, rdd: Any, slots: int, shuffles: bool) -> JobResult:
         # A checkpoint cuts the RDD off from its shuffles, so they are found from the one before. Left to Spark, their files would stay until the
         # JVM happens to collect garbage, of which large batches make no more than small ones.
         shuffled = rdd.prev
         try:
             if not job.pinned:
-                return result_of(job, rdd.collect(), rdd.getNumPartitions())
+                return result_of(job, rdd.collect(), slots)
             # Serialized persistence first, then the local checkpoint: so a lost or recomputed block fails its reader.
             rdd.persist(StorageLevel.MEMORY_AND_DISK)
             rdd.localCheckpoint()
             try:
                 records = _raw(rdd.mapPartitionsWithIndex(task.reports_only)).collect()
-                return result_of(job, records, rdd.getNumPartitions(), functools.partial(Pinned, rdd))
+                return result_of(job, records, slots, functools.partial(Pinned, rdd))
             except BaseException:
                 rdd.unpersist(blocking=False)
                 raise
         finally:
-            _clean(shuffled)
+            if shuffles:
+                _clean(shuffled)
 
     # -- stopping ----------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from pyspark import TaskContext
 from txtopo.dataplane import execute, straight, wire, worker
 from txtopo.dataplane.job import Job
 
-JOB_PROPERTY = "txtopo.job"
+JOB_PROPERTY = "spark.jobGroup.id"
+"""The group that Spark runs a job under, which for every job of ours is its name."""
 
 
 class WrongJobError(Exception):
@@ -35,10 +36,11 @@ class LevelFunction:
         if asked != f"{self._job.run}/{self._job.name}":
             raise WrongJobError(f"level {self._level} of {self._job.run}/{self._job.name} was run for {asked}")
         known = worker.worker_run(self._job.run, lambda: self._run.value, time.perf_counter)
-        for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
-            if not self._is_last:
-                yield struct.pack("!q", receiver)
-            yield data
+        with worker.seldom_collected():
+            for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
+                if not self._is_last:
+                    yield struct.pack("!q", receiver)
+                yield data
 
     def send(self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Compute the slot."""
