@@ -18,7 +18,7 @@ _BREAK_EVEN_ROWS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 def _against_tuples_and_hand(stage: Stage, work: str, of_tuples: float, of_hand: float | None) -> Measured:
     """By column, by tuple, and by hand. By tuple, a batch is smaller, or it would take minutes; rows per second are what is compared."""
-    count, rounds = stage.pick(1 << 21, 1 << 16), stage.pick(3, 1)
+    count, rounds = stage.pick(1 << 21, 1 << 19), stage.pick(3, 1)
     paths = column_rows.write(stage.directory / "rows", count, _LINKS_MAX)
     hand, ours = stage.start("columns:ByHand"), stage.start("columns:Columns")
     files, seconds = (2, 0.0) if stage.is_quick else _enough(hand, paths, count, work)
@@ -80,20 +80,25 @@ def _break_even(stage: Stage) -> Measured:
         for by, samples in found.items():
             rates[by].append([float(size), statistics.median(values(samples, "rows_per_second"))])
     figures = [Figure(f"{by}, {size:,.0f} rows per batch", rate, "rows/s") for by, points in rates.items() for size, rate in points]
-    figures.insert(0, Figure("break-even: columns are faster from so many rows per batch on", break_even(rates["columns"], rates["tuples"]), "rows"))
+    smallest = break_even(rates["columns"], rates["tuples"])
+    if smallest is not None:
+        figures.insert(0, Figure("break-even: by column it is faster, or as fast, from so many rows per batch on", smallest, "rows"))
     return Measured((), tuple(figures), {"txtopo": "key count over Parquet, parallelism 1, max_spout_pending 1"}, rates)
 
 
-def break_even(columns: list[list[float]], tuples: list[list[float]]) -> float:
-    """The smallest size measured from which on columns are never slower; infinite if there is none."""
-    faster = [size for (size, by_column), (_, by_tuple) in zip(columns, tuples, strict=True) if by_column >= by_tuple]
-    slower = [size for (size, by_column), (_, by_tuple) in zip(columns, tuples, strict=True) if by_column < by_tuple]
-    return min((size for size in faster if size > max(slower, default=0.0)), default=float("inf"))
+def break_even(columns: list[list[float]], tuples: list[list[float]]) -> float | None:
+    """The smallest size measured from which on columns are never slower; ``None`` if even the largest is."""
+    found: float | None = None
+    for (size, by_column), (_, by_tuple) in sorted(zip(columns, tuples, strict=True), reverse=True):
+        if by_column < by_tuple:
+            break
+        found = size
+    return found
 
 
 LINES = (
     Line("columns.key-count", "How much faster are keys counted by column?", _key_count),
     Line("columns.keys-grouped", "The same where every key crosses a fields grouping?", _keys_grouped, in_quick=False),
-    Line("columns.sums", "How much faster are numbers added up by column?", _sums),
+    Line("columns.sums", "How much faster are numbers added up by column?", _sums, in_quick=False),
     Line("columns.break-even", "From which batch size on are columns worth it?", _break_even, in_quick=False),
 )
