@@ -120,6 +120,8 @@ LINES: dict[str, tuple[Drawing, float]] = {
     "tuples.none": (_bars, 1.8),
     "tuples.shuffle": (_bars, 1.8),
     "tuples.words": (_bars, 2.4),
+    "columns.key-count": (_bars, 1.8),
+    "columns.sums": (_bars, 1.8),
     "columns.break-even": (_lines, 3.2),
     "growth": (_progress, 2.4),
 }
