@@ -88,7 +88,7 @@ def _grown(stage: Stage, txids: tuple[int, int, int, int], more: dict[str, float
     return Measured(
         tuple(ratios),
         tuple(figures),
-        {"txtopo": f"GlobalCount, 10 tuples, parallelism 2, max_spout_pending {GROWTH_PENDING}{''.join(f', {key} = {value}' for key, value in more.items())}"},
+        {"txtopo": f"GlobalCount, 10 tuples, parallelism 2, max_spout_pending {GROWTH_PENDING}", **more},
         {"elapsed seconds by txid": marks},
     )
 
