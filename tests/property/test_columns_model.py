@@ -25,7 +25,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.dataplane import column_task, emit, inbox
+from txtopo.dataplane import column_task, inbox, outbox
 from txtopo.dataplane.job import Batch, Limits
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)
@@ -194,5 +194,5 @@ def test_how_much_is_collected_before_it_is_executed_or_packed_changes_nothing(d
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_task, "ROWS_MAX", rows_max)
         patch.setattr(inbox, "_WAITING_ROWS_MAX", rows_max)
-        patch.setattr(emit.Outbox, "PACK_BYTES", 100 * rows_max)
+        patch.setattr(outbox.Outbox, "PACK_BYTES", 100 * rows_max)
         assert happened(run(tasks, specs, partitions, 2, LIMITS[0])) == before

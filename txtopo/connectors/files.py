@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import importlib
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -242,13 +243,11 @@ class _FileEmitter(ByteRangeEmitter):
         self._format, self._fields, self._codec, self._errors = format, fields, codec, errors
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
-        emit = collector.emit
         if self._format == "lines":
-            for line in file_records.lines(path, offset, block, self._codec, self._errors):
-                emit([attempt, line])
+            collector.emit_all(zip(itertools.repeat(attempt), file_records.lines(path, offset, block, self._codec, self._errors)))
         else:
-            for values in file_records.objects(path, offset, block, self._codec, self._errors, self._fields):
-                emit([attempt, *values])
+            objects = file_records.objects(path, offset, block, self._codec, self._errors, self._fields)
+            collector.emit_all((attempt, *values) for values in objects)
 
 
 def none_matched(patterns: tuple[str, ...]) -> txtopo.errors.InputError:

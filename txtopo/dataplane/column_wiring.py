@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txtopo.dataplane import column_batches, column_routing, emit, route
+from txtopo.dataplane import column_batches, column_routing, emit, outbox, route
 from txtopo.dataplane.column_routing import SendBatch
 from txtopo.topology.stream import StreamSpec
 
@@ -89,7 +89,7 @@ def _nullability(given: pa.Field, expected: pa.Field) -> str:
 
 
 def ports(
-    run: SlotRun, task: Task, out_lanes: dict[tuple[str, int], emit.OutLane], memories: Mapping[tuple[str, str], route.SenderMemory]
+    run: SlotRun, task: Task, out_lanes: dict[tuple[str, int], outbox.OutLane], memories: Mapping[tuple[str, str], route.SenderMemory]
 ) -> ColumnPorts:
     """The ports of ``task``: ``out_lanes`` and ``memories`` are what its rows use."""
     component, index = task.component, task.index
@@ -113,7 +113,7 @@ def ports(
     return made
 
 
-def recording_ports(run: SlotRun, task: Task, lane: emit.OutLane) -> ColumnPorts:
+def recording_ports(run: SlotRun, task: Task, lane: outbox.OutLane) -> ColumnPorts:
     """The ports of a spout's task whose emission is only recorded, in ``lane``."""
     component = task.component
     made = ColumnPorts(component.id, component.outputs)

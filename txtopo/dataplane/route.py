@@ -11,12 +11,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txtopo.dataplane.transposed import Row
+from txtopo.dataplane import transposed
 from txtopo.plan import levels
 from txtopo.topology import grouping as groupings
 from txtopo.topology.grouping import CustomGrouping, Grouping
 from txtopo.topology.stream import Fields
 
+Row = transposed.Row
 Send = Callable[[Row], None]
 
 _KEYS_REMEMBERED_MAX = 100_000

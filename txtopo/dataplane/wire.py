@@ -1,8 +1,8 @@
 """What travels between tasks: rows, frames and chunks.
 
 *Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of ``(stream, [values, …])`` so that the order of
-emission across streams is kept (R17). A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its receiver can tell from the headers whether it has everything and whether all of
-it stems from one and the same computation (R33).
+emission across streams is kept (R17). A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its
+receiver can tell from the headers whether it has everything and whether all of it stems from one and the same computation (R33).
 
 Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they are named by their place in its table.
 """
@@ -18,11 +18,11 @@ from typing import Any, Literal, NamedTuple
 from txtopo import errors
 from txtopo.dataplane import columns, transposed
 from txtopo.dataplane.outcome import Report
-from txtopo.dataplane.transposed import Row
 from txtopo.topology import pickling
 
 PROTOCOL = 5
 
+Row = transposed.Row
 Runs = list[tuple[str, list[Row]]]
 FrameKind = Literal["rows", "held"]
 

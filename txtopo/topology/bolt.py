@@ -15,7 +15,7 @@ from txtopo.topology.stream import DEFAULT_STREAM, OutputFieldsDeclarer, Tuple
 from txtopo.topology.transaction import TransactionAttempt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow
 
@@ -26,6 +26,14 @@ class BatchOutputCollector(abc.ABC):
     @abc.abstractmethod
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple; ``values[0]`` is the current attempt. Values are frozen here: changing a list later changes nothing (R14)."""
+
+    def emit_all(self, rows: Iterable[Sequence[Any]], stream: str = DEFAULT_STREAM) -> None:
+        """Emit tuples one after the other: the same as :meth:`emit` for each of ``rows``, in less time.
+
+        ``rows`` may make its tuples as they are taken. An error it raises is one of the emit, and fails the attempt even if it is caught (R7).
+        """
+        for values in rows:
+            self.emit(values, stream)
 
     @abc.abstractmethod
     def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
