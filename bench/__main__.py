@@ -16,9 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
     """0 if every line was measured and every result was right."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=["measure", "report"], default="measure")
-    parser.add_argument("--quick", action="store_true", help="lines in a reduced form, for their ratios; nothing is written down")
-    parser.add_argument("--only", nargs="+", metavar="LINE", help="only lines whose id begins so; nothing is written down")
-    parser.add_argument("--keep", action="store_true", help="with --only: put the lines into the results there are, all the same")
+    parser.add_argument("--quick", action="store_true", help="lines in a reduced form, for their ratios; nothing is written down without --keep")
+    parser.add_argument("--only", nargs="+", metavar="LINE", help="only lines whose id begins so; nothing is written down without --keep")
+    parser.add_argument("--keep", action="store_true", help="put what --quick or --only measured into the results there are, all the same")
     parser.add_argument("--list", action="store_true", help="say which lines there are")
     options = parser.parse_args(arguments)
     lines = [line for line in catalogue.LINES if options.only is None or any(line.id.startswith(each) for each in options.only)]
@@ -35,9 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     here = machine.described()
     fresh = run.run(lines, options.quick, lambda text: print(text, flush=True))
-    if not options.quick and (options.only is None or options.keep):
+    is_whole = options.only is None and not options.quick
+    if is_whole or options.keep:
         found = results.Results(here, fresh)
-        if options.only is not None and results.LATEST.exists():
+        if not is_whole and results.LATEST.exists():
             found = results.loads(results.LATEST.read_text(encoding="utf-8")).with_lines(fresh)
         results.LATEST.write_text(results.dumps(found), encoding="utf-8")
         report.write(found)

@@ -40,9 +40,18 @@ def write(results: Results, directory: Path) -> list[Path]:
         written.append(_overview(results, directory))
         for id, (draw, height) in LINES.items():
             line = results.line(id)
-            if line is not None and line.error is None:
-                written.append(_drawn(partial(draw, line=line), height, directory / f"bench-{id.replace('.', '-')}.svg"))
+            # The page shows every plot: one that says that there is nothing is better than a broken link.
+            if line is None or line.error is not None:
+                drawing = partial(_nothing, why="not measured yet" if line is None else "failed")
+            else:
+                drawing = partial(draw, line=line)
+            written.append(_drawn(drawing, height, directory / f"bench-{id.replace('.', '-')}.svg"))
     return written
+
+
+def _nothing(axes: Any, why: str) -> None:
+    axes.axis("off")
+    axes.text(0.5, 0.5, why, ha="center", va="center")
 
 
 def _drawn(draw: Callable[[Any], None], height: float, path: Path) -> Path:
@@ -120,6 +129,8 @@ LINES: dict[str, tuple[Drawing, float]] = {
     "tuples.none": (_bars, 1.8),
     "tuples.shuffle": (_bars, 1.8),
     "tuples.words": (_bars, 2.4),
+    "columns.key-count": (_bars, 1.8),
+    "columns.sums": (_bars, 1.8),
     "columns.break-even": (_lines, 3.2),
     "growth": (_progress, 2.4),
 }

@@ -82,6 +82,8 @@ def one(line: LineResult) -> str:
         parts[-1] += [f"| {figure.what} | {_number(figure.value)} {figure.unit}".rstrip() + " |" for figure in line.measured.figures]
     if line.measured.settings:
         parts.append([f"- {who}: {how}" for who, how in line.measured.settings.items()])
+    if line.is_quick:
+        parts.append(["Measured in the reduced form: smaller batches, fewer rounds."])
     return "\n\n".join("\n".join(part) for part in parts)
 
 

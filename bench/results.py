@@ -26,6 +26,8 @@ class LineResult:
     seconds: float
     measured: Measured = field(default_factory=Measured)
     error: str | None = None
+    is_quick: bool = False
+    """Measured in the reduced form: good for a look, not for a claim."""
 
 
 @dataclass(frozen=True)

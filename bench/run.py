@@ -31,8 +31,8 @@ def run_one(line: Line, is_quick: bool) -> LineResult:
     try:
         with Stage(directory, is_quick) as stage:
             measured = line.measure(stage)
-        return LineResult(line.id, line.asks, time.perf_counter() - began, measured)
+        return LineResult(line.id, line.asks, time.perf_counter() - began, measured, is_quick=is_quick)
     except Exception:
-        return LineResult(line.id, line.asks, time.perf_counter() - began, error=traceback.format_exc())
+        return LineResult(line.id, line.asks, time.perf_counter() - began, error=traceback.format_exc(), is_quick=is_quick)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from txtopo.dataplane import column_batches
 from txtopo.topology import pickling, spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -18,11 +19,17 @@ Row = tuple[Any, ...]
 class Collected(BatchOutputCollector):
     """A collector that keeps what is emitted."""
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: Any = None) -> None:
         self.rows: list[Row] = []
+        self.batches: list[Any] = []
+        self.attempt = attempt
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
         self.rows.append(tuple(values))
+
+    def emit_batch(self, batch: Any, stream: str = "default") -> None:
+        self.batches.append(batch)
+        self.rows.extend(column_batches.rows(batch, self.attempt))
 
     def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = "default") -> None:
         raise AssertionError("no spout here emits directly")
@@ -59,7 +66,7 @@ class Drive:
         attempt = TransactionAttempt(1, attempt_id)
         rows: dict[int, list[Row]] = {}
         for partition, metadata in plan.items():
-            collector = Collected()
+            collector = Collected(attempt)
             if metadata is not None:
                 emitter = pickling.loads(self.template).get_emitter(self.conf, task_context())
                 emitter.emit_planned_partition_batch(attempt, collector, partition, metadata)

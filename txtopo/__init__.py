@@ -35,6 +35,7 @@ from txtopo.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
+from txtopo.topology.arrow import BaseArrowBatchBolt
 from txtopo.topology.bolt import (
     BaseBasicBolt,
     BaseBatchBolt,
@@ -95,6 +96,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "INIT_TXID",
+    "BaseArrowBatchBolt",
     "BaseBasicBolt",
     "BaseBatchBolt",
     "BaseCommitterTransactionalSpout",

@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.25
 class Growth(Runs):
     """GlobalCount behind a gate: a block lets it go on to a txid and waits until it is idle, so that nothing in flight is counted."""
 
-    def __init__(self, directory: str, last: int, rows_per_batch: int, pending: int) -> None:
+    def __init__(self, directory: str, last: int, rows_per_batch: int, pending: int, more: dict[str, Any] | None = None) -> None:
         self._local = Path(directory) / "local"
         self._local.mkdir()
         # A collection that is asked for is then a full one: what is left on the heap is alive.
@@ -34,9 +34,9 @@ class Growth(Runs):
         self._gate = Path(directory) / "gate"
         self._id, self._store = self.fresh()
         self._allow(0)
-        spout = spouts.RateSpout(rows_per_batch, last, gate=str(self._gate))
-        conf = Config(max_spout_pending=pending, poll_interval_s=0.02)
-        self._run: TopologyRun = self.cluster.submit_topology(self._id, conf, topologies.global_count(self._id, spout, self._store))
+        spout = spouts.RateSpout(rows_per_batch, last, 2, gate=str(self._gate))
+        conf = Config(max_spout_pending=pending, poll_interval_s=0.02, **(more or {}))
+        self._run: TopologyRun = self.cluster.submit_topology(self._id, conf, topologies.global_count(self._id, spout, self._store, 2))
 
     def block(self, timed_from: int, to: int) -> dict[str, Any]:
         """Go on to txid ``to``. ``seconds`` are those from the commit of ``timed_from``; then what there is, once Spark has cleaned up."""

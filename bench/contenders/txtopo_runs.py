@@ -113,8 +113,8 @@ class Latency(Runs):
         super().__init__(directory)
         self._source = self.cluster.context.parallelize([0], 1)
 
-    def block(self, transactions: int, rows_per_batch: int, shape: str, parallelism: int) -> dict[str, Any]:
-        """``shape``: empty-job, global-count, words."""
+    def block(self, transactions: int, rows_per_batch: int, shape: str, parallelism: int, more: dict[str, Any] | None = None) -> dict[str, Any]:
+        """``shape``: empty-job, global-count, words. ``more`` are settings of the run."""
         if shape == "empty-job":
             latencies = [self._empty_job() for _ in range(transactions)]
             return {"seconds": sum(latencies), "latencies": latencies, "period": sum(latencies) / transactions}
@@ -125,7 +125,7 @@ class Latency(Runs):
             topology = topologies.words(id, spout, "value", store, parallelism)
         else:
             topology = topologies.global_count(id, spout, store, parallelism)
-        run = self.cluster.submit_topology(id, Config(max_transactions=warm + transactions), topology)
+        run = self.cluster.submit_topology(id, Config(max_transactions=warm + transactions, **(more or {})), topology)
         run.wait_for_txid(warm, _TIMEOUT_S)
         began = time.perf_counter()
         latencies = [_latency(run, txid) for txid in range(warm + 1, warm + transactions + 1)]

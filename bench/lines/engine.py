@@ -13,6 +13,8 @@ TASK_S = 0.4
 ROUND_TRIPS = {1: 3.0, 4: 2.0}
 """R25: at most so many per transaction, by max_spout_pending."""
 GROWTH = (500, 1000, 4500, 5000)
+GROWTH_SHUFFLED = (200, 400, 1000, 1200)
+"""In these two: time is taken from the first txid to the second, and from the third to the fourth."""
 GROWTH_PENDING = 4
 
 
@@ -58,8 +60,17 @@ def _commit_under_load(stage: Stage) -> Measured:
 
 def _growth(stage: Stage) -> Measured:
     """Five thousand transactions in one run; the same look at the machine after a thousand and after five."""
-    early, first, late, last = GROWTH
-    run = stage.start("growth:Growth", block_s_max=900.0, last=last, rows_per_batch=10, pending=GROWTH_PENDING)
+    return _grown(stage, GROWTH, {})
+
+
+def _growth_shuffled(stage: Stage) -> Measured:
+    """The same, for fewer transactions, where each has two jobs and a shuffle."""
+    return _grown(stage, GROWTH_SHUFFLED, {"small_transaction_s": 0})
+
+
+def _grown(stage: Stage, txids: tuple[int, int, int, int], more: dict[str, float]) -> Measured:
+    early, first, late, last = txids
+    run = stage.start("growth:Growth", block_s_max=900.0, last=last, rows_per_batch=10, pending=GROWTH_PENDING, more=more)
     before = run.block(timed_from=early, to=first)
     after = run.block(timed_from=late, to=last)
     ratios = [ratio(f"time of transactions {late}–{last} : {early}–{first}", [after["seconds"]], [before["seconds"]], "lower", 1.1)]
@@ -75,14 +86,17 @@ def _growth(stage: Stage) -> Measured:
     offset = before["marks"][-1][1]
     marks = before["marks"] + [[txid, offset + seconds] for txid, seconds in after["marks"]]
     return Measured(
-        tuple(ratios), tuple(figures), {"txtopo": f"GlobalCount, 10 tuples, max_spout_pending {GROWTH_PENDING}"}, {"elapsed seconds by txid": marks}
+        tuple(ratios),
+        tuple(figures),
+        {"txtopo": f"GlobalCount, 10 tuples, parallelism 2, max_spout_pending {GROWTH_PENDING}", **more},
+        {"elapsed seconds by txid": marks},
     )
 
 
 def _round_trips(stage: Stage) -> Measured:
     """R25, counted in a running topology."""
     runs = stage.start("round_trips:RoundTrips")
-    transactions = stage.pick(60, 15)
+    transactions = stage.pick(60, 10)
     ratios, figures = [], []
     for pending, allowed in ROUND_TRIPS.items():
         for partitions in (1, 1000):
@@ -96,7 +110,8 @@ def _round_trips(stage: Stage) -> Measured:
 
 LINES = (
     Line("pipelining", "Does processing that waits overlap?", _pipelining),
-    Line("commit.latency-under-load", "Does a commit wait behind the processing of later transactions?", _commit_under_load),
+    Line("commit.latency-under-load", "Does a commit wait behind the processing of later transactions?", _commit_under_load, in_quick=False),
     Line("zookeeper.round-trips", "How often does a transaction ask ZooKeeper something?", _round_trips),
     Line("growth", "Does the five-thousandth transaction cost what the thousandth did?", _growth, in_quick=False),
+    Line("growth.shuffled", "And where every transaction makes a shuffle?", _growth_shuffled, in_quick=False),
 )

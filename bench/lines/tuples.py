@@ -15,7 +15,7 @@ COUNTED = 2
 
 
 def _tuples(stage: Stage, shape: str, of_bare: float, of_hand: float | None, others: tuple[str, ...] = ()) -> Measured:
-    count, rounds = stage.pick(1_000_000, 200_000), stage.pick(3, 2)
+    count, rounds = stage.pick(1_000_000, 200_000), stage.pick(3, 1)
     batches = rows.write_batches(stage.directory / "rows", COUNTED + 2, count, 2)
     ours, bare, hand = stage.start("txtopo_runs:Files"), stage.start("bare_loop:BareLoop"), stage.start("handwritten:HandWritten")
     blocks = {
@@ -52,6 +52,6 @@ def _words(stage: Stage) -> Measured:
 
 LINES = (
     Line("tuples.none", "How many tuples per second from text files, counted where they are read?", _none),
-    Line("tuples.shuffle", "The same through a real shuffle?", _shuffle),
+    Line("tuples.shuffle", "The same through a real shuffle?", _shuffle, in_quick=False),
     Line("tuples.words", "And counting words, with a fields grouping?", _words),
 )

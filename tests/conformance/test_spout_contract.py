@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests import mistaken_spouts
 from tests.clusters import Journal
 from tests.spouts import Partitioned, Ranges
-from txtopo.connectors.files import FileTransactionalSpout
-from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, check_spout
+from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, ParquetTransactionalSpout
+from txtopo.testing import ArrowMemoryTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, check_spout
 
 RULES = pytest.mark.rule(4, 5, 9, 17, 18, 19, 20, 21, 22, 23)
 ROWS: dict[int, list[tuple[str]]] = {0: [(f"a{n}",) for n in range(20)], 1: [(f"b{n}",) for n in range(7)], 3: [(f"c{n}",) for n in range(12)]}
@@ -95,6 +97,61 @@ def test_the_file_spout_keeps_the_contract_while_the_last_file_grows(tmp_path: P
     expected = [(line(n),) if format == "lines" else (n, "x" * (n % 5)) for n in range(23)]
     report = check_spout(make, expected=expected, grow=lambda spout: files.append())
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, 23, partitions)
+
+
+NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+@RULES
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+@pytest.mark.parametrize("kind", [CsvTransactionalSpout, JsonLinesTransactionalSpout])
+def test_the_spouts_over_files_in_columns_keep_the_contract_while_the_last_file_grows(tmp_path: Path, kind: Any, partitions: int) -> None:
+    is_csv = kind is CsvTransactionalSpout
+    files = Files(tmp_path, lambda n: f"{n},{'x' * (n % 5)}" if is_csv else json.dumps({"n": n, "text": "x" * (n % 5)}))
+
+    def make() -> Any:
+        files.write()
+        without_header = {"header": False} if is_csv else {}
+        return kind(str(tmp_path / "*.txt"), NUMBERS, bytes_per_batch=40, partitions=partitions, **without_header)
+
+    report = check_spout(make, expected=[(n, "x" * (n % 5)) for n in range(23)], grow=lambda spout: files.append())
+    assert (report.is_exhausted, report.tuples, report.partitions) == (True, 23, partitions)
+
+
+@RULES
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_the_parquet_spout_keeps_the_contract(tmp_path: Path, partitions: int) -> None:
+    numbers = itertools.count()
+    for file, rows in enumerate([5, 0, 12, 1]):
+        of_file = list(itertools.islice(numbers, rows))
+        table = pa.table({"n": pa.array(of_file, pa.int64()), "text": pa.array(["x" * (n % 5) for n in of_file], pa.string())})
+        pq.write_table(table, tmp_path / f"{file}.parquet", row_group_size=3)
+    report = check_spout(
+        lambda: ParquetTransactionalSpout(str(tmp_path / "*.parquet"), rows_per_batch=4, partitions=partitions),
+        expected=[(n, "x" * (n % 5)) for n in range(18)],
+    )
+    assert (report.is_exhausted, report.tuples, report.partitions) == (True, 18, partitions)
+
+
+@RULES
+@pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
+def test_the_memory_spout_of_columns_keeps_the_contract_while_batches_and_partitions_are_added(always_ready: bool) -> None:
+    made: list[Any] = []
+    turns = itertools.count()
+
+    def make() -> Any:
+        of_partition = {p: pa.table({"word": [word for (word,) in rows]}) for p, rows in ROWS.items()}
+        made.append(ArrowMemoryTransactionalSpout(of_partition, 2, always_ready, rows_per_record_batch=3))
+        return made[-1]
+
+    def grow(spout: Any) -> None:
+        spout.append(next(turns) % 2 * 4, pa.record_batch({"word": ["grown", "grown"]}))
+
+    rows = [*itertools.chain.from_iterable(ROWS.values()), *[("grown",)] * 4]
+    report = check_spout(make, expected=rows, grow=grow)
+    assert (report.is_exhausted, report.tuples, report.partitions) == (True, len(rows), 5)
+    for spout in made:
+        spout.close()
 
 
 @RULES

@@ -204,6 +204,13 @@ GUARDS = (
                 STORE,
             ),
             Mutation(
+                "a late attempt whose update newer ones removed is told that others changed the store",
+                "txtopo/stores/transaction.py",
+                "        if newer is not None:\n",
+                "        if False:\n",
+                STORE,
+            ),
+            Mutation(
                 "the fence is not raised",
                 "txtopo/stores/base.py",
                 "        session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))\n",
@@ -273,6 +280,13 @@ GUARDS = (
                 "txtopo/stores/base.py",
                 '        elif where == "void" or (where == "replayed" and self.opaque):\n            session.take_back(fence)\n',
                 "",
+                STORE,
+            ),
+            Mutation(
+                "a value that was taken back to is taken for one of a failed attempt",
+                "txtopo/stores/stamps.py",
+                "    if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:\n",
+                "    if stamp.attempt > mine.attempt:\n",
                 STORE,
             ),
             Mutation(

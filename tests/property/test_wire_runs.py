@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from txtopo import BatchTooLargeError, TransactionAttempt
 from txtopo.dataplane import receive, wire
-from txtopo.dataplane.emit import Outbox
 from txtopo.dataplane.job import Job
+from txtopo.dataplane.outbox import Outbox
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
 
@@ -30,7 +31,7 @@ values = st.recursive(
 runs = st.lists(st.tuples(st.sampled_from(["default", "side"]), st.lists(st.tuples(st.just(ATTEMPT), values), min_size=1, max_size=5)), max_size=6)
 
 
-def flat(runs: wire.Runs) -> list[tuple[str, Any]]:
+def flat(runs: Sequence[tuple[str, Iterable[Any]]]) -> list[tuple[str, Any]]:
     return [(stream, row) for stream, rows in runs for row in rows]
 
 

@@ -53,6 +53,11 @@ def test_a_page_gets_what_was_measured_and_keeps_what_was_written() -> None:
     assert report.refreshed(fresh, FOUND) == fresh
 
 
+def test_a_line_measured_in_the_reduced_form_says_so() -> None:
+    assert "reduced form" in report.one(LineResult("line.fast", "Fast?", 1.0, FAST, is_quick=True))
+    assert "reduced form" not in report.one(FOUND.lines[0])
+
+
 def test_the_overview_has_every_ratio_with_a_target_and_every_line_that_failed() -> None:
     rows = report.overview(FOUND).splitlines()[2:]
     assert rows == [

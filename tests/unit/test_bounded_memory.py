@@ -72,6 +72,18 @@ def test_a_spout_streams_a_batch_far_larger_than_what_it_keeps(tmp_path: Path, r
     assert sum(sent) > rows // 2 * row_bytes
 
 
+def test_rows_too_light_to_be_weighed_do_not_gather_either(tmp_path: Path) -> None:
+    scene = Scene(floods.weighing("light", tmp_path, floods.Flood(1, 250_000, 16), shuffled=True))
+    sent = [0, 0]
+
+    def emit_all() -> None:
+        for to, data in scene.slot(0, 0):
+            sent[to] += len(data)
+
+    assert peak_of(emit_all) < 12 * MIB, "the half of the rows that this slot emits would be 18 MiB"
+    assert sum(sent) > 2 * MIB
+
+
 @pytest.mark.rule(4)
 def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) -> None:
     scene = Scene(floods.weighing("recorded", tmp_path, floods.Flood(1, 1, 1), shuffled=True))
@@ -180,6 +192,9 @@ def test_heavy_rows_that_wait_for_an_earlier_neighbour_wait_on_disk() -> None:
     class Seeing:
         def execute_all(self, rows: Iterable[route.Row], source: TupleSource) -> None:
             seen.extend((row[0], row[1][0]) for row in rows)
+
+        def execute_columns(self, batch: object, source: TupleSource) -> None:
+            raise AssertionError("nobody here emits columns")
 
         def sender(self, source: TupleSource, lane: Lane, wait: route.Send) -> route.Send:
             return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)

@@ -183,7 +183,7 @@ def test_a_packed_list_of_thousands_of_files_is_small(tmp_path: Path) -> None:
     spout = FileTransactionalSpout([tmp_path / f"directory-{n // 100}" / f"file-{n}.txt" for n in range(10_000)])
     template = pickling.dumps(spout)
     assert len(template) < 100_000
-    assert len(pickling.loads(pickling.dumps(pickling.loads(template)))._groups()[0].paths) == 10_000
+    assert len(pickling.loads(pickling.dumps(pickling.loads(template))).groups()[0].paths) == 10_000
 
 
 def test_json_objects_give_their_fields_in_the_order_asked_for(tmp_path: Path) -> None:

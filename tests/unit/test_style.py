@@ -24,7 +24,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 LINES_MAX = 450
 DUMPING_GROUNDS = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
-HEAVY = ("pyspark", "kazoo", "pydantic")
+HEAVY = ("pyspark", "kazoo", "pydantic", "pyarrow")
 
 
 def named(path: Path) -> str:
@@ -113,7 +113,7 @@ def test_every_folder_of_tests_is_a_tier() -> None:
 @pytest.mark.parametrize(
     "module", ["txtopo", "txtopo.stores", "txtopo.testing", "txtopo.connectors.files", "txtopo.dataplane.execute", "txtopo.plan.compiler"]
 )
-def test_what_executors_import_needs_neither_pyspark_nor_kazoo_nor_pydantic(module: str) -> None:
+def test_what_executors_import_needs_neither_pyspark_nor_kazoo_nor_pydantic_nor_pyarrow(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""

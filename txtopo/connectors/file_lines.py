@@ -94,9 +94,14 @@ def _open(path: str) -> BinaryIO:
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:
-        if error.errno in _MAY_PASS:
+        if may_pass(error):
             raise errors.FailedException(f"cannot open {path} just now: {error.strerror}") from None
         raise _unreadable(path, error) from None
+
+
+def may_pass(error: OSError) -> bool:
+    """Whether trying again may help."""
+    return error.errno in _MAY_PASS
 
 
 def _read(file: BinaryIO, path: str, start: int, amount: int) -> bytes:
@@ -107,7 +112,7 @@ def _read(file: BinaryIO, path: str, start: int, amount: int) -> bytes:
         while len(data) < amount and (more := file.read(amount - len(data))):
             data += more
     except OSError as error:
-        if error.errno in _MAY_PASS:
+        if may_pass(error):
             raise errors.FailedException(f"cannot read {path} just now: {error.strerror}") from None
         raise _unreadable(path, error) from None
     if len(data) < amount:

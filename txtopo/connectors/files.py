@@ -6,28 +6,82 @@ end; executors read the range. Emitters run on executors: nothing here may impor
 
 from __future__ import annotations
 
+import abc
+import importlib
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import txtopo.errors
 from txtopo.connectors import file_groups, file_lines, file_records
-from txtopo.topology import spout
+from txtopo.topology import arrow, spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 from txtopo.topology.transaction import TransactionAttempt
 
+if TYPE_CHECKING:
+    from txtopo.connectors.column_files import CsvTransactionalSpout, JsonLinesTransactionalSpout
+    from txtopo.connectors.parquet_files import ParquetTransactionalSpout
+
 Format = Literal["lines", "json"]
 DecodingErrors = Literal["strict", "replace"]
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+_OF_COLUMNS = {
+    "CsvTransactionalSpout": "txtopo.connectors.column_files",
+    "JsonLinesTransactionalSpout": "txtopo.connectors.column_files",
+    "ParquetTransactionalSpout": "txtopo.connectors.parquet_files",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # They need pyarrow; who reads lines does not.
+    if name in _OF_COLUMNS:
+        arrow.require_pyarrow(name)
+        return getattr(importlib.import_module(_OF_COLUMNS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 FILES_PER_BATCH = 1000
 """How many files one partition's part of a batch may span: bounds the metadata, and the files a task opens one after the other."""
 
 
-class FileTransactionalSpout(spout.BasePartitionedTransactionalSpout):
+class ListedFiles(spout.BasePartitionedTransactionalSpout):
+    """A spout over files, as far as they are a list: frozen when the topology is built, dealt out to partitions."""
+
+    def __init__(self, paths_or_glob: Paths, partitions: int) -> None:
+        self.patterns = _absolute(paths_or_glob)
+        self.partitions = at_least_one("partitions", partitions)
+        self._files: bytes | None = None
+
+    def groups(self) -> tuple[file_groups.FileGroup, ...]:
+        """The files of each partition."""
+        if self._files is None:
+            self._files = file_groups.packed(file_groups.listed(self.patterns))
+        return file_groups.groups(self._files, self.partitions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Building a topology pickles the spout: the list is made now, so that coordinator and emitters have the same one.
+        found_any = any(group.paths for group in self.groups())
+        # What was asked for may be thousands of paths; once there is a list, nobody needs it.
+        return {**self.__dict__, "patterns": () if found_any else self.patterns}
+
+
+class ByteRanges(ListedFiles):
+    """A spout over files, as far as its batches are ranges of bytes that begin and end between lines."""
+
+    def __init__(self, paths_or_glob: Paths, partitions: int, bytes_per_batch: int) -> None:
+        super().__init__(paths_or_glob, partitions)
+        self.bytes_per_batch = at_least_one("bytes_per_batch", bytes_per_batch)
+
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+        return _FileCoordinator(self.groups(), self.patterns, self.bytes_per_batch, context)
+
+
+class FileTransactionalSpout(ByteRanges):
     """Emits the lines of files, each once and in order within its file, as ``[attempt, line]`` or ``[attempt, *fields of a JSON object]``.
 
     - ``paths_or_glob``: a path, a pattern of :mod:`glob` (``**`` for any depth), or an iterable of these. Relative ones are taken from the
@@ -62,9 +116,7 @@ class FileTransactionalSpout(spout.BasePartitionedTransactionalSpout):
         format: Format = "lines",
         encoding: str = "utf-8",
     ) -> None:
-        self.patterns = _absolute(paths_or_glob)
-        self.bytes_per_batch = _at_least_one("bytes_per_batch", bytes_per_batch)
-        self.partitions = _at_least_one("partitions", partitions)
+        super().__init__(paths_or_glob, partitions, bytes_per_batch)
         self.fields = Fields("tx", fields)
         self.format = _one_of("format", format, get_args(Format))
         self.errors = _one_of("errors", errors, get_args(DecodingErrors))
@@ -74,27 +126,12 @@ class FileTransactionalSpout(spout.BasePartitionedTransactionalSpout):
                 f"file spout: fields are {list(self.fields)[1:]}; a line is one value, for example fields=('line',)"
                 "\n  To take several fields from each line, write JSON objects and set format='json'."
             )
-        self._files: bytes | None = None
-
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
-        return _FileCoordinator(self._groups(), self.patterns, self.bytes_per_batch, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
-        return _FileEmitter(self._groups(), self.format, tuple(self.fields)[1:], self.codec, self.errors)
+        return _FileEmitter(self.groups(), self.format, tuple(self.fields)[1:], self.codec, self.errors)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
-
-    def _groups(self) -> tuple[file_groups.FileGroup, ...]:
-        if self._files is None:
-            self._files = file_groups.packed(file_groups.listed(self.patterns))
-        return file_groups.groups(self._files, self.partitions)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Building a topology pickles the spout: the list is made now, so that coordinator and emitters have the same one.
-        found_any = any(group.paths for group in self._groups())
-        # What was asked for may be thousands of paths; once there is a list, nobody needs it.
-        return {**self.__dict__, "patterns": () if found_any else self.patterns}
 
 
 class _FileCoordinator(spout.PartitionedSpoutCoordinator):
@@ -109,11 +146,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], bytes_per_batch: int, context: CoordinatorContext
     ) -> None:
         if not any(group.paths for group in groups):
-            named = ", ".join(patterns) or "an empty list"
-            raise txtopo.errors.InputError(
-                f"no file matched {named} when the topology was built\n"
-                "  Mend the paths: relative ones start from the directory current when the spout was made; only ** matches files of any depth."
-            )
+            raise none_matched(patterns)
         self._groups = [file_groups.SizedGroup(group) for group in groups]
         self._bytes_per_batch, self._context = bytes_per_batch, context
         self._continued: dict[tuple[int, int], int] = {}
@@ -166,11 +199,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 
     def _check_continuation(self, partition: int, last_metadata: Any) -> None:
         """Refuse files that are not those an earlier run read; note where to go on behind a last line that has got its end since."""
-        if partition >= len(self._groups):
-            raise txtopo.errors.InputError(
-                f"partition {partition} was read by an earlier run, but now there are {len(self._groups)} partitions\n"
-                "  Set partitions as it was, or start over with `txtopo state reset`."
-            )
+        check_partition(len(self._groups), partition)
         sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
         position = self._position(partition, last_metadata)
         if not 0 < end < sized.sizes[file]:
@@ -188,30 +217,63 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         self._continued[partition, position] = position + skipped
 
 
-class _FileEmitter(spout.PartitionedSpoutEmitter):
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], format: str, fields: tuple[str, ...], codec: str, errors: str) -> None:
-        self._groups, self._format, self._fields, self._codec, self._errors = groups, format, fields, codec, errors
+class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
+    """Reads what was planned, block by block."""
+
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...]) -> None:
+        self._groups = groups
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
-        if partition >= len(self._groups):
-            raise _group_changed(partition)
-        group = self._groups[partition]
-        _check_group(group, partition, metadata)
+        group = checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
         ends = [*metadata["sizes"], metadata["end"]]
         for file in range(first, last + 1):
             path, start = group.paths[file], metadata["start"] if file == first else 0
             for offset, block in file_lines.line_blocks(path, start, ends[file - first]):
-                self._emit_block(attempt, collector, path, offset, block)
+                self.emit_block(attempt, collector, path, offset, block)
 
-    def _emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
-        emit = collector.emit
+    @abc.abstractmethod
+    def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+        """Emit a block of whole lines, which begins at byte ``offset`` of ``path``."""
+
+
+class _FileEmitter(ByteRangeEmitter):
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], format: str, fields: tuple[str, ...], codec: str, errors: str) -> None:
+        super().__init__(groups)
+        self._format, self._fields, self._codec, self._errors = format, fields, codec, errors
+
+    def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
         if self._format == "lines":
-            for line in file_records.lines(path, offset, block, self._codec, self._errors):
-                emit([attempt, line])
+            collector.emit_all(zip(itertools.repeat(attempt), file_records.lines(path, offset, block, self._codec, self._errors)))
         else:
-            for values in file_records.objects(path, offset, block, self._codec, self._errors, self._fields):
-                emit([attempt, *values])
+            objects = file_records.objects(path, offset, block, self._codec, self._errors, self._fields)
+            collector.emit_all((attempt, *values) for values in objects)
+
+
+def none_matched(patterns: tuple[str, ...]) -> txtopo.errors.InputError:
+    """The error that there are no files."""
+    named = ", ".join(patterns) or "an empty list"
+    return txtopo.errors.InputError(
+        f"no file matched {named} when the topology was built\n"
+        "  Mend the paths: relative ones start from the directory current when the spout was made; only ** matches files of any depth."
+    )
+
+
+def check_partition(partitions: int, partition: int) -> None:
+    """:class:`~txtopo.errors.InputError` if an earlier run has read ``partition``, which is none any more."""
+    if partition >= partitions:
+        raise txtopo.errors.InputError(
+            f"partition {partition} was read by an earlier run, but now there are {partitions} partitions\n"
+            "  Set partitions as it was, or start over with `txtopo state reset`."
+        )
+
+
+def checked_group(groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any) -> file_groups.FileGroup:
+    """The files of ``partition``; :class:`~txtopo.errors.InputError` if they are not those that ``metadata`` was made of."""
+    if partition >= len(groups):
+        raise _group_changed(partition)
+    _check_group(groups[partition], partition, metadata)
+    return groups[partition]
 
 
 def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
@@ -235,7 +297,8 @@ def _absolute(paths: Paths) -> tuple[str, ...]:
     return tuple(os.path.abspath(path) for path in several)
 
 
-def _at_least_one(name: str, value: int) -> int:
+def at_least_one(name: str, value: int) -> int:
+    """``value``; :class:`~txtopo.errors.ConfigError` if it is no whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is a whole number of at least 1")
     return value
@@ -245,3 +308,6 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
     return value
+
+
+__all__ = ["CsvTransactionalSpout", "FileTransactionalSpout", "JsonLinesTransactionalSpout", "ParquetTransactionalSpout"]

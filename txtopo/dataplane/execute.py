@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from txtopo.dataplane import emit, receive, route, shortage, wire
+from txtopo.dataplane import columns, emit, outbox, receive, route, shortage, wire
+from txtopo.dataplane.column_task import ArrowBoltTask
 from txtopo.dataplane.inbox import Inbox
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
@@ -53,7 +54,7 @@ class SlotRun:
         expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
         identity = (self.job.name, self.level, self.slot, self.task_attempt)
-        self.outbox = emit.Outbox(*identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+        self.outbox = outbox.Outbox(*identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
         try:
             try:
                 received = receive.receive(self.job, self.level, sending, expected, incoming, limits.spill_bytes)
@@ -148,7 +149,7 @@ class SlotRun:
                     self.spouts[index] = spout
                     self.connect(spout)
                     continue
-                bolt = BoltTask(self.worker, self.job, self.guard, component, index, self.phase)
+                bolt = (ArrowBoltTask if component.takes_columns else BoltTask)(self.worker, self.job, self.guard, component, index, self.phase)
                 self.bolts[component.id, index] = bolt
                 arrived = received.lanes.get((component.id, index), {})
                 live = {
@@ -165,7 +166,7 @@ class SlotRun:
     def make_room(self, weight: int) -> None:
         """Before heavy rows are sent: turn those that wait into bytes, which may spill, whenever there is enough of them."""
         self.heavy_bytes += weight
-        if self.heavy_bytes > emit.Outbox.PACK_BYTES:
+        if self.heavy_bytes > outbox.Outbox.PACK_BYTES:
             self.heavy_bytes = weight
             self.outbox.pack()
             for inbox in self.inboxes.values():
@@ -191,7 +192,9 @@ class SlotRun:
         component, index = task.component, task.index
         task.collector.on_heavy = self.make_room
         task.collector.on_many = self.outbox.pack_if_many
-        out_lanes: dict[tuple[str, int], emit.OutLane] = {}
+        out_lanes: dict[tuple[str, int], outbox.OutLane] = {}
+        memories: dict[tuple[str, str], route.SenderMemory] = {}
+        task.collector.connect_columns = lambda: columns.wiring().ports(self, task, out_lanes, memories)
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
@@ -215,7 +218,9 @@ class SlotRun:
                 if grouping.kind == "direct":
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
-                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, self.job.attempt.txid, lanes))
+                    txid = self.job.attempt.txid
+                    memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism)
+                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
 
     def only_streams(self, component: Component) -> dict[str, str]:
         """By receiver, the one stream of ``component`` it listens to, where there is just one."""
@@ -229,6 +234,7 @@ class SlotRun:
         streams = list(component.outputs)
         only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
         lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
+        task.collector.connect_columns = lambda: columns.wiring().recording_ports(self, task, lane)
         for stream, spec in component.outputs.items():
             if not spec.direct:
                 task.collector.connect(stream, lane.sender(stream))
@@ -258,7 +264,7 @@ class SlotRun:
 
     def held_pieces(self, component: str, task: int) -> wire.PieceWriter:
         """What takes a held instance and sends it on to the commit phase, in pieces that fit the wire."""
-        bound = min(self.worker.run.limits.blob_bytes_max, emit.Outbox.PACK_BYTES)
+        bound = min(self.worker.run.limits.blob_bytes_max, outbox.Outbox.PACK_BYTES)
         return wire.PieceWriter(bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece)))
 
     def complete_spout(self, spout: SpoutTask, received: Received) -> None:
@@ -288,11 +294,11 @@ def forward(
     assert job.expected is not None
     limits = worker.run.limits
     received = receive.receive(job, -1, 0, job.expected[slot], incoming, limits.spill_bytes)
-    outbox = emit.Outbox(job.name, -1, slot, task_attempt, receiving_slots, worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+    onward = outbox.Outbox(job.name, -1, slot, task_attempt, receiving_slots, worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
     for frame in received.frames_not_for(frozenset()):
-        outbox.add(frame)
+        onward.add(frame)
     received.buffer.close()
-    return outbox.chunks(Report(job.name, slot, task_attempt))
+    return onward.chunks(Report(job.name, slot, task_attempt))
 
 
 def _ignore(row: route.Row) -> None:

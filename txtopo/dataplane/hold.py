@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
-from txtopo.dataplane import emit, shortage, wire
+from txtopo.dataplane import columns, emit, shortage, wire
 from txtopo.topology import conf, context, pickling
 
 Reference = Literal["collector", "context", "conf"]
@@ -30,6 +30,8 @@ class _HeldPickler(wire.ReferencePickler):
             return held_reference, ("context",)
         if isinstance(obj, conf.TopologyConf):
             return held_reference, ("conf",)
+        if columns.is_arrow(obj):
+            return columns.batches().reduced(obj)
         return super().reducer_override(obj)
 
 

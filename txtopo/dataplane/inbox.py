@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from txtopo.dataplane import wire
+from txtopo.dataplane import columns, wire
 from txtopo.dataplane.receive import LaneKey
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.spill import Handle, SpillBuffer
@@ -25,12 +25,13 @@ _WAITING_ROWS_MAX = 4096
 class Lane:
     """Rows of one sending task. ``is_first``: nothing is before it that is not yet executed, so what a neighbour emits may be executed at once."""
 
-    __slots__ = ("closed", "handles", "is_first", "waiting", "waiting_rows")
+    __slots__ = ("closed", "handles", "has_columns", "is_first", "waiting", "waiting_rows")
 
     def __init__(self, handles: list[Handle], live: bool) -> None:
         self.handles, self.closed, self.is_first = handles, not live, False
         self.waiting: wire.Runs = []
         self.waiting_rows = 0
+        self.has_columns = False
 
 
 class Bolt(Protocol):
@@ -38,6 +39,9 @@ class Bolt(Protocol):
 
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
         """Execute rows that arrived."""
+
+    def execute_columns(self, batch: Any, source: TupleSource) -> None:
+        """Execute the rows of a RecordBatch."""
 
     def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
         """The function that executes the rows of a fused neighbour while ``lane`` is the first, and has them ``wait`` otherwise."""
@@ -68,7 +72,20 @@ class Inbox:
         lane = self._lanes[key]
         return self._bolt.sender(self._source(key, stream), lane, functools.partial(self._wait, lane, stream))
 
-    def _wait(self, lane: Lane, stream: str, row: Row) -> None:
+    def batch_sender(self, key: LaneKey, stream: str) -> Callable[[Any], None]:
+        """The function by which a fused neighbour delivers RecordBatches of ``stream``."""
+        lane, source, execute = self._lanes[key], self._source(key, stream), self._bolt.execute_columns
+        lane.has_columns = True
+
+        def send(batch: Any) -> None:
+            if lane.is_first:
+                execute(batch, source)
+            else:
+                self._wait(lane, stream, batch)
+
+        return send
+
+    def _wait(self, lane: Lane, stream: str, row: Any) -> None:
         if not lane.waiting or lane.waiting[-1][0] != stream:
             lane.waiting.append((stream, []))
         lane.waiting[-1][1].append(row)
@@ -83,7 +100,8 @@ class Inbox:
                 self._pack(lane)
 
     def _pack(self, lane: Lane) -> None:
-        lane.handles.append(self._buffer.append(wire.pack_runs(lane.waiting, self._run)))
+        runs = columns.packed(lane.waiting) if lane.has_columns else lane.waiting
+        lane.handles.append(self._buffer.append(wire.pack_runs(runs, self._run)))
         lane.waiting, lane.waiting_rows = [], 0
 
     def close(self, key: LaneKey) -> None:
@@ -115,11 +133,16 @@ class Inbox:
         waiting, lane.waiting, lane.waiting_rows = lane.waiting, [], 0
         for handle in handles:
             self._execute_runs(key, wire.unpack_runs(self._buffer.read(handle)))
-        self._execute_runs(key, waiting)
+        self._execute_runs(key, columns.told_apart(waiting) if lane.has_columns else waiting)
 
     def _execute_runs(self, key: LaneKey, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
         for stream, rows in runs:
-            self._bolt.execute_all(rows, self._source(key, stream))
+            if columns.is_run(stream):
+                source = self._source(key, columns.stream_of(stream))
+                for batch in columns.unpacked(rows):
+                    self._bolt.execute_columns(batch, source)
+            else:
+                self._bolt.execute_all(rows, self._source(key, stream))
 
     @property
     def complete(self) -> bool:

@@ -11,12 +11,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txtopo.dataplane.transposed import Row
+from txtopo.dataplane import transposed
 from txtopo.plan import levels
 from txtopo.topology import grouping as groupings
 from txtopo.topology.grouping import CustomGrouping, Grouping
 from txtopo.topology.stream import Fields
 
+Row = transposed.Row
 Send = Callable[[Row], None]
 
 _KEYS_REMEMBERED_MAX = 100_000
@@ -33,26 +34,40 @@ def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> i
     return 0 if receiving_tasks == 1 and grouping.kind not in ("custom", "direct") else None
 
 
-def make_send(grouping: Grouping, fields: Fields, sending_task: int, txid: int, lanes: Sequence[Send]) -> Send:
+class SenderMemory:
+    """What one sender keeps for one receiver between emits: one for its rows and its columns together."""
+
+    def __init__(self, grouping: Grouping, sending_task: int, txid: int, tasks: int) -> None:
+        start = (sending_task + txid) % tasks
+        self.turns = itertools.cycle([*range(start, tasks), *range(start)])
+        """Whose turn it is, under shuffle grouping."""
+        self.sent = [0] * tasks
+        """How many rows each task was sent, under partial key grouping."""
+        self.custom = None if grouping.custom is None else copy.deepcopy(grouping.custom)
+
+
+def make_send(
+    grouping: Grouping, fields: Fields, sending_task: int, txid: int, lanes: Sequence[Send], memory: SenderMemory | None = None
+) -> Send:
     """A function that sends a row to the right ones of ``lanes`` (one per receiving task)."""
+    memory = memory or SenderMemory(grouping, sending_task, txid, len(lanes))
     only = fixed_task(grouping, sending_task, len(lanes))
     if only is not None and grouping.kind not in ("fields", "partial_key"):
         return lanes[only]
     if grouping.kind == "custom":
-        assert grouping.custom is not None
-        return _by_choice(lanes, copy.deepcopy(grouping.custom), sending_task)
+        assert memory.custom is not None
+        return _by_choice(lanes, memory.custom, sending_task)
     if grouping.kind == "shuffle":
-        return _round_robin(lanes, sending_task + txid)
+        return _round_robin(lanes, memory)
     if grouping.kind == "all":
         return to_all(lanes)
     assert grouping.fields is not None
     positions = [fields.index(name) for name in grouping.fields]
-    return _by_two_tasks(lanes, positions) if grouping.kind == "partial_key" else _by_key(lanes, positions)
+    return _by_two_tasks(lanes, positions, memory.sent) if grouping.kind == "partial_key" else _by_key(lanes, positions)
 
 
-def _round_robin(lanes: Sequence[Send], start: int) -> Send:
-    first = start % len(lanes)
-    turn = itertools.cycle([*lanes[first:], *lanes[:first]]).__next__
+def _round_robin(lanes: Sequence[Send], memory: SenderMemory) -> Send:
+    turn = map(lanes.__getitem__, memory.turns).__next__
 
     def send(row: Row) -> None:
         turn()(row)
@@ -100,9 +115,8 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
     return send_by_several
 
 
-def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
+def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[int]) -> Send:
     """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the first if they are equal."""
-    sent = [0] * len(lanes)
 
     def send(row: Row) -> None:
         first, second = groupings.two_tasks_for_key([row[position] for position in positions], len(lanes))
@@ -116,11 +130,16 @@ def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
 def _by_choice(lanes: Sequence[Send], grouping: CustomGrouping, sending_task: int) -> Send:
     def send(row: Row) -> None:
         for task in grouping.choose_tasks(sending_task, row):
-            if not 0 <= task < len(lanes):
-                raise WrongTaskError(f"{type(grouping).__qualname__}.choose_tasks chose task {task}; the receiver has tasks 0 … {len(lanes) - 1}")
+            check_choice(grouping, task, len(lanes))
             lanes[task](row)
 
     return send
+
+
+def check_choice(grouping: CustomGrouping, task: int, tasks: int) -> None:
+    """:class:`WrongTaskError` if ``grouping`` chose a task that does not exist."""
+    if not 0 <= task < tasks:
+        raise WrongTaskError(f"{type(grouping).__qualname__}.choose_tasks chose task {task}; the receiver has tasks 0 … {tasks - 1}")
 
 
 class WrongTaskError(Exception):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Callable, Iterable, Mapping
+from sys import getrefcount
 from typing import IO, Any, NoReturn
 
 from txtopo import errors
-from txtopo.dataplane import emission, emit, hold, route, shortage, wire
+from txtopo.dataplane import columns, emission, emit, hold, route, shortage, wire
 from txtopo.dataplane.inbox import Lane
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
@@ -22,11 +23,12 @@ from txtopo.stores import base as stores
 from txtopo.topology.context import Phase, TopologyContext
 from txtopo.topology.graph import Component
 from txtopo.topology.metadata import NotJsonError
-from txtopo.topology.stream import Tuple, TupleSource
+from txtopo.topology.stream import Fields, Tuple, TupleSource
 
 _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     emit.EmitMistakeError: errors.EmitError,
     route.WrongTaskError: errors.EmitError,
+    columns.ColumnMistakeError: errors.EmitError,
     MemoryError: errors.OutOfMemoryError,
     hold.CannotHoldError: errors.HeldStateError,
     emission.EmissionMistakeError: errors.MetadataError,
@@ -155,8 +157,19 @@ class BoltTask(Task):
             self.instance = self.call("making a copy of the bolt", self.worker.fresh, self.component.id, self.bindings)
             extra = () if self.component.kind == "basic" else (self.collector, self.job.attempt)
             self.call("prepare", self.instance.prepare, self.conf, self.context, *extra)
-        self._execute = self.instance.execute
+        self._execute = self.entry()
         self.guard.on_failure.append(self.stop)
+
+    def entry(self) -> Callable[..., None]:
+        """The hook that takes what is meant for the bolt."""
+        hook: Callable[..., None] = self.instance.execute
+        return hook
+
+    def execute_columns(self, batch: Any, source: TupleSource) -> None:
+        """Give the rows of a RecordBatch to the bolt, tuple by tuple."""
+        arrow = columns.batches()
+        for part in arrow.slices(batch):
+            self.execute_all(self.call("turning columns into tuples", arrow.rows, part, self.job.attempt), source)
 
     def stop(self) -> None:
         """Execute nothing more: something in this slot has failed, though a bolt upstream may go on emitting."""
@@ -165,15 +178,18 @@ class BoltTask(Task):
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
         """Give tuples that arrived to the bolt, one after the other."""
         guard, is_basic, collector = self.guard, self.component.kind == "basic", self.collector
+        tup = Tuple((), source)
         try:
             for row in rows:
                 self.executed += 1
-                tup = _new(Tuple)
-                tup.values, tup._source = row, source
+                if getrefcount(tup) != _ALONE_IN_LOCAL:
+                    tup = Tuple((), source)
+                tup.values = row
+                execute = self._execute
                 if is_basic:
-                    self._execute(tup, collector)
+                    execute(tup, collector)
                 else:
-                    self._execute(tup)
+                    execute(tup)
                 if guard.has_failed:
                     guard.abort("execute")
         except AbortedError:
@@ -188,19 +204,23 @@ class BoltTask(Task):
         One function for all of it, from the emit to the bolt: each call in between would cost as much as a bolt that counts.
         """
         guard, is_basic, collector = self.guard, self.component.kind == "basic", self.collector
+        tup = Tuple((), source)
 
         def send(row: Row) -> None:
+            nonlocal tup
             if not lane.is_first:
                 wait(row)
                 return
             self.executed += 1
+            if getrefcount(tup) != _ALONE_IN_CELL:
+                tup = Tuple((), source)
+            tup.values = row
+            execute = self._execute
             try:
-                tup = _new(Tuple)
-                tup.values, tup._source = row, source
                 if is_basic:
-                    self._execute(tup, collector)
+                    execute(tup, collector)
                 else:
-                    self._execute(tup)
+                    execute(tup)
             except AbortedError:
                 raise
             except BaseException as error:
@@ -223,8 +243,27 @@ class BoltTask(Task):
         self.call("holding the bolt between the phases", hold.dump_held, self.instance, self.worker.run.token, pieces)
 
 
-_new: Callable[[type[Tuple]], Tuple] = object.__new__
-"""A tuple without a call of its ``__init__``, which takes longer than setting two attributes: this is the hottest path of the package."""
+def _references() -> tuple[int, int]:
+    """What ``getrefcount`` says of an object that only a variable of ours refers to: a local one, and one of the function around.
+
+    A bolt that is done with its tuple, as nearly all are, gets the same object with the next row, because making one takes as long as all the rest of
+    the way to the bolt. How many references a variable and an argument are is for each version of Python to say, so it is measured, by the
+    expressions that are used.
+    """
+    tup = Tuple((), TupleSource("", 0, "", Fields()))
+    local = getrefcount(tup)
+    of_cell = Tuple((), TupleSource("", 0, "", Fields()))
+
+    def from_within() -> int:
+        nonlocal of_cell
+        count = getrefcount(of_cell)
+        of_cell = Tuple((), TupleSource("", 0, "", Fields()))
+        return count
+
+    return local, from_within()
+
+
+_ALONE_IN_LOCAL, _ALONE_IN_CELL = _references()
 
 
 def _abort(*ignored: Any) -> NoReturn:
@@ -275,5 +314,9 @@ class SpoutTask(Task):
     def replay(self, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
         """Send what the emission job recorded."""
         for stream, rows in runs:
+            if columns.is_run(stream):
+                for batch in columns.unpacked(rows):
+                    self.collector.send_recorded_batch(columns.stream_of(stream), batch)
+                continue
             for row in rows:
                 self.collector.send_recorded(stream, row)

@@ -1,8 +1,8 @@
 """What travels between tasks: rows, frames and chunks.
 
 *Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of ``(stream, [values, …])`` so that the order of
-emission across streams is kept (R17). A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its receiver can tell from the headers whether it has everything and whether all of
-it stems from one and the same computation (R33).
+emission across streams is kept (R17). A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its
+receiver can tell from the headers whether it has everything and whether all of it stems from one and the same computation (R33).
 
 Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they are named by their place in its table.
 """
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txtopo import errors
-from txtopo.dataplane import transposed
+from txtopo.dataplane import columns, transposed
 from txtopo.dataplane.outcome import Report
-from txtopo.dataplane.transposed import Row
 from txtopo.topology import pickling
 
 PROTOCOL = 5
 
+Row = transposed.Row
 Runs = list[tuple[str, list[Row]]]
 FrameKind = Literal["rows", "held"]
 
@@ -104,12 +104,14 @@ def load_values(data: bytes) -> Any:
 
 def pack_runs(runs: Runs, run: str) -> bytes:
     """``runs`` as bytes."""
-    return dump_values([(stream, len(rows), transposed.columns_of(rows)) for stream, rows in runs], run)
+    return dump_values([(name, len(rows), rows if columns.is_run(name) else transposed.columns_of(rows)) for name, rows in runs], run)
 
 
 def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
     """The inverse of :func:`pack_runs`; rows are made when they are asked for."""
-    return [(stream, transposed.rows_of(count, columns)) for stream, count, columns in load_values(data)]
+    return [
+        (name, iter(packed) if columns.is_run(name) else transposed.rows_of(count, packed)) for name, count, packed in load_values(data)
+    ]  # fmt: skip
 
 
 def split_runs(runs: Runs) -> tuple[Runs, Runs]:

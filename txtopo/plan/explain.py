@@ -12,6 +12,13 @@ def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
+def _form(source: Component, receiver: Component) -> str:
+    """What tuples are on their way, and what they become; nothing where they are tuples all the way."""
+    if source.emits_columns:
+        return "in columns" if receiver.takes_columns else "in columns, which become tuples here"
+    return "as tuples, which become columns here" if receiver.takes_columns else ""
+
+
 class _Explanation:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -58,7 +65,8 @@ class _Explanation:
             stream = "" if subscription.stream == DEFAULT_STREAM else f" stream {subscription.stream}"
             edge = (subscription.source, subscription.stream, component.id)
             way = "stays in the process" if edge in levels.fused else "crosses the shuffle"
-            self.lines.append(f"    {'':<{self.width}}    <- {subscription.source}{stream}, {subscription.grouping}: {way}")
+            form = _form(self.plan.graph.components[subscription.source], component)
+            self.lines.append(f"    {'':<{self.width}}    <- {subscription.source}{stream}, {subscription.grouping}: {way}{form and f', {form}'}")
 
     def late_sources(self) -> frozenset[str]:
         return frozenset(id for level in self.plan.late.levels for id in level.components)
@@ -107,7 +115,9 @@ def mermaid(plan: Plan) -> str:
         for subscription in component.inputs:
             arrow = "-->" if (subscription.source, subscription.stream, component.id) in fused else "==>"
             stream = "" if subscription.stream == DEFAULT_STREAM else f"{subscription.stream}: "
-            lines.append(f'  {_node(subscription.source)} {arrow}|"{_label(stream + str(subscription.grouping))}"| {_node(component.id)}')
+            form = _form(plan.graph.components[subscription.source], component)
+            label = _label(stream + str(subscription.grouping)) + (form and f"<br/>{form}")
+            lines.append(f'  {_node(subscription.source)} {arrow}|"{label}"| {_node(component.id)}')
     held = [_node(id) for id in plan.graph.components if id in plan.held]
     if held:
         lines.append("  classDef held stroke-width:3px,stroke-dasharray:5 3")

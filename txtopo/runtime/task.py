@@ -43,10 +43,11 @@ class LevelFunction:
             # A task whose executor was taken away, or whose machine was lost, is begun again whatever spark.task.maxFailures says.
             raise RepeatedTaskError(f"{self._job.run}/{self._job.name} was begun {context.attemptNumber() + 1} times")
         known = worker.worker_run(self._job.run, lambda: self._run.value, time.perf_counter)
-        for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
-            if not self._is_last:
-                yield struct.pack("!q", receiver)
-            yield data
+        with worker.seldom_collected():
+            for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
+                if not self._is_last:
+                    yield struct.pack("!q", receiver)
+                yield data
 
     def send(self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Compute the slot."""

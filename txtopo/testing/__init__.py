@@ -10,8 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from txtopo.testing.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.topology import arrow
 
 if TYPE_CHECKING:
+    from txtopo.testing.column_spout import ArrowMemoryTransactionalSpout
     from txtopo.testing.contracts.bolt import BoltReport, check_bolt_idempotence
     from txtopo.testing.contracts.spout import SpoutReport, check_spout
     from txtopo.testing.contracts.state import check_state
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from txtopo.testing.stores import MemoryStore
 
 _LAZY = {
+    "ArrowMemoryTransactionalSpout": "txtopo.testing.column_spout",
     "BoltReport": "txtopo.testing.contracts.bolt",
     "ContractError": "txtopo.testing.contracts.violation",
     "MemoryStore": "txtopo.testing.stores",
@@ -39,11 +42,14 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
+        if name == "ArrowMemoryTransactionalSpout":
+            arrow.require_pyarrow(name)
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'txtopo.testing' has no attribute {name!r}")
 
 
 __all__ = [
+    "ArrowMemoryTransactionalSpout",
     "BoltReport",
     "ContractError",
     "MemoryStore",

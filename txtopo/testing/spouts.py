@@ -166,8 +166,8 @@ class _MemoryEmitter(spout.PartitionedSpoutEmitter):
         self._rows = rows
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
-        for row in self._rows.read(partition, metadata["index"], metadata["amount"]):
-            collector.emit([attempt, *row])
+        rows = self._rows.read(partition, metadata["index"], metadata["amount"])
+        collector.emit_all((attempt, *row) for row in rows)
 
 
 class _OpaqueMemoryEmitter(spout.OpaquePartitionedSpoutEmitter):
@@ -177,5 +177,5 @@ class _OpaqueMemoryEmitter(spout.OpaquePartitionedSpoutEmitter):
     def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
         if self._rows.is_disabled(partition):
             raise errors.FailedException(f"memory spout: partition {partition} was disabled after transaction {attempt.txid} was planned")
-        for row in self._rows.read(partition, metadata["index"], metadata["amount"]):
-            collector.emit([attempt, *row])
+        rows = self._rows.read(partition, metadata["index"], metadata["amount"])
+        collector.emit_all((attempt, *row) for row in rows)

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from txtopo import errors
+from txtopo.topology import arrow, pickling, spout
 from txtopo.topology import bolt as bolts
-from txtopo.topology import pickling, spout
 from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
 from txtopo.topology.grouping import CustomGrouping, Grouping, GroupingKind
 from txtopo.topology.spout import ICommitterTransactionalSpout
@@ -163,6 +163,7 @@ class _Build:
 
     def topology(self) -> TopologyGraph:
         self.check_ids()
+        self.check_pyarrow()
         kinds = {draft: self.kind_of(draft) for draft in self.drafts}
         for draft in self.drafts:
             self.problems.extend(draft.problems)
@@ -185,6 +186,7 @@ class _Build:
             components[draft.id] = Component(
                 draft.id, kind, draft.parallelism, data, self.outputs[draft.id] or {}, self.inputs[draft],
                 draft.committer, spout_kind, self.configs[draft], type(draft.instance).__qualname__,
+                arrow.takes_columns(draft.instance), arrow.emits_columns(draft.instance),
             )  # fmt: skip
         return TopologyGraph(self.topology_id, components, tuple(by_value), tuple(local_only))
 
@@ -206,6 +208,12 @@ class _Build:
                 self.problems.append(f"component {draft.id!r} is set twice; give each spout and bolt an id of its own")
             if isinstance(draft.id, str):
                 seen.add(draft.id)
+
+    def check_pyarrow(self) -> None:
+        """What takes or emits columns cannot run without pyarrow: no mistake of the topology's, so it is an error of its own."""
+        for draft in self.drafts:
+            if arrow.takes_columns(draft.instance) or arrow.emits_columns(draft.instance):
+                arrow.require_pyarrow(f"component {draft.id!r} ({type(draft.instance).__name__})")
 
     def kind_of(self, draft: _Draft) -> tuple[ComponentKind, SpoutKind | None] | None:
         instance = draft.instance

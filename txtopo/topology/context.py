@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
+from txtopo.topology.stream import TupleSource
 from txtopo.topology.transaction import TransactionAttempt
 
 T = TypeVar("T")
@@ -48,6 +49,8 @@ class TopologyContext:
         """``component/store`` names this task has opened a transaction of; stores add themselves, the coordinator remembers them."""
         self.store_steps: dict[Any, int] = {}
         """How many updates of each key this task has made in this attempt; kept by stores so that several compose (R32)."""
+        self.source: TupleSource | None = None
+        """While a bolt that takes columns executes: the ``component``, ``task``, ``stream`` and ``fields`` that its RecordBatch comes from."""
         self._task_counts = task_counts
         self._resources = resources
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -37,6 +37,10 @@ class Component:
     spout_kind: SpoutKind | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     type_name: str = ""
+    takes_columns: bool = False
+    """It is a bolt that is given RecordBatches."""
+    emits_columns: bool = False
+    """It says of itself that it emits RecordBatches; any component may."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", MappingProxyType(dict(self.outputs)))
@@ -44,7 +48,7 @@ class Component:
 
     def __reduce__(self) -> tuple[Any, ...]:
         args = (self.id, self.kind, self.parallelism, self.template, dict(self.outputs), self.inputs, self.committer)
-        return Component, (*args, self.spout_kind, dict(self.config), self.type_name)
+        return Component, (*args, self.spout_kind, dict(self.config), self.type_name, self.takes_columns, self.emits_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,9 @@ class TopologyGraph:
     def with_task_counts(self, task_counts: Mapping[str, int]) -> TopologyGraph:
         """The same topology with other numbers of tasks (R23: a sealed transaction is replayed under its own)."""
         changed = {
-            component.id: Component(
-                component.id, component.kind, task_counts.get(component.id, component.parallelism), component.template, component.outputs,
-                component.inputs, component.committer, component.spout_kind, component.config, component.type_name,
-            )
+            component.id: replace(component, parallelism=task_counts.get(component.id, component.parallelism))
             for component in self.components.values()
-        }  # fmt: skip
+        }
         return TopologyGraph(self.id, changed, self.by_value, self.local_only)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txtopo.topology.transaction import TransactionAttempt
+
+if TYPE_CHECKING:
+    import pyarrow
 
 DEFAULT_STREAM = "default"
 
@@ -81,6 +84,8 @@ class StreamSpec:
 
     fields: Fields
     direct: bool = False
+    schema: bytes | None = None
+    """The Arrow schema of the columns, serialized, if one is declared."""
 
     def __repr__(self) -> str:
         return f"StreamSpec({self.fields!r}{', direct=True' if self.direct else ''})"
@@ -92,27 +97,45 @@ class OutputFieldsDeclarer:
     def __init__(self) -> None:
         self._streams: dict[str, StreamSpec] = {}
 
-    def declare(self, fields: Fields | Sequence[str], direct: bool = False) -> None:
+    def declare(self, fields: Fields | Sequence[str], direct: bool = False, schema: pyarrow.Schema | None = None) -> None:
         """Declare the default stream."""
-        self.declare_stream(DEFAULT_STREAM, fields, direct)
+        self.declare_stream(DEFAULT_STREAM, fields, direct, schema)
 
-    def declare_stream(self, stream: str, fields: Fields | Sequence[str], direct: bool = False) -> None:
-        """Declare ``stream``; field 0 carries the attempt. ``ValueError`` if it is declared twice or has no fields."""
+    def declare_stream(self, stream: str, fields: Fields | Sequence[str], direct: bool = False, schema: pyarrow.Schema | None = None) -> None:
+        """Declare ``stream``; field 0 carries the attempt. ``schema``, if given, is that of the other fields: RecordBatches emitted on the stream
+        must have it, and tuples that go to a bolt that takes columns get it. ``ValueError`` if the stream is declared twice, has no fields, or
+        other ones than ``schema``.
+        """
         if not isinstance(direct, bool):
             raise ValueError(f"direct is True or False, not {direct!r}; the names of the fields go together: Fields('tx', 'word')")
         if not isinstance(stream, str) or not stream or "\0" in stream:
             raise ValueError(f"a stream id is a non-empty string without NUL, not {stream!r}")
         if stream in self._streams:
             raise ValueError(f"stream {stream!r} is declared twice")
-        spec = StreamSpec(fields if isinstance(fields, Fields) else Fields(fields), direct)
+        spec = StreamSpec(fields if isinstance(fields, Fields) else Fields(fields), direct, _serialized(schema, stream))
         if not len(spec.fields):
             raise ValueError(f"stream {stream!r} has no fields; the first one carries the transaction attempt: Fields('tx', ...)")
+        if schema is not None and list(schema.names) != list(spec.fields)[1:]:
+            raise ValueError(
+                f"stream {stream!r} has the fields {', '.join(spec.fields)}, but its schema has the columns {', '.join(schema.names) or 'none'};"
+                " a schema names every field but the first"
+            )
         self._streams[stream] = spec
 
     @property
     def streams(self) -> dict[str, StreamSpec]:
         """What has been declared so far, by stream id."""
         return dict(self._streams)
+
+
+def _serialized(schema: Any, stream: str) -> bytes | None:
+    # By its method and not by its class, which would need pyarrow here.
+    if schema is None:
+        return None
+    if not hasattr(schema, "serialize") or not hasattr(schema, "names"):
+        raise ValueError(f"the schema of stream {stream!r} is a pyarrow.Schema, not {schema!r}")
+    data: bytes = schema.serialize().to_pybytes()
+    return data
 
 
 class TupleSource:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo import config
-from txtopo.dataplane import outcome, wire
+from txtopo.dataplane import columns, outcome, wire
 from txtopo.dataplane.job import Batch, Job, Part, Run
 from txtopo.dataplane.wire import Frame
 from txtopo.plan import compiler
@@ -135,7 +135,8 @@ class LocalRun:
         work.rows = {task: [] for task in range(counts[self.graph.spout.id])}
         for frame in done.frames:
             if frame.kind == "rows":
-                work.rows[frame.task].extend((stream, row[1:]) for stream, rows in wire.unpack_runs(frame.payload) for row in rows)
+                runs = columns.in_rows(wire.unpack_runs(frame.payload), attempt)
+                work.rows[frame.task].extend((stream, row[1:]) for stream, rows in runs for row in rows)
         return work
 
     def _emission(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process, batch: Batch) -> processes.Done:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, MutableSet, Sequence
 from typing import Any, NamedTuple
 
 from txtopo import errors
+from txtopo.dataplane import columns
 from txtopo.plan import compiler
 from txtopo.topology import bolt, pickling
 from txtopo.topology.conf import TopologyConf
@@ -90,6 +91,10 @@ class ProbedBolt(bolt.BaseTransactionalBolt):
     def execute(self, tup: Tuple) -> None:
         self.inner.execute(tup)
 
+    def execute_batch(self, batch: Any) -> None:
+        """Where the bolt takes columns."""
+        self.inner.execute_batch(batch)
+
     def finish_batch(self) -> None:
         _observer.reach(Point(self.component, self.task, "before finish_batch"))
         self.inner.finish_batch()
@@ -157,10 +162,23 @@ class _ProbedCollector(bolt.BatchOutputCollector):
     def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         self._note(values, stream, task_index, lambda: self._collector.emit_direct(task_index, values, stream))
 
+    def emit_batch(self, batch: Any, stream: str = DEFAULT_STREAM) -> None:
+        self._note_columns(batch, stream, None, lambda: self._collector.emit_batch(batch, stream))
+
+    def emit_batch_direct(self, task_index: int, batch: Any, stream: str = DEFAULT_STREAM) -> None:
+        self._note_columns(batch, stream, task_index, lambda: self._collector.emit_batch_direct(task_index, batch, stream))
+
+    def _note_columns(self, batch: Any, stream: str, direct: int | None, emit: Callable[[], None]) -> None:
+        self._emit(emit)
+        _observer.emitted.extend(Emitted(self._component, stream, direct, row[1:]) for row in columns.batches().rows(batch, None))
+
     def _note(self, values: Sequence[Any], stream: str, direct: int | None, emit: Callable[[], None]) -> None:
+        self._emit(emit)
+        _observer.emitted.append(Emitted(self._component, stream, direct, pickling.loads(pickling.dumps(tuple(values)[1:]))))
+
+    def _emit(self, emit: Callable[[], None]) -> None:
         _observer.reach(Point(self._component, self._task, "where finish_batch emits"))
         emit()
-        _observer.emitted.append(Emitted(self._component, stream, direct, pickling.loads(pickling.dumps(tuple(values)[1:]))))
 
 
 def probed(graph: TopologyGraph) -> TopologyGraph:

@@ -8,13 +8,14 @@ Invariants: without a fault, the user's code sees exactly what it sees in Spark.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
-from txtopo.dataplane import execute
+from txtopo.dataplane import columns, execute
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.receive import Received
 from txtopo.dataplane.route import Row
@@ -87,6 +88,7 @@ class SimulatedSlot(execute.SlotRun):
         id, index, emitted = task.component.id, task.index, self.emitted
         for stream in task.component.outputs:
             task.collector.connect(stream, functools.partial(_write_down, emitted, id, index, stream))
+        task.collector.connect_columns = functools.partial(_watched_ports, task.collector.connect_columns, emitted, task)
 
     def begin_tasks(self, received: Received) -> None:
         super().begin_tasks(received)
@@ -104,21 +106,42 @@ class SimulatedSlot(execute.SlotRun):
             return
         count = 0
 
-        def execute_or_fail(tup: Any, *collector: Any) -> None:
+        def execute_or_fail(taken: Any, *collector: Any) -> None:
             nonlocal count
             count += 1
             if count == fatal:
                 _fail()
             if schedule.is_watching:
-                self.executed.append((component, index, tup.source_component, tup.source_stream_id, tup.values[1:]))
+                self.executed.extend((component, index, *row) for row in _rows_taken(bolt, taken))
             with schedule.watched(component, index, "execute", self.phase, self.job.attempt):
-                user_execute(tup, *collector)
+                user_execute(taken, *collector)
 
         bolt._execute = execute_or_fail
 
 
 def _write_down(emitted: list[Emission], component: str, task: int, stream: str, row: Row) -> None:
     emitted.append((component, task, stream, row[1:]))
+
+
+def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
+    """(source component, stream, values after the attempt) of a tuple, or of each row of a RecordBatch."""
+    source = bolt.context.source
+    if source is None:
+        return [(taken.source_component, taken.source_stream_id, taken.values[1:])]
+    return [(source.component, source.stream, row[1:]) for row in columns.batches().rows(taken, None)]
+
+
+def _watched_ports(connect: Callable[[], Any], emitted: list[Emission], task: BoltTask | SpoutTask) -> Any:
+    """The ports for columns, whose rows are written down too."""
+    ports = connect()
+    for stream in task.component.outputs:
+        ports.connect(stream, functools.partial(_write_columns_down, emitted, task, stream))
+    return ports
+
+
+def _write_columns_down(emitted: list[Emission], task: BoltTask | SpoutTask, stream: str, batch: Any) -> None:
+    for row in columns.batches().rows(batch, None):
+        _write_down(emitted, task.component.id, task.index, stream, row)
 
 
 class EndangeredSpout:
@@ -164,7 +187,4 @@ class EndangeredCoordinator:
 
 def endangered(spout: Component) -> Component:
     """``spout`` as the simulated driver sees it."""
-    return Component(
-        spout.id, spout.kind, spout.parallelism, pickling.dumps(EndangeredSpout(spout.template)), spout.outputs, spout.inputs,
-        spout.committer, spout.spout_kind, spout.config, spout.type_name,
-    )  # fmt: skip
+    return dataclasses.replace(spout, template=pickling.dumps(EndangeredSpout(spout.template)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import io
 import itertools
 import os
@@ -116,10 +117,7 @@ class Substitutes:
     def _substituted(self, component: Component) -> Component:
         buffer = io.BytesIO()
         _SubstitutingPickler(buffer, self.token, self).dump(pickling.loads(component.template))
-        return Component(
-            component.id, component.kind, component.parallelism, buffer.getvalue(), component.outputs, component.inputs,
-            component.committer, component.spout_kind, component.config, component.type_name,
-        )  # fmt: skip
+        return dataclasses.replace(component, template=buffer.getvalue())
 
     def _substitute(self, store: base.Store) -> base.Store:
         # Tables of one SQLite file share its lock, so their substitutes share a database.

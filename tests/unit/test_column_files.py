@@ -1,0 +1,159 @@
+"""CSV files and files of JSON lines in columns: which records a batch has, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.planned_spouts import Drive
+from txtopo.connectors import file_lines
+from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactionalSpout
+from txtopo.errors import ConfigError, InputError
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+
+SCHEMA = pa.schema([("word", pa.string()), ("n", pa.int64())])
+
+
+def batches_of(drive: Drive) -> list[dict[int, list[Any]]]:
+    return drive.run()
+
+
+def everything(spout: Any) -> list[Any]:
+    return [row for batch in Drive(spout).run() for rows in batch.values() for row in rows]
+
+
+@pytest.mark.rule(20)
+def test_batches_of_a_csv_file_are_whole_records_up_to_bytes_per_batch(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("word,n\ncat,1\ndog,2\nchicken,3\n")
+    drive = Drive(CsvTransactionalSpout(tmp_path / "a.csv", SCHEMA, bytes_per_batch=14))
+    assert drive.run() == [{0: [("cat", 1)]}, {0: [("dog", 2)]}, {0: [("chicken", 3)]}]
+    assert drive.plans[1][0]["start"] == 13
+
+
+def test_columns_are_taken_by_their_names_in_the_order_of_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\ufeffn,other,word\n1,x,cat\n2,y,dog")
+    (tmp_path / "b.csv").write_text("word;never,n\n")
+    (tmp_path / "b.csv").write_text("word,n\r\ncow,3\r\n")
+    assert everything(CsvTransactionalSpout(f"{tmp_path}/*", SCHEMA)) == [("cat", 1), ("dog", 2), ("cow", 3)]
+
+
+def test_without_a_header_the_columns_are_those_of_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("\ufeffcat\t1\n\ndog\t\n")
+    assert everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA, header=False, delimiter="\t")) == [("cat", 1), ("dog", None)]
+
+
+def test_text_is_never_null_and_other_columns_are_null_where_nothing_or_a_null_value_is(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('word,n\n,\nNA,NA\n"a ""b"", c",7\n')
+    assert everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA, null_values=["", "NA"])) == [("", None), ("NA", None), ('a "b", c', 7)]
+
+
+def test_quotes_are_letters_where_nothing_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('word,n\n5" pipe,1\n')
+    assert everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA, quote_char=False)) == [('5" pipe', 1)]
+
+
+def test_blocks_and_batches_begin_and_end_between_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_lines, "BLOCK_BYTES", 11)
+    rows = [("x" * (i % 17), i) for i in range(100)]
+    (tmp_path / "a").write_text("word,n\n" + "".join(f"{word},{n}\n" for word, n in rows))
+    (tmp_path / "b").write_text("".join(f'{{"n": {n}, "word": "{word}"}}\n' for word, n in rows))
+    for bytes_per_batch in (1, 30, 1000, 1 << 20):
+        assert everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA, bytes_per_batch)) == rows
+        assert everything(JsonLinesTransactionalSpout(tmp_path / "b", SCHEMA, bytes_per_batch)) == rows
+
+
+def test_objects_have_null_where_a_field_is_missing_and_others_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('\ufeff{"n": 1, "word": "cat", "more": [1]}\n\n{"word": "dog"}\n{"n": 3}')
+    assert everything(JsonLinesTransactionalSpout(tmp_path / "a", SCHEMA)) == [("cat", 1), ("dog", None), (None, 3)]
+
+
+def test_values_are_of_the_declared_types(tmp_path: Path) -> None:
+    schema = pa.schema([("t", pa.timestamp("us")), ("x", pa.float32()), ("d", pa.dictionary(pa.int32(), pa.string()))])
+    (tmp_path / "a").write_text("t,x,d\n2026-01-02 03:04:05,1.5,a\n")
+    spout = CsvTransactionalSpout(tmp_path / "a", schema)
+    assert everything(spout) == [(datetime.datetime(2026, 1, 2, 3, 4, 5), 1.5, "a")]
+    declarer = OutputFieldsDeclarer()
+    spout.declare_output_fields(declarer)
+    assert declarer.streams["default"].fields == Fields("tx", "t", "x", "d")
+    assert declarer.streams["default"].schema == schema.serialize().to_pybytes()
+
+
+@pytest.mark.rule(18, 20)
+def test_files_are_dealt_out_and_what_is_added_is_read_by_the_next_run(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(f"word,n\n{name},1\n")
+    drive = Drive(CsvTransactionalSpout(f"{tmp_path}/*", SCHEMA, partitions=2))
+    assert drive.run() == [{0: [("a", 1)], 1: [("b", 1)]}]
+    plan = drive.plans[0]
+    with (tmp_path / "b").open("a") as file:
+        file.write("b,2\n")
+    assert drive.emitted(plan, attempt_id=1) == {0: [("a", 1)], 1: [("b", 1)]}, "a replay reads the same bytes"
+    assert Drive(CsvTransactionalSpout(f"{tmp_path}/*", SCHEMA, partitions=2), drive.positions).run() == [{0: [], 1: [("b", 2)]}]
+
+
+WRONG: list[tuple[Any, str, str]] = [
+    (CsvTransactionalSpout, "word,n\ncat,x\n", "CSV conversion error to int64: invalid value 'x'"),
+    (CsvTransactionalSpout, "word,n\ncat\n", "Expected 2 columns, got 1"),
+    (CsvTransactionalSpout, "word,m\ncat,1\n", "Column 'n' in include_columns does not exist"),
+    (CsvTransactionalSpout, 'word,n\n"c\nat",1\n"do\ng",2\n"e",3\n', "an odd number of quotes"),
+    (JsonLinesTransactionalSpout, '{"word": "cat", "n": 1.5}\n', "Failed to convert JSON to int64"),
+    (JsonLinesTransactionalSpout, '{"word": \n"cat", "n": 1}\n', "JSON parse error"),
+    (JsonLinesTransactionalSpout, "[1]\n", "JSON parse error"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "said"), WRONG)
+def test_a_record_that_does_not_fit_is_an_error_that_names_the_file_and_the_bytes(tmp_path: Path, kind: Any, text: str, said: str) -> None:
+    path = tmp_path / "a"
+    path.write_text(text)
+    with pytest.raises(InputError) as raised:
+        everything(kind(path, SCHEMA, bytes_per_batch=12))
+    assert str(raised.value).startswith(f"{path}, in the lines from byte ")
+    assert said in str(raised.value)
+    assert "Mend the file, or the schema" in str(raised.value)
+
+
+def test_bytes_that_are_not_text_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"word,n\n\xff,1\n")
+    with pytest.raises(InputError, match="invalid UTF8"):
+        everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"schema": {"word": "string"}}, r"schema is \{'word': 'string'\}; it names the columns and their types"),
+        ({"schema": pa.schema([])}, "it names the columns and their types"),
+        ({"delimiter": "ab"}, "delimiter and quote_char are one character each"),
+        ({"quote_char": True}, "delimiter and quote_char are one character each"),
+        ({"bytes_per_batch": 0}, "bytes_per_batch is 0"),
+        ({"partitions": 0}, "partitions is 0"),
+    ],
+)  # fmt: skip
+def test_impossible_arguments_are_refused(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        CsvTransactionalSpout(**{"paths_or_glob": tmp_path / "a", "schema": SCHEMA, **arguments})
+
+
+def test_memory_is_bounded_by_a_block(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("w") as file:
+        file.write("word,n\n")
+        for i in range(400_000):
+            file.write(f"word{i % 1000},{i}\n")
+    assert os.path.getsize(tmp_path / "a") > 5 * file_lines.BLOCK_BYTES
+    drive = Drive(CsvTransactionalSpout(tmp_path / "a", SCHEMA, bytes_per_batch=1 << 30))
+    sizes: list[int] = []
+    emitter = CsvTransactionalSpout(tmp_path / "a", SCHEMA).get_emitter({}, None)  # type: ignore[arg-type]
+
+    class Weighed:
+        def emit_batch(self, batch: pa.RecordBatch) -> None:
+            sizes.append(batch.nbytes)
+
+    emitter.emit_partition_batch(None, Weighed(), 0, drive.plan()[0])  # type: ignore[arg-type]
+    assert len(sizes) > 4
+    assert max(sizes) < 3 * file_lines.BLOCK_BYTES

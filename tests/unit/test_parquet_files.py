@@ -1,0 +1,146 @@
+"""Parquet files in columns: which row groups are a batch, and that a file is the one that was planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.planned_spouts import Drive
+from txtopo.connectors import files, parquet_files
+from txtopo.connectors.files import ParquetTransactionalSpout
+from txtopo.errors import ConfigError, InputError
+
+
+def write(path: Path, numbers: range, rows_per_group: int = 2, **types: pa.DataType) -> None:
+    words = pa.array([f"w{n}" for n in numbers], pa.string())
+    pq.write_table(pa.table({"word": words, "n": pa.array(numbers, types.get("n", pa.int64()))}), path, row_group_size=rows_per_group)
+
+
+def numbers(batches: list[dict[int, list[Any]]]) -> list[dict[int, list[int]]]:
+    return [{partition: [row[-1] for row in rows] for partition, rows in batch.items()} for batch in batches]
+
+
+@pytest.mark.rule(20)
+def test_a_batch_is_as_many_whole_row_groups_as_fit_and_one_at_least(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", range(7))
+    write(tmp_path / "b.parquet", range(7, 9))
+    drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet", rows_per_batch=4))
+    assert numbers(drive.run()) == [{0: [0, 1, 2, 3]}, {0: [4, 5, 6]}, {0: [7, 8]}]
+    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet", rows_per_batch=1)).run())[0] == {0: [0, 1]}
+    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet")).run()) == [{0: list(range(9))}]
+    first, second, third = (plan[0] for plan in drive.plans)
+    assert (first["file"], first["row_group"], first["end_file"], first["end_row_group"], first["rows"]) == (0, 0, 0, 2, 4)
+    assert (second["row_group"], second["end_row_group"], second["rows"]) == (2, 4, 3)
+    assert (third["file"], third["end_file"], len(third["footers"])) == (1, 1, 1)
+
+
+@pytest.mark.rule(19, 21)
+def test_files_are_dealt_out_to_partitions_and_files_without_rows_are_passed_over(tmp_path: Path) -> None:
+    for i, name in enumerate("abcde"):
+        write(tmp_path / name, range(0) if name in "ad" else range(10 * i, 10 * i + 2))
+    drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*", partitions=2))
+    assert numbers(drive.run()) == [{0: [20, 21, 40, 41], 1: [10, 11]}]
+    assert drive.plan() == {0: None, 1: None}
+
+
+def test_a_batch_spans_a_bounded_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FILES_PER_BATCH", 2)
+    for i, name in enumerate("abcde"):
+        write(tmp_path / name, range(i, i + 1))
+    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*")).run()) == [{0: [0, 1]}, {0: [2, 3]}, {0: [4]}]
+
+
+def test_columns_are_chosen_ordered_and_kept_as_dictionaries_on_request(tmp_path: Path) -> None:
+    write(tmp_path / "a", range(3))
+    spout = ParquetTransactionalSpout(tmp_path / "a", columns=["n", "word"], dictionaries=["word"])
+    assert spout.schema == pa.schema([("n", pa.int64()), ("word", pa.dictionary(pa.int32(), pa.string()))])
+    assert Drive(spout).run() == [{0: [(0, "w0"), (1, "w1"), (2, "w2")]}]
+
+
+def test_large_row_groups_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "ROWS_AT_ONCE", 10)
+    write(tmp_path / "a", range(95), 1000)
+    emitter = ParquetTransactionalSpout(tmp_path / "a").get_emitter({}, None)  # type: ignore[arg-type]
+    rows: list[int] = []
+
+    class Counted:
+        def emit_batch(self, batch: pa.RecordBatch) -> None:
+            rows.append(batch.num_rows)
+
+    emitter.emit_partition_batch(None, Counted(), 0, Drive(ParquetTransactionalSpout(tmp_path / "a")).plan()[0])  # type: ignore[arg-type]
+    assert rows == [10] * 9 + [5]
+
+
+@pytest.mark.rule(18)
+def test_a_replay_of_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a", range(4))
+    drive = Drive(ParquetTransactionalSpout(tmp_path / "a"))
+    plan = drive.plan()
+    assert numbers([drive.emitted(plan)]) == numbers([drive.emitted(plan, 1)]) == [{0: [0, 1, 2, 3]}]
+    write(tmp_path / "a", range(1, 5))
+    with pytest.raises(InputError, match="has changed since a batch of it was planned"):
+        drive.emitted(plan)
+    with pytest.raises(InputError, match="has changed since a batch of it was planned"):
+        Drive(ParquetTransactionalSpout(tmp_path / "a"), drive.positions)
+
+
+@pytest.mark.rule(20, 23)
+def test_files_that_sort_behind_are_read_by_the_next_run_and_others_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "b", range(2))
+    drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*"))
+    drive.run()
+    write(tmp_path / "c", range(2, 4))
+    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*"), drive.positions).run()) == [{0: [2, 3]}]
+    write(tmp_path / "a", range(2))
+    with pytest.raises(InputError, match="no longer has the files that were read"):
+        Drive(ParquetTransactionalSpout(f"{tmp_path}/*"), drive.positions)
+    with pytest.raises(InputError, match="partition 1 was read by an earlier run"):
+        Drive(ParquetTransactionalSpout(f"{tmp_path}/*"), {1: drive.positions[0]})
+
+
+def test_a_file_of_other_types_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a", range(2))
+    write(tmp_path / "b", range(2), n=pa.int32())
+    with pytest.raises(InputError, match=r"b has int32 in column 'n'; the others have int64"):
+        Drive(ParquetTransactionalSpout(f"{tmp_path}/*")).run()
+
+
+@pytest.mark.parametrize("contents", [b"", b"PAR1", b"x" * 100, b"PAR1" + b"\xff\xff\0\0PAR1", b"PAR1" + b"junk" + b"\4\0\0\0PAR1"])
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / "a").write_bytes(contents)
+    with pytest.raises(InputError, match=r"a cannot be read as Parquet: .*\n  See whether it was written to its end"):
+        ParquetTransactionalSpout(tmp_path / "a")
+
+
+def test_damaged_row_groups_are_an_error_and_not_a_crash(tmp_path: Path) -> None:
+    write(tmp_path / "a", range(1000), 1000)
+    drive = Drive(ParquetTransactionalSpout(tmp_path / "a"))
+    data = bytearray((tmp_path / "a").read_bytes())
+    data[4:200] = b"\xff" * 196
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        drive.run()
+
+
+def test_missing_files_and_impossible_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file matched"):
+        ParquetTransactionalSpout(f"{tmp_path}/*.parquet")
+    with pytest.raises(InputError, match="no file"):
+        ParquetTransactionalSpout(tmp_path / "a")
+    schema = pa.schema([("n", pa.int64())])
+    later = ParquetTransactionalSpout(f"{tmp_path}/*.parquet", schema=schema)
+    with pytest.raises(InputError, match="no file matched"):
+        Drive(later)
+    write(tmp_path / "a", range(2))
+    impossible: list[tuple[Any, str]] = [
+        ({"columns": ["m"]}, "no column 'm'; there are word, n"), ({"columns": []}, "no columns"), ({"dictionaries": ["m"]}, "no column 'm'")
+    ]  # fmt: skip
+    for arguments, said in impossible:
+        with pytest.raises(ConfigError, match=said):
+            ParquetTransactionalSpout(tmp_path / "a", **arguments)
+    with pytest.raises(ConfigError, match="rows_per_batch is 0"):
+        ParquetTransactionalSpout(tmp_path / "a", rows_per_batch=0)

@@ -1,0 +1,254 @@
+"""A transactional spout over Parquet files that emits columns.
+
+The driver plans every batch as a range of whole row groups, reading no more than the files' footers; executors read the row groups one at a
+time. A footer says where everything in its file is: what identifies it identifies the file, in the metadata and whenever it is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import txtopo.errors
+from txtopo.connectors import file_groups, file_lines, files
+from txtopo.topology import spout
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.transaction import TransactionAttempt
+
+ROWS_AT_ONCE = 1 << 16
+"""How many rows a RecordBatch that is emitted has at most."""
+_TAIL_BYTES = 8
+"""A Parquet file ends with the length of its footer (4 bytes, little-endian) and ``PAR1``."""
+
+
+class ParquetTransactionalSpout(files.ListedFiles):
+    """Emits the rows of Parquet files, each once and in order within its file, as RecordBatches.
+
+    - ``paths_or_glob``, ``partitions``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`.
+    - ``columns``: the columns to read, in the order they are emitted in; all by default. They are the fields of the stream; field ``tx``, the
+      attempt, comes before them.
+    - ``rows_per_batch``: per partition and transaction, as many whole row groups as have at most this many rows together; one at least.
+    - ``schema``: the types of the columns, for files that do not exist yet; by default those of the first file. A file with others is an error.
+    - ``dictionaries``: columns of text or bytes that are to stay dictionary-encoded, as they usually are in the file: grouping by them is faster.
+
+    *What is frozen when.* The list of files when the topology is built, what a file consists of when a batch of it is planned. Files that sort
+    behind all others are read by the next run. A file that a batch was planned of must not change.
+
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` if there is no file to take
+    the types from, when the run begins if nothing matches or files are not those that were read, and later if a file is not what it was.
+    """
+
+    emits_columns = True
+
+    def __init__(
+        self,
+        paths_or_glob: files.Paths,
+        columns: Sequence[str] | None = None,
+        rows_per_batch: int = 1_000_000,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        dictionaries: Sequence[str] = (),
+    ) -> None:
+        super().__init__(paths_or_glob, partitions)
+        self.rows_per_batch = files.at_least_one("rows_per_batch", rows_per_batch)
+        self.dictionaries = tuple(dictionaries)
+        self.schema = self._of_columns(self._schema_of_first_file() if schema is None else schema, columns)
+
+    def _schema_of_first_file(self) -> pa.Schema:
+        paths = file_groups.listed(self.patterns)
+        if not paths:
+            raise files.none_matched(self.patterns)
+        return Footer(paths[0]).schema(self.dictionaries)
+
+    def _of_columns(self, schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+        names = list(schema.names if columns is None else columns)
+        unknown = [name for name in [*names, *self.dictionaries] if name not in schema.names]
+        if unknown or not names:
+            raise txtopo.errors.ConfigError(
+                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}" if unknown else "Parquet spout: no columns"
+            )
+        return pa.schema([pa.field(name, schema.field(name).type) for name in names])
+
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+        return _ParquetCoordinator(self.groups(), self.patterns, self.rows_per_batch, context)
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+        return _ParquetEmitter(self.groups(), self.schema, self.dictionaries)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", self.schema.names), schema=self.schema)
+
+
+class Footer:
+    """What the end of a Parquet file says of it. Reads the footer once."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        size = file_lines.size_of(path)
+        tail = file_lines.bytes_at(path, max(0, size - _TAIL_BYTES), size)
+        length = int.from_bytes(tail[:4], "little")
+        if len(tail) < _TAIL_BYTES or tail[4:] != b"PAR1" or length + _TAIL_BYTES > size:
+            raise _not_parquet(path, "it does not end as one does")
+        footer = file_lines.bytes_at(path, size - _TAIL_BYTES - length, size)
+        self.identity = hashlib.sha256(b"%d\0" % size + footer).hexdigest()[:12]
+        """12 hexadecimal digits that no other contents have."""
+        try:
+            self.metadata = pq.read_metadata(pa.BufferReader(footer))
+        except (pa.ArrowException, OSError) as error:
+            raise _not_parquet(path, str(error)) from None
+        self.rows = [self.metadata.row_group(i).num_rows for i in range(self.metadata.num_row_groups)]
+        """Of each row group."""
+
+    def schema(self, dictionaries: Sequence[str] = ()) -> pa.Schema:
+        """The Arrow types of the columns."""
+        found = self.metadata.schema.to_arrow_schema()
+        fields = [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field for field in found]
+        return pa.schema([field.remove_metadata() for field in fields])
+
+    def check(self, identity: str) -> None:
+        """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` was noted."""
+        if self.identity != identity:
+            raise txtopo.errors.InputError(
+                f"{self.path} has changed since a batch of it was planned\n"
+                "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. New rows go into a new file."
+            )
+
+    def batches(self, begin: int, end: int, schema: pa.Schema, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row group after the other."""
+        try:
+            # Threads would compete with the other tasks of the machine: Spark has given this one a core. The footer was read already.
+            with pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=list(dictionaries), pre_buffer=False) as file:
+                for row_group in range(begin, end):
+                    batches = file.iter_batches(ROWS_AT_ONCE, row_groups=[row_group], columns=schema.names, use_threads=False)
+                    for batch in batches:
+                        yield self._conforming(batch, schema)
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and file_lines.may_pass(error):
+                raise txtopo.errors.FailedException(f"cannot read {self.path} just now: {error}") from None
+            raise _not_parquet(self.path, str(error)) from None
+
+    def _conforming(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        for field in schema:
+            i = batch.schema.get_field_index(field.name)
+            if i < 0 or batch.schema.types[i] != field.type:
+                there_is = "has no" if i < 0 else f"has {batch.schema.types[i]} in"
+                raise txtopo.errors.InputError(
+                    f"{self.path} {there_is} column {field.name!r}; the others have {field.type}\n"
+                    "  Write the file again with the type of the others, or leave it out."
+                )
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+
+def _not_parquet(path: str, why: str) -> txtopo.errors.InputError:
+    cure = "See whether it was written to its end, or leave it out of the list."
+    return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why.strip()}\n  {cure}")
+
+
+class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
+    """Plans batches from footers, each read when it is first needed. It keeps no position: that is the metadata.
+
+    Metadata of a partition: ``file`` and ``row_group``, ``end_file`` and ``end_row_group`` (numbers of files in the group, and of row groups in
+    them, the last exclusive); ``footers``, the identities of the files from ``file`` to ``end_file``; ``group``, the identity of the paths 0 …
+    ``end_file``; ``rows``, how many rows the batch has.
+    """
+
+    def __init__(
+        self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], rows_per_batch: int, context: CoordinatorContext
+    ) -> None:
+        if not any(group.paths for group in groups):
+            raise files.none_matched(patterns)
+        for group in groups:
+            for path in group.paths:
+                file_lines.size_of(path)
+        self._groups, self._rows_per_batch, self._context = groups, rows_per_batch, context
+        self._footers: dict[str, tuple[str, list[int]]] = {}
+        for partition, metadata in (context.last_metadata or {}).items():
+            if metadata is not None:
+                self._check_continuation(partition, metadata)
+
+    def is_ready(self) -> bool:
+        last = self._context.last_metadata or {}
+        return any(self._position(partition, last.get(partition)) is not None for partition in range(len(self._groups)))
+
+    def num_partitions(self) -> int:
+        return len(self._groups)
+
+    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
+        """The next row groups of each partition, ``None`` where all have been read."""
+        return {partition: self._plan(partition, last.get(partition)) for partition in range(len(self._groups))}
+
+    def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
+        begin = self._position(partition, last_metadata)
+        if begin is None:
+            return None
+        group = self._groups[partition]
+        (file, row_group), rows = begin, 0
+        end_file, end = file, row_group
+        while True:
+            of_file = self._footer(group.paths[end_file])[1]
+            while end < len(of_file) and self._fits(rows, of_file[end]):
+                rows += of_file[end]
+                end += 1
+            following = end_file + 1
+            if end < len(of_file) or following == min(len(group.paths), file + files.FILES_PER_BATCH):
+                break
+            if not self._fits(rows, next(iter(self._footer(group.paths[following])[1]), 0)):
+                break
+            end_file, end = following, 0
+        footers = [self._footer(path)[0] for path in group.paths[file : end_file + 1]]
+        return {
+            "file": file, "row_group": row_group, "end_file": end_file, "end_row_group": end,
+            "footers": footers, "group": group.identities[end_file], "rows": rows,
+        }  # fmt: skip
+
+    def _fits(self, rows: int, more: int) -> bool:
+        return not rows or rows + more <= self._rows_per_batch
+
+    def _position(self, partition: int, last_metadata: Any) -> tuple[int, int] | None:
+        """File and row group at which the batch after ``last_metadata`` begins; ``None`` if there is none left."""
+        group = self._groups[partition]
+        file, row_group = 0, 0
+        if last_metadata is not None:
+            files.checked_group(self._groups, partition, last_metadata)
+            file, row_group = last_metadata["end_file"], last_metadata["end_row_group"]
+        while file < len(group.paths) and row_group >= len(self._footer(group.paths[file])[1]):
+            file, row_group = file + 1, 0
+        return (file, row_group) if file < len(group.paths) else None
+
+    def _footer(self, path: str) -> tuple[str, list[int]]:
+        if path not in self._footers:
+            footer = Footer(path)
+            self._footers[path] = footer.identity, footer.rows
+        return self._footers[path]
+
+    def _check_continuation(self, partition: int, last_metadata: Any) -> None:
+        """Refuse files that are not those an earlier run read."""
+        files.check_partition(len(self._groups), partition)
+        group = files.checked_group(self._groups, partition, last_metadata)
+        Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1])
+
+
+class _ParquetEmitter(spout.PartitionedSpoutEmitter):
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema, dictionaries: Sequence[str]) -> None:
+        self._groups, self._schema, self._dictionaries = groups, schema, dictionaries
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        group = files.checked_group(self._groups, partition, metadata)
+        first, last = metadata["file"], metadata["end_file"]
+        for file, identity in zip(range(first, last + 1), metadata["footers"], strict=True):
+            footer = Footer(group.paths[file])
+            footer.check(identity)
+            begin = metadata["row_group"] if file == first else 0
+            end = metadata["end_row_group"] if file == last else len(footer.rows)
+            for batch in footer.batches(begin, end, self._schema, self._dictionaries):
+                collector.emit_batch(batch)
+
+
+__all__ = ["ParquetTransactionalSpout"]

@@ -1,0 +1,155 @@
+"""The outbox in which what a slot emits waits for the shuffle, and leaves as chunks.
+
+Apart from ``emit`` because it knows neither user code nor what may be emitted: what comes here is checked, frozen and routed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from txtopo.dataplane import columns, wire
+from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.route import Row, Send
+from txtopo.dataplane.spill import Handle, SpillBuffer
+from txtopo.dataplane.wire import ChunkHeader, Frame
+
+
+class OutLane:
+    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of emission, until the outbox packs them.
+
+    Invariants: ``rows`` is the same list for good, so that its ``append`` can be handed out. ``_begins`` says which stream the rows from an
+    index on are of.
+    """
+
+    __slots__ = ("_begins", "_has_columns", "_only", "receiver", "rows", "source", "source_task", "task")
+
+    def __init__(self, receiver: str, task: int, source: str, source_task: int, only: str | None) -> None:
+        self.receiver, self.task, self.source, self.source_task = receiver, task, source, source_task
+        self.rows: list[Any] = []
+        self._only = only
+        self._begins: list[tuple[int, str]] = []
+        self._has_columns = False
+
+    def batch_sender(self, stream: str) -> Callable[[Any], None]:
+        """A function that appends RecordBatches of ``stream``."""
+        self._has_columns = True
+        return self.sender(stream)
+
+    def sender(self, stream: str) -> Send:
+        """A function that appends rows of ``stream``."""
+        if self._only is not None:
+            assert stream == self._only
+            return self.rows.append
+
+        def send(row: Row) -> None:
+            if not self._begins or self._begins[-1][1] != stream:
+                self._begins.append((len(self.rows), stream))
+            self.rows.append(row)
+
+        return send
+
+    def take(self, bound: int) -> wire.Runs:
+        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes."""
+        begins = [(0, self._only)] if self._only is not None else self._begins
+        ends = [*(begin for begin, _ in begins[1:]), len(self.rows)]
+        runs = [(stream, self.rows[begin:end]) for (begin, stream), end in zip(begins, ends, strict=True)]
+        self.rows.clear()
+        self._begins.clear()
+        return columns.packed(runs, bound) if self._has_columns else runs
+
+
+class Outbox:
+    """What a slot sends, as chunks per receiving slot.
+
+    Invariants: about ``rows_max`` rows wait unpacked at most, a number that follows the size of the rows so that they are about
+    ``PACK_BYTES``; they are counted whenever a task has emitted many more, and who sends heavy rows packs earlier. A chunk is closed
+    when it has as much; chunks spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with the report,
+    also when there is nothing to say: silence would look like loss.
+    """
+
+    PACK_BYTES = 4 * 1024 * 1024
+    _ROWS_MIN, _ROWS_START, _ROWS_MAX = 16, 4096, 16_384
+    _ROWS_PER_LANE = 64
+
+    def __init__(
+        self, job: str, level: int, slot: int, task_attempt: int, receiving_slots: int, run: str, blob_bytes_max: int, spill_bytes: int
+    ) -> None:
+        self._identity = (job, level, slot, task_attempt)
+        self._receiving_slots = receiving_slots
+        self._run, self._blob_bytes_max = run, blob_bytes_max
+        self._buffer = SpillBuffer(spill_bytes)
+        self._chunks: list[list[Handle]] = [[] for _ in range(receiving_slots)]
+        self._frames: list[list[Frame]] = [[] for _ in range(receiving_slots)]
+        self._frame_bytes = [0] * receiving_slots
+        self._lanes: list[OutLane] = []
+        self._waiting: list[list[Row]] = []
+        self.rows_max = self._ROWS_START
+
+    def lane(self, receiver: str, task: int, source: str, source_task: int, only: str | None = None) -> OutLane:
+        """A new lane; its rows go to the slot of ``task``. A lane of ``only`` one stream need not keep account of streams, and is faster."""
+        lane = OutLane(receiver, task, source, source_task, only)
+        self._lanes.append(lane)
+        self._waiting.append(lane.rows)
+        return lane
+
+    def add(self, frame: Frame) -> None:
+        """Send ``frame`` to the slot of its task."""
+        slot = frame.task % self._receiving_slots
+        if self._frames[slot] and self._frame_bytes[slot] + len(frame.payload) > self._blob_bytes_max:
+            self._close_chunk(slot)
+        self._frames[slot].append(frame)
+        self._frame_bytes[slot] += len(frame.payload)
+        if self._frame_bytes[slot] >= self.PACK_BYTES:
+            self._close_chunk(slot)
+
+    def pack_if_many(self) -> None:
+        """Pack if ``rows_max`` rows wait."""
+        if sum(map(len, self._waiting)) >= self.rows_max:
+            self.pack()
+
+    def pack(self) -> None:
+        """Turn the waiting rows into frames, and frames into chunks where there is enough for one."""
+        size = 0
+        waiting = sum(map(len, self._waiting))
+        for lane in self._lanes:
+            if lane.rows:
+                for payload in wire.dump_runs(lane.take(self._blob_bytes_max), self._run, self._blob_bytes_max, f"component {lane.source!r}"):
+                    size += len(payload)
+                    self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))
+        if waiting:
+            fitting = int(self.PACK_BYTES / max(1.0, size / waiting))
+            # More than these would no longer be in the processor's caches when they are packed; but a pack should be worth its while for each lane.
+            most = max(self._ROWS_MAX, self._ROWS_PER_LANE * len(self._lanes))
+            self.rows_max = min(most, max(self._ROWS_MIN, fitting))
+
+    def _close_chunk(self, slot: int) -> None:
+        header = ChunkHeader(*self._identity, number=len(self._chunks[slot]))
+        self._chunks[slot].append(self._buffer.append(wire.pack_chunk(header, self._frames[slot])))
+        self._frames[slot], self._frame_bytes[slot] = [], 0
+
+    def chunks(self, report: Report) -> Iterator[tuple[int, bytes]]:
+        """Everything, as (receiving slot, chunk), or the report alone if it tells of a failure; the outbox is empty afterwards."""
+        is_of_use = report.failure is None
+        if is_of_use:
+            self.pack()
+        for slot in range(self._receiving_slots):
+            handles, frames = (self._chunks[slot], self._frames[slot]) if is_of_use else ([], [])
+            for handle in handles:
+                yield slot, self._buffer.read(handle)
+            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles), total=len(handles) + 1, report=report), frames)
+        self.close()
+
+    def frames(self) -> Iterator[list[Frame]]:
+        """Everything, as frames in groups of bounded size, for a last level; the outbox is empty afterwards."""
+        self.pack()
+        for slot in range(self._receiving_slots):
+            for handle in self._chunks[slot]:
+                yield wire.unpack_chunk(self._buffer.read(handle))[1]
+            if self._frames[slot]:
+                yield self._frames[slot]
+        self.close()
+
+    def close(self) -> None:
+        """Give the disk space back; nothing can be read any more."""
+        self._buffer.close()

@@ -1,0 +1,95 @@
+"""A transactional spout over RecordBatches given in the program: the memory spout, for columns.
+
+Apart from the memory spouts over rows because it needs pyarrow. The RecordBatches live in the same kind of spool, one as one row of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from txtopo import errors
+from txtopo.dataplane import column_batches
+from txtopo.testing import spouts
+from txtopo.topology import spout
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.stream import OutputFieldsDeclarer
+from txtopo.topology.transaction import TransactionAttempt
+
+Columns: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]
+
+
+class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
+    """Emits columns held in memory: ``take_per_partition`` RecordBatches of each partition per transaction, in order, as they were given.
+
+    ``partitions`` maps a partition (0, 1, …) to a Table, a RecordBatch, or several RecordBatches, all of one schema, whose columns are the fields
+    of the stream; field ``tx``, the attempt, comes before them. A Table is taken in RecordBatches of at most ``rows_per_record_batch`` rows.
+
+    Everything else is as for :class:`MemoryTransactionalSpout`: positions, ``always_ready``, and :meth:`append`.
+
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a RecordBatch of another schema.
+    """
+
+    emits_columns = True
+
+    def __init__(
+        self, partitions: Mapping[int, Columns], take_per_partition: int = 1, always_ready: bool = False, rows_per_record_batch: int = 65_536
+    ) -> None:
+        self._rows_per_record_batch = rows_per_record_batch
+        given = {partition: self._batches(columns) for partition, columns in partitions.items()}
+        first = next((batch for batches in given.values() for batch in batches), None)
+        if first is None:
+            raise errors.ConfigError("memory spout: no RecordBatch at all\n  Give one, perhaps without rows, that says which columns there are.")
+        self.schema = first.schema.remove_metadata()
+        for partition, batches in given.items():
+            self._check(partition, batches)
+        super().__init__({partition: _spooled(batches) for partition, batches in given.items()}, self.schema.names, take_per_partition, always_ready)
+
+    def append(self, partition: int, rows: Columns) -> None:
+        """Add RecordBatches behind those of ``partition``."""
+        batches = self._batches(rows)
+        self._check(partition, batches)
+        super().append(partition, _spooled(batches))
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+        return _ColumnEmitter(self._spool)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(self.fields, schema=self.schema)
+
+    def _batches(self, columns: Columns) -> list[pa.RecordBatch]:
+        if isinstance(columns, pa.RecordBatch):
+            return [columns]
+        return columns.to_batches(self._rows_per_record_batch) if isinstance(columns, pa.Table) else list(columns)
+
+    def _check(self, partition: int, batches: list[pa.RecordBatch]) -> None:
+        for i, batch in enumerate(batches):
+            which = f"memory spout: number {i} of what is given for partition {partition}"
+            if not isinstance(batch, pa.RecordBatch):
+                raise errors.ConfigError(f"{which} is a {type(batch).__name__}\n  Give a pyarrow.Table, a RecordBatch, or several RecordBatches.")
+            if not batch.schema.equals(self.schema):
+                raise errors.ConfigError(f"{which} has another schema than the first RecordBatch\n  Cast it: batch.cast(first.schema).")
+
+    def _checked(self, partition: int, rows: Iterable[Any]) -> list[Any]:
+        return list(rows)
+
+
+def _spooled(batches: list[pa.RecordBatch]) -> list[tuple[bytes]]:
+    return [(column_batches.to_stream(batch.replace_schema_metadata(None)),) for batch in batches]
+
+
+class _ColumnEmitter(spout.PartitionedSpoutEmitter):
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        for (stream,) in self._batches.read(partition, metadata["index"], metadata["amount"]):
+            for batch in column_batches.loaded(stream):
+                collector.emit_batch(batch)
+
+
+__all__ = ["ArrowMemoryTransactionalSpout"]
