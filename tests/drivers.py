@@ -1,7 +1,8 @@
 """Driver processes that a test may kill.
 
 ``python -m tests.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is exhausted. ``python -m tests.drivers steps DIRECTORY DATABASE
-SIZE LIFE`` runs the topologies of ``tests.step_topologies`` side by side; it kills itself when every fault that *holds* has struck.
+SIZE LIFE`` runs the topologies of ``tests.step_topologies`` side by side; it kills itself when every fault that *holds* has struck. So does
+``python -m tests.drivers small DIRECTORY SIZE LIFE NAME …`` with those of ``tests.small_topologies``.
 """
 
 from __future__ import annotations
@@ -40,9 +41,18 @@ def drive(name: str, directory: Path, pending: int, fault: str = "", timeout_s: 
 
 def drive_steps(directory: Path, database: str, size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
     """Run driver number ``life`` of all ``tests.step_topologies`` to its end; faults that strike leave files in ``directory/faults``."""
+    return _drive_with(directory, faults, ["steps", str(directory), database, str(size), str(life)])
+
+
+def drive_small(directory: Path, size: int, life: int, names: Iterable[str], faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """The same for ``tests.small_topologies``; see :func:`run_small`."""
+    return _drive_with(directory, faults, ["small", str(directory), str(size), str(life), *names])
+
+
+def _drive_with(directory: Path, faults: Iterable[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
     (directory / "faults").mkdir(exist_ok=True)
     environment = {"TXTOPO_FAULT": ",".join(faults), "TXTOPO_FAULT_DIR": str(directory / "faults"), "JDK_JAVA_OPTIONS": QUICK_JAVA}
-    return _run(["steps", str(directory), database, str(size), str(life)], environment, 2 * STRIKE_TIMEOUT_S)
+    return _run(arguments, environment, 2 * STRIKE_TIMEOUT_S)
 
 
 def _run(arguments: list[str], environment: dict[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
@@ -67,20 +77,41 @@ def run_starter(name: str, directory: Path, pending: int) -> None:
 
 
 def run_steps(directory: Path, database: str, size: int, life: int) -> None:
-    """Run in the driver process. Says, as JSON and by variant, with which txid and epoch it began; and what was committed, if it comes to that."""
+    """Run in the driver process."""
     from tests.step_topologies import VARIANTS, make_topology
+
+    topologies = {variant.name: (variant.pending, make_topology(variant, directory, database, size, life)) for variant in VARIANTS}
+    _run_side_by_side(directory, topologies)
+
+
+def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> None:
+    """Run in the driver process. Each ``KIND-NUMBER-PENDING`` is a topology whose transactions are all small, however slow the machine."""
+    from tests.small_topologies import Small
+    from txtopo.runtime import engine
+
+    engine._LATE_S = STRIKE_TIMEOUT_S
+    topologies = {}
+    for name in names:
+        kind, _, pending = name.rsplit("-", 2)
+        topologies[name] = (int(pending), Small(name, directory, kind, size).make(life))
+    _run_side_by_side(directory, topologies, small_transaction_s=STRIKE_TIMEOUT_S)
+
+
+def _run_side_by_side(directory: Path, topologies: dict[str, tuple[int, Any]], **settings: Any) -> None:
+    """Run each, with so many transactions pending. Says, as JSON and by name, with which txid and epoch it began; and what was committed, if it
+    comes to that."""
     from txtopo import Config, LocalCluster
 
     holding = [fault for fault in os.environ["TXTOPO_FAULT"].split(",") if fault.endswith("=hold")]
     # Two cores for the tasks that are held, and two to work with.
     with LocalCluster(master="local[4]", data_dir=directory / "zookeeper") as cluster:
         runs, first = {}, time.monotonic()
-        for variant in VARIANTS:
+        for name, (pending, topology) in topologies.items():
             conf = Config(
-                max_spout_pending=variant.pending, until="exhausted", poll_interval_s=0.02, backoff_min_s=0.01,
-                message_timeout_s=2 * STRIKE_TIMEOUT_S, zookeeper_session_timeout_s=SESSION_TIMEOUT_S,
+                max_spout_pending=pending, until="exhausted", poll_interval_s=0.02, backoff_min_s=0.01,
+                message_timeout_s=2 * STRIKE_TIMEOUT_S, zookeeper_session_timeout_s=SESSION_TIMEOUT_S, **settings,
             )  # fmt: skip
-            runs[variant.name] = cluster.submit_topology(variant.name, conf, make_topology(variant, directory, database, size, life))
+            runs[name] = cluster.submit_topology(name, conf, topology)
         if time.monotonic() - first >= SESSION_TIMEOUT_S:
             _give_up("it waited for the session of the killed driver")
         began = {name: run.began for name, run in runs.items()}
@@ -105,5 +136,7 @@ def _give_up(why: str) -> NoReturn:
 if __name__ == "__main__":
     if sys.argv[1] == "steps":
         run_steps(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    elif sys.argv[1] == "small":
+        run_small(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
     else:
         run_starter(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -164,6 +164,27 @@ def _killed_when_half_is_pinned(cluster: Any, topology: FreshTopology) -> Iterat
 
 
 @contextlib.contextmanager
+def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
+    """The executor in which user code waits is taken away by the cluster, which is nobody's fault: Spark runs its task again, on the other one."""
+    from txtopo.runtime import engine
+
+    def take_away() -> None:
+        wait_for(lambda: bool(topology.lines("struck ")), "user code to wait")
+        [pid] = topology.pids(f"{topology.strikes[0].point} {topology.strikes[0].txid}:")
+        words = standalone.command_line(pid).split()
+        one = cluster.context._jvm.java.util.ArrayList([words[words.index("--executor-id") + 1]])
+        backend = cluster.context._jsc.sc().schedulerBackend()
+        # Without lowering the number of executors, without counting it as a failure, and whatever runs there.
+        backend.killExecutors(cluster.context._jvm.PythonUtils.toSeq(one), False, False, True)
+
+    thread = threading.Thread(target=take_away, daemon=True)
+    thread.start()
+    with mock.patch.object(engine, "_LATE_S", ANSWER_S):
+        yield
+    thread.join(fresh_emissions.BOUND_S)
+
+
+@contextlib.contextmanager
 def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
     """``KILLS`` executors, one after the other, at moments that the topology's id decides as far as chance lets it."""
     rng = random.Random(topology.id)
@@ -203,6 +224,8 @@ def _release_the_zombie(cluster: Any, topology: FreshTopology) -> list[str]:
 
 
 PINNED = {"inline_bytes_max": 0}
+SMALL = {"small_transaction_s": 60.0}
+"""However slow the machine is: from the fourth transaction on each is one task."""
 CANCELLED = {"message_timeout_s": 5.0, "zombie_wait_s": 1.0}
 
 SCENARIOS = {
@@ -229,6 +252,7 @@ SCENARIOS = {
     "killed at random, pinned": Scenario(
         size=30, planned=False, settings={**PINNED, "max_spout_pending": 2, "max_crashes": 20}, staged=_killed_at_random
     ),
+    "taken away during a straight job": Scenario([Strike("keep 0 after", 6, "wait")], size=32, settings=SMALL, staged=_taken_away),
     "speculation": Scenario([Strike("numbers 1 emitted", 2, "wait for a copy")]),
 }
 

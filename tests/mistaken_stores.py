@@ -319,6 +319,10 @@ def _forgetting_tombstones(self: Any, rows: Any) -> None:
             self._table.rows[row.key] = row
 
 
+def _fences_of_all(self: Any, topology_id: str) -> list[stamps.Fence]:
+    return list(self._table.fences.values())
+
+
 def _fence_of_all(self: Any, topology_id: str, component: str) -> stamps.Fence | None:
     newest = max(self._table.fences.values(), key=lambda fence: fence.txid, default=None)
     return None if newest is None else dataclasses.replace(newest, topology_id=topology_id, component=component)
@@ -373,6 +377,8 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "forgets rows": (sqlite, opened(_load=_forgetful_load)),
     "writes no fence": (memory(stores.MemoryStore), session(write_fence=_nothing)),
     "one fence for all": (memory(stores.MemoryStore), session(read_fence=_fence_of_all)),
+    "knows no other fences": (memory(stores.MemoryStore), session(read_fences=lambda self, topology_id: [])),
+    "knows all fences": (memory(stores.MemoryStore), session(read_fences=_fences_of_all)),
     "takes nothing back": (memory(stores.MemoryStore), session(take_back=_nothing)),
     "opaque as transactional": (
         memory(stores.MemoryStore),
@@ -386,6 +392,10 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "fence never above": (sqlite, fence(lambda where: "equal" if where == "above" else where)),
     "any generation": (sqlite, fence(lambda where: "below" if where == "other generation" else where)),
     "nothing is ahead": (sqlite, standing(lambda row, mine, where: "past" if where == "ahead" else where)),
+    "nothing is settled": (
+        sqlite,
+        standing(lambda row, mine, where: "undone" if where == "ahead" and row.stamp.attempt == stamps.UNKNOWN_ATTEMPT else where),
+    ),
     "nothing is mine": (sqlite, standing(lambda row, mine, where: "past" if where == "mine" else where)),
     "nothing is undone": (sqlite, standing(lambda row, mine, where: "past" if where == "undone" else where)),
     "nobody is a rival": (sqlite, standing(lambda row, mine, where: "mine" if where == "rival" else where)),

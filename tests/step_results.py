@@ -78,3 +78,18 @@ class Kept:
                 running[key] += sum(numbers)
                 results[txid].append([key, before, running[key]])
         return results
+
+
+def check_batches(partitions: int, size: int, kept: Kept) -> None:
+    """Batch follows batch in every partition, without a gap, to the end of the input; and the sums are those of the input."""
+    position = [0] * partitions
+    for txid in kept.batches:
+        for partition in range(partitions):
+            part = [n - 1000 * partition for n in kept.numbers(txid) if n // 1000 == partition]
+            assert part == list(range(position[partition], position[partition] + len(part))), f"partition {partition} in txid {txid}"
+            position[partition] += len(part)
+    assert position == [size] * partitions, f"the partitions were read up to {position}"
+    source = [1000 * partition + i for partition in range(partitions) for i in range(size)]
+    assert kept.counts == dict.fromkeys(source, 1), "numbers were lost, or counted twice"
+    expected = {key: sum(n for n in source if n % KEYS == key) for key in range(KEYS)}
+    assert kept.sums == expected, f"the sums are {kept.sums}, not {expected}"

@@ -15,7 +15,7 @@ from typing import get_args
 import pytest
 
 from tests.drivers import drive_steps
-from tests.step_results import History, Kept
+from tests.step_results import History, Kept, check_batches
 from tests.step_spouts import KEYS, TAKE_MAX
 from tests.step_topologies import VARIANTS, Variant
 from txtopo.faults import FaultPoint
@@ -122,20 +122,6 @@ def check(variant: Variant, chain: Chain) -> None:
         assert stores["seen"].get(("seen", txid)) == seen, f"{variant}: what came of txid {txid} is not what the stores made of it"
         check_replays(variant, history, txid, kept.numbers(txid), seen)
     check_attempts(variant, history, chain.struck[variant])
-
-
-def check_batches(partitions: int, size: int, kept: Kept) -> None:
-    """Batch follows batch in every partition, without a gap, to the end of the input; and the sums are those of the input."""
-    position = [0] * partitions
-    for txid in kept.batches:
-        for partition in range(partitions):
-            part = [n - 1000 * partition for n in kept.numbers(txid) if n // 1000 == partition]
-            assert part == list(range(position[partition], position[partition] + len(part))), f"partition {partition} in txid {txid}"
-            position[partition] += len(part)
-    assert position == [size] * partitions
-    source = [1000 * partition + i for partition in range(partitions) for i in range(size)]
-    assert kept.counts == dict.fromkeys(source, 1)
-    assert kept.sums == {key: sum(n for n in source if n % KEYS == key) for key in range(KEYS)}
 
 
 def check_replays(variant: Variant, history: History, txid: int, numbers: list[int], seen: list[list[int]]) -> None:

@@ -145,6 +145,17 @@ def test_a_task_cancelled_inside_its_store_transaction_leaves_nothing_and_blocks
     assert [line.split()[3] for line in answer.journal if line.startswith("keep 0 after 2:")][-1:] != ["2:0"]
 
 
+@pytest.mark.rule(10, 33)
+def test_a_whole_transaction_in_one_task_is_not_run_again_within_its_attempt(hazardous: HazardousCluster, tmp_path: Path) -> None:
+    """Its executor is taken away when one committer has stored its part; what Spark counts as nobody's failure it tries again by itself."""
+    answer = hazardous.play("taken away during a straight job", tmp_path)
+    survived(answer, "keep 0 after wait")
+    (refusal,) = answer.refusals
+    assert refusal.startswith("straight: ")
+    assert "RepeatedTaskError" in refusal
+    assert [line.split()[3] for line in answer.journal if line.startswith("keep 0 after 6:")] == ["6:0", "6:1"], "once in each attempt"
+
+
 SAYS_ITS_SETTINGS = """
 import txtopo
 from txtopo.runtime import session

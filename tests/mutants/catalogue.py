@@ -7,7 +7,7 @@ here are the others, which make the ordinary course of things wrong.
 from __future__ import annotations
 
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutation import COORDINATOR, EXECUTE, STATE, Mutation
+from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, STATE, STRAIGHT, Mutation
 
 MUTATIONS = (
     *(mutation for guard in GUARDS for mutation in guard.mutations),
@@ -62,6 +62,34 @@ MUTATIONS = (
         "            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
         "            if handles or frames:\n                yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
         EXECUTE,
+    ),
+    Mutation(
+        "columns overtake the tuples emitted before them",
+        "txtopo/dataplane/column_task.py",
+        "        self.flush()\n        self._give(batch, source)\n",
+        "        self._give(batch, source)\n",
+        ("tests/property/test_columns_model.py",),
+    ),
+    Mutation(
+        "a bolt of columns is held before it has executed everything",
+        "txtopo/dataplane/column_task.py",
+        "        self.flush()\n        super().hold(pieces)\n",
+        "        super().hold(pieces)\n",
+        ("tests/property/test_columns_model.py",),
+    ),
+    Mutation(
+        "a null key in columns routed as another one",
+        "txtopo/dataplane/column_routing.py",
+        "        values.append(None)\n",
+        "        values.append(0)\n",
+        ("tests/property/test_columns_routing.py",),
+    ),
+    Mutation(
+        "a Parquet file may have changed since its batch was planned",
+        "txtopo/connectors/parquet_files.py",
+        "            footer.check(identity)\n",
+        "",
+        ("tests/unit/test_parquet_files.py",),
     ),
     Mutation(
         "prepare called again after hold",
@@ -146,5 +174,86 @@ MUTATIONS = (
         "        if component.committer or any(subscription.source in held - {graph.spout.id} for subscription in component.inputs):\n",
         "        if component.committer:\n",
         ("tests/unit/test_plan_levels.py", *EXECUTE),
+    ),
+    # -- small transactions ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "a deferred attempt applied without being sealed first",
+        "txtopo/coordinator/coordinator.py",
+        "            head.status = transitions.next_status(str(head.attempt), head.status, Step.TURN)\n"
+        "            commands.append(messages.Seal(head.attempt))\n",
+        "            was = head.status\n"
+        "            head.status = Status.APPLYING if was is Status.WAITING else transitions.next_status(str(head.attempt), was, Step.TURN)\n"
+        "            commands.append(messages.Apply(head.attempt) if was is Status.WAITING else messages.Seal(head.attempt))\n",
+        DEFERS,
+    ),
+    Mutation(
+        "a transaction that failed is deferred again",
+        "txtopo/coordinator/coordinator.py",
+        " and self._tries[txid] == 1\n",
+        "\n",
+        (*DEFERS, *ENGINE_DEFERS),
+    ),
+    Mutation(
+        "what waits is not started when nothing is deferred any more",
+        "txtopo/coordinator/coordinator.py",
+        "        if not self._defers:\n            self._start_waiting(commands)\n",
+        "",
+        DEFERS,
+    ),
+    Mutation(
+        "what is learnt by emitting is deferred",
+        "txtopo/coordinator/coordinator.py",
+        "self._defers and not self.policy.emits_metadata and",
+        "self._defers and",
+        DEFERS,
+    ),
+    Mutation(
+        "a job that takes long does not end the deferring",
+        "txtopo/runtime/engine.py",
+        "            self._pace.late()\n            self._set_pace()\n",
+        "            pass\n",
+        ENGINE_DEFERS,
+    ),
+    Mutation(
+        "a transaction that is late is small all the same",
+        "txtopo/runtime/pace.py",
+        '        """A transaction takes longer than one that is small could."""\n        self._small_in_a_row = 0\n',
+        '        """A transaction takes longer than one that is small could."""\n',
+        ("tests/unit/test_pace.py",),
+    ),
+    Mutation(
+        "the parts of a straight job go on after one that failed",
+        "txtopo/dataplane/straight.py",
+        "        return made if self.report.failure is None else None\n",
+        "        return made\n",
+        STRAIGHT,
+    ),
+    Mutation(
+        "the late part of a straight job is skipped",
+        "txtopo/dataplane/straight.py",
+        "            if made is not None and self.parts[-1].report.late_rows:\n",
+        "            if False:\n",
+        STRAIGHT,
+    ),
+    Mutation(
+        "a straight job takes what any task attempt has made",
+        "txtopo/dataplane/straight.py",
+        "        expected = (self.task_attempt,) if self.parts else None\n",
+        "        expected = (self.parts[-1].task_attempt,) if self.parts else None\n",
+        STRAIGHT,
+    ),
+    Mutation(
+        "on one slot all tasks get the same list",
+        "txtopo/dataplane/execute.py",
+        '                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:\n',
+        "                    if False:\n",
+        STRAIGHT,
+    ),
+    Mutation(
+        "own copies are no copies",
+        "txtopo/dataplane/emit.py",
+        "        send(row if is_immutable(row) else wire.load_values(wire.dump_values(row, run)))\n",
+        "        send(row)\n",
+        STRAIGHT,
     ),
 )

@@ -204,6 +204,13 @@ GUARDS = (
                 STORE,
             ),
             Mutation(
+                "a late attempt whose update newer ones removed is told that others changed the store",
+                "txtopo/stores/transaction.py",
+                "        if newer is not None:\n",
+                "        if False:\n",
+                STORE,
+            ),
+            Mutation(
                 "the fence is not raised",
                 "txtopo/stores/base.py",
                 "        session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))\n",
@@ -273,6 +280,13 @@ GUARDS = (
                 "txtopo/stores/base.py",
                 '        elif where == "void" or (where == "replayed" and self.opaque):\n            session.take_back(fence)\n',
                 "",
+                STORE,
+            ),
+            Mutation(
+                "a value that was taken back to is taken for one of a failed attempt",
+                "txtopo/stores/stamps.py",
+                "    if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:\n",
+                "    if stamp.attempt > mine.attempt:\n",
                 STORE,
             ),
             Mutation(
@@ -487,6 +501,22 @@ GUARDS = (
         (_HAZARDS, _ALONE),
     ),
     Guard(
+        "one run of a task with effects",
+        (10, 33),
+        "Spark runs a commit again by itself, beside the first or after it, when the cluster took its executor away; a whole transaction in one task"
+        " may then be two emissions",
+        (
+            Mutation(
+                "a task with effects may be begun again",
+                "txtopo/runtime/task.py",
+                "        if self._job.part in COMMITTING and context.attemptNumber() > 0:\n",
+                "        if False:\n",
+                ("tests/unit/test_job_check.py",),
+            ),
+        ),
+        (_HAZARDS,),
+    ),
+    Guard(
         "zombie wait",
         (33,),
         "the tasks of a broken commit and of its replay run side by side: hand-written committers have no other protection",
@@ -510,6 +540,13 @@ GUARDS = (
                 "txtopo/runtime/attempts.py",
                 '            if part in COMMITTING:\n                self._zombies.append(group)\n            raise AttemptFailedError("crash"',
                 '            raise AttemptFailedError("crash"',
+                ZOMBIES,
+            ),
+            Mutation(
+                "a straight job does not count as a commit",
+                "txtopo/dataplane/job.py",
+                'COMMITTING: frozenset[Part] = frozenset({"commit", "straight"})\n',
+                'COMMITTING: frozenset[Part] = frozenset({"commit"})\n',
                 ZOMBIES,
             ),
             Mutation(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conformance import test_store_contract as contract
@@ -202,6 +202,29 @@ class Narrator:
             event("a late task came in time")
 
 
+def quiet(blocks: list[tuple[int, Block]], dies_at: int, visits: dict[int, int] | None = None) -> Attempt:
+    """An attempt that does not die inside a block; ``visits`` by block."""
+    return Attempt(blocks, dies_at, False, [(visits or {}).get(index, 0) for index in range(2 * len(TASKS))])
+
+
+_UPDATE = [Operation("update", 3, 1)]
+TAKEN_OVER_AND_TAKEN_BACK = [
+    [
+        quiet([(1, _UPDATE), (0, []), (0, []), (2, []), (2, []), (1, _UPDATE)], dies_at=0),
+        quiet([(2, []), (2, _UPDATE)], dies_at=2, visits={0: 2, 1: 2}),
+        quiet([(0, []), (1, []), (2, [])], dies_at=0),
+        quiet([(2, []), (2, [])], dies_at=2, visits={1: 2}),
+    ]
+]
+"""A late task writes, a newer attempt of another component takes the key over, a third takes it back, and the late task goes on."""
+TAKEN_BACK_TO = [
+    [quiet([(1, _UPDATE)], dies_at=0), quiet([(2, _UPDATE)], dies_at=1)],
+    [quiet([(2, _UPDATE), (2, [])], dies_at=1), quiet([(2, [])], dies_at=1, visits={0: 1})],
+]
+"""A late task comes when its key is just what another component's attempt of the same transaction had made it."""
+FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND_TAKEN_BACK, TAKEN_BACK_TO]}
+"""Stories that went wrong once, by whether they are of an opaque store."""
+
 EXAMPLES = {"memory": 120, "postgresql": 20, "sqlite": 120}
 """A story in a database server takes a hundred times as long as in memory."""
 
@@ -220,4 +243,6 @@ def test_every_transaction_takes_effect_exactly_once_whatever_fails(backend: str
             assert dict(narrator.store.items()) == narrator.truth
             process.close()
 
+    for story in FOUND[opaque]:
+        check = example(story)(check)
     check()

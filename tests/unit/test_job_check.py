@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,9 @@ from pyspark import TaskContext
 
 from txtopo import TransactionAttempt
 from txtopo.dataplane import worker
-from txtopo.dataplane.job import Job
+from txtopo.dataplane.job import Job, Part
 from txtopo.runtime import task
-from txtopo.runtime.task import ForwardFunction, LevelFunction, WrongJobError
+from txtopo.runtime.task import ForwardFunction, LevelFunction, RepeatedTaskError, WrongJobError
 
 pytestmark = pytest.mark.rule(33)
 
@@ -22,8 +23,11 @@ JOB = Job("run", "processing", TransactionAttempt(2, 1), {"keep": 1})
 class Context:
     """As much of a ``TaskContext`` as a level asks."""
 
-    def __init__(self, asked_for: str | None) -> None:
-        self.asked_for = asked_for
+    def __init__(self, asked_for: str | None, earlier_attempts: int = 0) -> None:
+        self.asked_for, self.earlier_attempts = asked_for, earlier_attempts
+
+    def attemptNumber(self) -> int:
+        return self.earlier_attempts
 
     def getLocalProperty(self, key: str) -> str | None:
         return self.asked_for if key == task.JOB_PROPERTY else None
@@ -77,3 +81,20 @@ def test_a_closure_that_spark_runs_for_another_job_computes_nothing(make: Any, a
     monkeypatch.setattr(TaskContext, "get", lambda: Context(asked_for))
     with pytest.raises(WrongJobError, match="of run/2:1:processing was run for"):
         list(make()(0, NeverRead()))
+
+
+@pytest.mark.parametrize("part", ["commit", "straight"])
+def test_a_task_with_effects_that_spark_begins_again_computes_nothing(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first one did may be there, or still be under way, in the same attempt: no store could tell the two apart."""
+    level = Reached(None, dataclasses.replace(JOB, part=part), 0, is_last=True)
+    assert results(level, f"run/2:1:{part}", monkeypatch) == [b"computed by task attempt 7 from input"]
+    monkeypatch.setattr(TaskContext, "get", lambda: Context(f"run/2:1:{part}", earlier_attempts=1))
+    with pytest.raises(RepeatedTaskError, match=f"run/2:1:{part} was begun 2 times"):
+        list(level(0, NeverRead()))
+
+
+def test_a_task_without_effects_may_be_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what it sends, the receivers take one computation or none."""
+    monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
+    monkeypatch.setattr(TaskContext, "get", lambda: Context("run/2:1:processing", earlier_attempts=1))
+    assert list(Reached(None, JOB, 0, is_last=True)(0, iter([b"input"]))) == [b"computed by task attempt 7 from input"]

@@ -11,7 +11,7 @@ import pytest
 from tests.clusters import Journal
 from tests.spouts import Keep, Ranges, keeping_topology
 from txtopo import TransactionAttempt
-from txtopo.dataplane.job import Job, Run
+from txtopo.dataplane.job import Batch, Job, Part, Run
 from txtopo.dataplane.outcome import Failure, Tally
 from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.runtime.jobs import JobLostError, JobResult
@@ -60,8 +60,15 @@ class Jobs:
         return self.surroundings.now() < self.running_until.get(group, 0.0)
 
 
+class Batches:
+    """Every batch is the same."""
+
+    def batch(self, txid: int, own: Any = None) -> Batch:
+        return Batch("whole")
+
+
 class Scene:
-    """A runner over fakes; ``apply`` runs the commit job of an attempt that was processed."""
+    """A runner over fakes; ``apply`` runs the commit job of an attempt that was processed, or all of one that was deferred."""
 
     def __init__(self, tmp_path: Path) -> None:
         journal = Journal(tmp_path / "journal")
@@ -69,17 +76,22 @@ class Scene:
         self.time = VirtualTime()
         self.jobs = Jobs(self.time)
         run = Run("run", graph, 2, {}, "generation")
-        self.runner = AttemptRunner(run, self.jobs, cast(Any, None), "stop", lambda attempt: None, cast(Surroundings, self.time))
+        self.runner = AttemptRunner(run, self.jobs, cast(Any, Batches()), "stop", lambda attempt: None, cast(Surroundings, self.time))
 
-    def apply(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0) -> Attempt:
+    def begin(self, attempt: TransactionAttempt, part: Part = "commit") -> Attempt:
+        """``attempt`` as it is when its turn to commit has come: processed, or deferred and then ``straight``."""
         work = self.runner.begin(attempt, self.runner._run.graph.task_counts, 2)
-        work.result = JobResult(Tally())
+        work.result = JobResult(Tally()) if part == "commit" else None
+        return work
+
+    def apply(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0, part: Part = "commit") -> Attempt:
+        work = self.begin(attempt, part)
         self.runner.apply(work, {}, 1, zombie_wait_s)
         return work
 
-    def lose(self, attempt: TransactionAttempt, runs_on_for_s: float) -> None:
+    def lose(self, attempt: TransactionAttempt, runs_on_for_s: float, part: Part = "commit") -> None:
         """The commit job of ``attempt`` breaks, but a task of it runs on."""
-        group = f"{attempt}:commit"
+        group = f"{attempt}:{part}"
 
         def lost() -> JobResult:
             raise JobLostError("an executor was lost")
@@ -87,13 +99,13 @@ class Scene:
         self.jobs.ends[group] = lost
         self.jobs.running_until[group] = self.time.now() + runs_on_for_s
         with pytest.raises(AttemptFailedError, match="an executor was lost"):
-            self.apply(attempt)
+            self.apply(attempt, part=part)
 
-    def waited_s(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0) -> float:
+    def waited_s(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0, part: Part = "commit") -> float:
         """How long the commit job of ``attempt`` waited."""
         began = self.time.now()
-        self.apply(attempt, zombie_wait_s)
-        return self.jobs.started[f"{attempt}:commit"] - began
+        self.apply(attempt, zombie_wait_s, part)
+        return self.jobs.started[f"{attempt}:{part}"] - began
 
 
 @pytest.fixture
@@ -152,3 +164,59 @@ def test_a_processing_job_that_was_cancelled_is_not_waited_for(scene: Scene) -> 
     scene.jobs.running_until["2:0:processing"] = scene.time.now() + 1000.0
     scene.runner.cancel(work)
     assert scene.waited_s(SECOND) == 0.0
+
+
+# -- a transaction in one task: all of it counts as its commit ------------------------------------------------------------------------
+
+
+def test_a_commit_waits_until_no_task_of_a_broken_straight_job_runs(scene: Scene) -> None:
+    scene.lose(FIRST, runs_on_for_s=1.0, part="straight")
+    assert 1.0 <= scene.waited_s(SECOND) < 1.2
+
+
+def test_a_commit_waits_for_a_straight_job_that_timed_out_and_was_cancelled(scene: Scene) -> None:
+    """The time-out comes while it runs: it is cancelled then, and ends, or does not, when it will."""
+    work = scene.begin(FIRST, "straight")
+
+    def cancelled() -> JobResult:
+        scene.runner.cancel(work)
+        raise JobLostError("Job 7 cancelled as part of cancellation of group")
+
+    scene.jobs.ends["2:0:straight"] = cancelled
+    scene.jobs.running_until["2:0:straight"] = scene.time.now() + 1.0
+    with pytest.raises(AttemptFailedError, match="cancelled as part"):
+        scene.runner.apply(work, {}, 1, 10.0)
+    assert scene.jobs.cancelled == ["2:0:straight"]
+    assert 1.0 <= scene.waited_s(SECOND) < 1.2
+
+
+def test_a_commit_waits_for_a_straight_job_whose_user_code_failed_when_it_is_cancelled(scene: Scene) -> None:
+    """The driver has heard of the failure, which does not say that the task has ended."""
+    failure = Failure("failed", "keep", 0, FIRST, "processing", "execute", "FailedException", "")
+    scene.jobs.ends["2:0:straight"] = lambda: JobResult(Tally(), failure)
+    work = scene.begin(FIRST, "straight")
+    with pytest.raises(AttemptFailedError):
+        scene.runner.apply(work, {}, 1, 10.0)
+    scene.jobs.running_until["2:0:straight"] = scene.time.now() + 1.0
+    scene.runner.cancel(work)
+    assert 1.0 <= scene.waited_s(SECOND) < 1.2
+
+
+@pytest.mark.parametrize("part", ["commit", "straight"])
+def test_a_straight_job_waits_for_a_broken_commit_of_either_kind(scene: Scene, part: Part) -> None:
+    scene.lose(FIRST, runs_on_for_s=1.0, part=part)
+    assert 1.0 <= scene.waited_s(TransactionAttempt(3, 0), part="straight") < 1.2
+
+
+def test_a_straight_job_that_ended_well_is_not_waited_for(scene: Scene) -> None:
+    scene.apply(FIRST, part="straight")
+    scene.jobs.running_until["2:0:straight"] = scene.time.now() + 1000.0
+    assert scene.waited_s(TransactionAttempt(3, 0), part="straight") == 0.0
+
+
+def test_a_deferred_attempt_that_is_discarded_before_its_job_begins_has_none(scene: Scene) -> None:
+    work = scene.begin(FIRST, "straight")
+    scene.runner.cancel(work)
+    with pytest.raises(AttemptFailedError, match="discarded"):
+        scene.runner.apply(work, {}, 1, 10.0)
+    assert scene.jobs.started == {}

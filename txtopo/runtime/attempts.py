@@ -118,6 +118,10 @@ class AttemptRunner:
         """A new attempt, with nothing done, that will use so many ``cores`` at once."""
         return Attempt(attempt, task_counts, self._plan_for(task_counts, cores), self._surroundings.now())
 
+    def use_cores(self, work: Attempt, cores: int) -> None:
+        """Plan for so many ``cores`` what no job has begun."""
+        work.plan = self._plan_for(work.task_counts, cores)
+
     def _plan_for(self, task_counts: Mapping[str, int], cores: int) -> Plan:
         key = (cores, tuple(sorted(task_counts.items())))
         if key not in self._plans:
@@ -162,7 +166,7 @@ class AttemptRunner:
         if work.result is not None:
             result = self._job(work, "commit", None, work.result.source, known_stores, committed)
         else:
-            work.plan = self._plan_for(work.task_counts, 1)
+            self.use_cores(work, 1)
             result = self._job(work, "straight", self._batches.batch(work.attempt.txid, work.metadata), (), known_stores, committed)
             work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         work.stores = frozenset(result.tally.stores)

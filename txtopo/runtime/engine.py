@@ -151,6 +151,9 @@ class Engine:
                     self._spout_thread.submit(functools.partial(self._plan, work))
             case messages.Process(attempt):
                 work = self._attempts.get(attempt) or self._begin(attempt)
+                if work.emission is None:
+                    # Its batch may have been planned when transactions were small, and wait since.
+                    self._runner.use_cores(work, self._cores_for(attempt))
                 self._admit_later(attempt, functools.partial(self._process, work))
             case messages.Seal(attempt):
                 self._commit_thread.submit(functools.partial(self._seal, self._attempts.get(attempt) or self._begin(attempt)))
@@ -206,11 +209,12 @@ class Engine:
     # -- processing ----------------------------------------------------------------------------------------------------------
 
     def _begin(self, attempt: TransactionAttempt) -> Attempt:
-        is_first_try = transaction.is_first_try(attempt)
-        cores = 1 if self._pace.is_small and is_first_try else self._run.cores
-        work = self._runner.begin(attempt, self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts), cores)
+        work = self._runner.begin(attempt, self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts), self._cores_for(attempt))
         self._attempts[attempt] = work
         return work
+
+    def _cores_for(self, attempt: TransactionAttempt) -> int:
+        return 1 if self._pace.is_small and transaction.is_first_try(attempt) else self._run.cores
 
     def _admit_later(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
         self._waiting[attempt] = functools.partial(self._processing_job, attempt, job)

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from txtopo.dataplane import execute, straight, wire, worker
-from txtopo.dataplane.job import Job
+from txtopo.dataplane.job import COMMITTING, Job
 
 JOB_PROPERTY = "spark.jobGroup.id"
 """The group that Spark runs a job under, which for every job of ours is its name."""
@@ -21,6 +21,10 @@ JOB_PROPERTY = "spark.jobGroup.id"
 
 class WrongJobError(Exception):
     """Spark ran this closure for another job than it was built for: it is computing again what was lost (R33)."""
+
+
+class RepeatedTaskError(Exception):
+    """Spark began a task with effects again within the attempt: the first may still run, and what a straight one emits may be another batch (R33)."""
 
 
 class LevelFunction:
@@ -35,6 +39,9 @@ class LevelFunction:
         asked = context.getLocalProperty(JOB_PROPERTY)
         if asked != f"{self._job.run}/{self._job.name}":
             raise WrongJobError(f"level {self._level} of {self._job.run}/{self._job.name} was run for {asked}")
+        if self._job.part in COMMITTING and context.attemptNumber() > 0:
+            # A task whose executor was taken away, or whose machine was lost, is begun again whatever spark.task.maxFailures says.
+            raise RepeatedTaskError(f"{self._job.run}/{self._job.name} was begun {context.attemptNumber() + 1} times")
         known = worker.worker_run(self._job.run, lambda: self._run.value, time.perf_counter)
         with worker.seldom_collected():
             for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):

@@ -236,7 +236,7 @@ class Store(abc.ABC):
         elif where == "other generation":
             raise _other_generation(self, fence, mine)
         elif where == "above":
-            raise errors.StaleAttemptError(self.address, mine.component, _attempt(fence), f"{mine.txid}:{mine.attempt}")
+            raise errors.StaleAttemptError(self.address, mine.component, fence.position, mine.position)
         elif last is not None and where == "behind":
             raise _behind(self, fence, last)
         elif last is not None and where == "unexplained":
@@ -287,13 +287,9 @@ def _emptied(store: Store, mine: stamps.Stamp) -> errors.StateMismatchError:
     )
 
 
-def _attempt(fence: stamps.Fence) -> str:
-    return f"{fence.txid} (adopted)" if fence.attempt == stamps.CLOSED_ATTEMPT else f"{fence.txid}:{fence.attempt}"
-
-
 def _behind(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:
     return errors.StateMismatchError(
-        f"store {store.address} is behind: component {fence.component!r} is at attempt {_attempt(fence)} there, but ZooKeeper has recorded {last}\n"
+        f"store {store.address} is behind: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
         "  `txtopo state show`, restore the newest copy, or choose:\n"
         f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what it holds now; what came after it is lost\n"
@@ -303,7 +299,7 @@ def _behind(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt
 
 def _unexplained(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:
     return errors.StateMismatchError(
-        f"store {store.address} is ahead: component {fence.component!r} is at attempt {_attempt(fence)} there, but ZooKeeper has recorded {last}\n"
+        f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
         f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds\n"
         f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"

@@ -99,6 +99,9 @@ class Session(transaction.Session):
         self._has_no_fence = found is None
         return found
 
+    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        return _fences(self._run, self._tables, self._tables.fence.c.topology == topology_id)
+
     def write_fence(self, fence: stamps.Fence) -> None:
         values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt}
         if not self._has_no_fence:
@@ -180,10 +183,14 @@ class Reader:
 
     def fences(self) -> list[stamps.Fence]:
         """Every fence of the store, in order."""
-        fence = self._tables.fence.c
-        columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt)
-        found = self._run(sa.select(*columns).where(fence.store == self._tables.name).order_by(fence.topology, fence.component))
-        return [stamps.Fence(*row) for row in found]
+        return _fences(self._run, self._tables)
+
+
+def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool]) -> list[stamps.Fence]:
+    fence = tables.fence.c
+    columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt)
+    found = run(sa.select(*columns).where(fence.store == tables.name, *which).order_by(fence.topology, fence.component))
+    return [stamps.Fence(*row) for row in found]
 
 
 def is_registered(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> bool:

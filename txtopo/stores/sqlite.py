@@ -43,6 +43,7 @@ WAL_RETRY_S = 0.01
 """Pause between tries to switch a new file to WAL while another process does the same."""
 
 _COLUMNS = ", ".join(layout.COLUMNS)
+_FENCES = "SELECT topology, component, generation, txid, attempt FROM txtopo_fence WHERE store = ?"
 _TRANSIENT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _SETUP = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_AUTH})
 
@@ -80,8 +81,7 @@ class SqliteStore(base.Store):
         with self._reading() as connection:
             if connection is None:
                 return []
-            select = "SELECT topology, component, generation, txid, attempt FROM txtopo_fence WHERE store = ? ORDER BY topology, component"
-            return [stamps.Fence(*row) for row in connection.execute(select, [self.name])]
+            return [stamps.Fence(*row) for row in connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])]
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
@@ -126,6 +126,10 @@ class _Session(transaction.Session):
         with _translating(self._path):
             found = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
         return None if found is None else stamps.Fence(topology_id, component, *found)
+
+    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        with _translating(self._path):
+            return [stamps.Fence(*row) for row in self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id])]
 
     def write_fence(self, fence: stamps.Fence) -> None:
         values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt]

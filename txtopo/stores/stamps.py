@@ -25,13 +25,13 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from txtopo.topology import transaction
 
 UNKNOWN_ATTEMPT = -1
-"""Attempt of a value that was taken back or adopted: the one that made it is no longer known, and nobody needs it."""
+"""Attempt of a value that was taken back to or adopted: the one that made it is no longer known. Its transaction is over, whoever comes."""
 
 CLOSED_ATTEMPT = 2**63 - 1
 """Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
@@ -57,6 +57,11 @@ class Stamp:
         """The writer as an error names it."""
         return f"component {self.component!r} task {self.task} of topology {self.topology_id!r}"
 
+    @property
+    def position(self) -> str:
+        """Transaction and attempt as an error names them."""
+        return _position(self.txid, self.attempt)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fence:
@@ -67,6 +72,11 @@ class Fence:
     generation: str
     txid: int
     attempt: int
+
+    @property
+    def position(self) -> str:
+        """Transaction and attempt as an error names them."""
+        return _position(self.txid, self.attempt)
 
 
 @dataclasses.dataclass(slots=True)
@@ -97,8 +107,8 @@ does not count) · unexplained (above the recorded attempt, of the same transact
 
 Standing = Literal["past", "mine", "undone", "rival", "ahead", "foreign"]
 """How a row stands to a writer: past (an earlier transaction's, or none) · mine (this writer's, this transaction) · undone (of an
-earlier attempt of this opaque transaction, or of a void one) · rival (another writer's, this transaction) · ahead (of a newer attempt:
-the writer is late) · foreign (another topology's)."""
+earlier attempt of this opaque transaction, or of a void one) · rival (another writer's, this transaction) · ahead (of a newer attempt, or
+settled in this transaction: the writer is late) · foreign (another topology's)."""
 
 
 def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) -> FenceStanding:
@@ -118,6 +128,15 @@ def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) 
     if recorded is None or fence.attempt == CLOSED_ATTEMPT or (last is not None and at == (last.txid, last.attempt_id)):
         return "recorded"
     return "unexplained" if last is not None and last.txid == fence.txid else "void"
+
+
+def overtaking(fences: Iterable[Fence], mine: Stamp) -> Fence | None:
+    """The highest of the topology's ``fences`` that stands above ``mine``, whose attempt is then over; None if no fence says so.
+
+    A fence is of one component, but attempts are of the whole topology: a newer one of any component begins when the older one has ended.
+    """
+    above = [fence for fence in fences if fence.generation == mine.generation and (fence.txid, fence.attempt) > (mine.txid, mine.attempt)]
+    return max(above, key=lambda fence: (fence.txid, fence.attempt), default=None)
 
 
 def is_void(stamp: Stamp, mine: Stamp, recorded: Recorded | None) -> bool:
@@ -146,8 +165,11 @@ def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | No
         return "undone" if is_void(stamp, mine, recorded) else "past"
     if stamp.txid > mine.txid:
         return "ahead"
-    if opaque and stamp.attempt != mine.attempt:
-        return "undone" if stamp.attempt < mine.attempt else "ahead"
+    # Only a later transaction takes back to a value of this one; and what was adopted is of one that is over.
+    if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
+        return "ahead"
+    if opaque and stamp.attempt < mine.attempt:
+        return "undone"
     return "mine" if (stamp.component, stamp.task) == (mine.component, mine.task) else "rival"
 
 
@@ -175,3 +197,9 @@ def advanced(row: Row | None, key: str, where: Standing, mine: Stamp, curr: str 
         return Row(key, mine, row.prev, row.prev_txid, [curr])
     same_generation = row.stamp.generation == mine.generation
     return Row(key, mine, row.curr, row.stamp.txid if same_generation else 0, [curr])
+
+
+def _position(txid: int, attempt: int) -> str:
+    if attempt == CLOSED_ATTEMPT:
+        return f"{txid} (adopted)"
+    return f"{txid} (settled)" if attempt == UNKNOWN_ATTEMPT else f"{txid}:{attempt}"

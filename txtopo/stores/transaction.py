@@ -73,6 +73,10 @@ class Session(abc.ABC):
         """The fence, under a lock that until the end of this transaction lets no other attempt raise it."""
 
     @abc.abstractmethod
+    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        """The fences of all components of a topology, without a lock; asked only where something is wrong."""
+
+    @abc.abstractmethod
     def write_fence(self, fence: stamps.Fence) -> None:
         """Make or replace the fence."""
 
@@ -176,7 +180,7 @@ class StoreTransaction:
         if row is not None and where == "ahead":
             self._refuse_late(row)
         if step > known:
-            self._refuse(_changed_by_others(self._address, text, step))
+            self._refuse_gone(text, step)
         prev = stamps.seen(row, where, step)
         if row is not None and step < known:
             curr = row.steps[step]
@@ -232,8 +236,15 @@ class StoreTransaction:
         return self._steps.get(text) or self._earlier_steps.get((self._address, text), 0)
 
     def _refuse_late(self, row: stamps.Row) -> NoReturn:
-        there, here = f"{row.stamp.txid}:{row.stamp.attempt}", f"{self._mine.txid}:{self._mine.attempt}"
-        self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, there, here))
+        self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, row.stamp.position, self._mine.position))
+
+    def _refuse_gone(self, text: str, step: int) -> NoReturn:
+        """Newer attempts took over what this one did, and then took it back or deleted it; or it was not this topology."""
+        with self._all_or_nothing():
+            newer = stamps.overtaking(self._session.read_fences(self._mine.topology_id), self._mine)
+        if newer is not None:
+            self._refuse(errors.StaleAttemptError(f"{self._address} key {text}", newer.component, newer.position, self._mine.position))
+        self._refuse(_changed_by_others(self._address, text, step))
 
     def _refuse_changed(self, found: Mapping[str, stamps.Row | None]) -> NoReturn:
         """Somebody else was faster: another writer of this transaction, a newer attempt, or one whom a replay will not meet again."""

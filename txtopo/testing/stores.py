@@ -113,6 +113,9 @@ class _Session(transaction.Session):
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         return self._table.fences.get((topology_id, component))
 
+    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        return [fence for fence in self._table.fences.values() if fence.topology_id == topology_id]
+
     def write_fence(self, fence: stamps.Fence) -> None:
         self._table.fences[fence.topology_id, fence.component] = fence
 

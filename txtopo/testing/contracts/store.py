@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from txtopo.testing.contracts import clauses, store_fences, store_reading, store_subject, store_values, store_writers
+from txtopo.testing.contracts import clauses, store_fences, store_late, store_reading, store_subject, store_values, store_writers
 
 StoreClause = clauses.Clause[store_subject.Subject]
 STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_reading.CONTRACT.clauses,
     *store_fences.CONTRACT.clauses,
+    *store_late.CONTRACT.clauses,
     *store_values.CONTRACT.clauses,
     *store_writers.CONTRACT.clauses,
 )
