@@ -30,13 +30,13 @@ class Columns(Runs):
     def block(
         self, paths: list[str], rows_per_file: int, files_per_batch: int, work: str, by: str, parallelism: int = 2, pending: int = 2
     ) -> dict[str, Any]:
-        """All of ``paths``, ``files_per_batch`` of them to a transaction. The first does not count, nor the last."""
+        """All of ``paths``, ``files_per_batch`` of them to a transaction."""
         id, store = self.fresh()
         rows_per_batch = files_per_batch // parallelism * rows_per_file
         spout = column_topologies.spout_of(paths, work, rows_per_batch, parallelism)
         topology = column_topologies.topology(id, spout, work, by, store, parallelism)
-        count = len(paths) // files_per_batch - 2
-        found = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=200.0), count, 1, 1)
+        count = len(paths) // files_per_batch
+        found = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=200.0), count, 0, 0)
         check(found["tuples"], count * files_per_batch * rows_per_file)
         check_counts(store, paths, work)
         return {**found, "rows_per_second": found["tuples"] / found["seconds"]}

@@ -24,9 +24,9 @@ def _against_tuples_and_hand(stage: Stage, work: str, of_tuples: float, of_hand:
     files, seconds = (2, 0.0) if stage.is_quick else _enough(hand, paths, count, work)
     block = partial(ours.block, work=work, rows_per_file=count)
     blocks = {
-        "txtopo, columns": partial(block, paths=paths[: 4 * files], files_per_batch=files, by="columns"),
-        "pyarrow by hand": partial(hand.block, paths=paths[:files], files_per_batch=files, rows_per_file=count, work=_by_hand(work)),
-        "txtopo, tuples": partial(block, paths=paths[:6], files_per_batch=2, by="tuples"),
+        "txtopo, columns": partial(block, paths=paths[: 2 * files], files_per_batch=files, by="columns"),
+        "pyarrow by hand": partial(hand.block, paths=paths[: 2 * files], files_per_batch=files, rows_per_file=count, work=_by_hand(work)),
+        "txtopo, tuples": partial(block, paths=paths[:4], files_per_batch=2, by="tuples"),
     }
     found = interleaved(blocks, rounds)
     rates = {name: values(samples, "rows_per_second") for name, samples in found.items()}

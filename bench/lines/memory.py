@@ -19,7 +19,7 @@ def _memory(stage: Stage) -> Measured:
     figures, peaks = [], {}
     for name, batches in (("a tenth of it", small), ("the batch", large)):
         for who, contender in (("txtopo", ours), ("PySpark", hand)):
-            peak = _peak(contender, batches, {"warm": 0} if who == "txtopo" else {})
+            peak = _peak(contender, batches)
             figures.append(Figure(f"{who}, {name}: all processes", peak.bytes / _MIB, "MiB"))
             figures.append(Figure(f"{who}, {name}: Python workers", peak.workers_bytes / _MIB, "MiB"))
             peaks[who, name] = float(peak.bytes)
@@ -33,9 +33,9 @@ def _memory(stage: Stage) -> Measured:
     )
 
 
-def _peak(contender: ContenderProcess, batches: list[list[str]], more: dict[str, int]) -> PeakMemory:
+def _peak(contender: ContenderProcess, batches: list[list[str]]) -> PeakMemory:
     with PeakMemory(contender.pid) as peak:
-        contender.block(batches=batches, shape="words", **more)
+        contender.block(batches=batches, shape="words")
     return peak
 
 

@@ -10,21 +10,21 @@ from bench.line import Figure, Line, Measured, Stage
 from bench.race import interleaved, ratio, values
 
 PENDING = 2
-COUNTED = 2
-"""Transactions of a block that count, after one that does not and before one that keeps the window full."""
+BATCHES = 3
+"""Transactions of a block."""
 
 
 def _tuples(stage: Stage, shape: str, of_bare: float, of_hand: float | None, others: tuple[str, ...] = ()) -> Measured:
     count, rounds = stage.pick(1_000_000, 200_000), stage.pick(3, 1)
-    batches = rows.write_batches(stage.directory / "rows", COUNTED + 2, count, 2)
+    batches = rows.write_batches(stage.directory / "rows", BATCHES, count, 2)
     ours, bare, hand = stage.start("txtopo_runs:Files"), stage.start("bare_loop:BareLoop"), stage.start("handwritten:HandWritten")
     blocks = {
-        "txtopo": partial(ours.block, batches=batches, shape=shape, pending=PENDING, warm=1, tail=1),
-        "bare loop": partial(bare.block, batches=batches[:COUNTED], shape=shape),
-        **{f"PySpark, {name}": partial(hand.block, batches=batches[:COUNTED], shape=name) for name in (shape, *others)},
+        "txtopo": partial(ours.block, batches=batches, shape=shape, pending=PENDING),
+        "bare loop": partial(bare.block, batches=batches, shape=shape),
+        **{f"PySpark, {name}": partial(hand.block, batches=batches, shape=name) for name in (shape, *others)},
     }
     found = interleaved(blocks, rounds)
-    rates = {name: [COUNTED * count / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
+    rates = {name: [BATCHES * count / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
     ratios = [ratio("tuples/s, txtopo : bare loop", rates["txtopo"], rates["bare loop"], "higher", of_bare)]
     ratios += [
         ratio(f"tuples/s, txtopo : {name}", rates["txtopo"], rates[name], "higher", of_hand if name == f"PySpark, {shape}" else None)
