@@ -125,7 +125,8 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
     topology = f"topology = counted_words.make('worker-killed', '{tmp_path}/texts/*.txt', Mine('{out}', '{held}'))\n"
     (project / "mine.py").write_text(HELD_ONCE + topology)
     lost, _ = place.cluster.workers
-    with Command(place.arguments("mine.py"), project) as command:
+    # In tasks of their own on all executors, also when transactions are small.
+    with Command(place.arguments("mine.py", "--set", "small_transaction_s=0"), project) as command:
         command.wait_until(lambda: held.exists() and held.read_text().endswith("\n"))
         executor = int(held.read_text())
         [owner] = [worker for worker in place.cluster.workers if executor in worker.children()]
