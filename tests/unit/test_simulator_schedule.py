@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.simulated_topologies import Committer, Pass, Store, generated, spout
-from txtopo import Fields, TransactionalTopologyBuilder
+from tests.simulated_topologies import Bolt, Committer, Pass, Store, generated, spout
+from txtopo import Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
 from txtopo.errors import UsageError
 from txtopo.faults import FaultPoint
 from txtopo.stores import SqliteStore
@@ -232,6 +232,24 @@ def test_a_spout_that_is_always_ready_ends_after_so_many_transactions() -> None:
     builder.set_bolt("count", Committer(SqliteStore(NOWHERE, "t"))).global_grouping("spout")
     report = simulate(builder.build_topology(), seeds=20, transactions=5)
     assert (report.violation, report.transactions) == (None, 5)
+
+
+class PassDirectly(Bolt):
+    """Each tuple to the task that its number says, on a direct stream."""
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit_direct(tup[2] % 2, list(tup), "directly")
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare_stream("directly", Fields("tx", "key", "value"), direct=True)
+
+
+def test_a_topology_with_a_direct_stream_can_be_simulated() -> None:
+    builder = TransactionalTopologyBuilder("scheduled-direct", "spout", spout("planned", [3, 3], 1), 2)
+    builder.set_bolt("pass", PassDirectly(), 2).shuffle_grouping("spout")
+    builder.set_bolt("count", Committer(SqliteStore(NOWHERE, "directly")), 2).direct_grouping("pass", "directly")
+    report = simulate(builder.build_topology(), {"max_spout_pending": 2}, seeds=20)
+    assert report.violation is None
 
 
 # -- what it leaves behind -----------------------------------------------------------------------------------------------------

@@ -86,8 +86,13 @@ class SimulatedSlot(execute.SlotRun):
     def connect(self, task: BoltTask | SpoutTask) -> None:
         super().connect(task)
         id, index, emitted = task.component.id, task.index, self.emitted
-        for stream in task.component.outputs:
-            task.collector.connect(stream, functools.partial(_write_down, emitted, id, index, stream))
+        for stream, spec in task.component.outputs.items():
+            write_down = functools.partial(_write_down, emitted, id, index, stream)
+            if not spec.direct:
+                task.collector.connect(stream, write_down)
+                continue
+            for receiver, _ in self.plan.graph.receivers(id, stream)[:1]:
+                task.collector.connect_direct(stream, receiver.id, [write_down] * receiver.parallelism)
         task.collector.connect_columns = functools.partial(_watched_ports, task.collector.connect_columns, emitted, task)
 
     def begin_tasks(self, received: Received) -> None:
