@@ -7,7 +7,9 @@ it makes the page and its plots from the results there are. The exit status is 1
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from types import FrameType
 
 from bench import catalogue, machine, report, results, run
 
@@ -33,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.what == "report":
         report.write(results.loads(results.LATEST.read_text(encoding="utf-8")))
         return 0
+    signal.signal(signal.SIGTERM, _ended)
     here = machine.described()
     fresh = run.run(lines, options.quick, lambda text: print(text, flush=True))
     is_whole = options.only is None and not options.quick
@@ -45,6 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     failed = [result.id for result in fresh if result.error is not None]
     print(f"{len(fresh) - len(failed)} lines measured, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
     return 1 if failed else 0
+
+
+def _ended(number: int, frame: FrameType | None) -> None:
+    """As an interruption does, so that contenders and their files go with us."""
+    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

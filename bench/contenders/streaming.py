@@ -82,8 +82,9 @@ class Streaming:
             check(sum(sink.counts.values()), rows_in_all)
 
     def close(self) -> None:
-        """End the session."""
+        """End the session. Checkpoints may be outside of the directory that goes with the line."""
         self._session.stop()
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
 
 
 class Sink:
