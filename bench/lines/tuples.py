@@ -14,8 +14,10 @@ BATCHES = 3
 """Transactions of a block."""
 
 
-def _tuples(stage: Stage, shape: str, of_bare: float, of_hand: float | None, others: tuple[str, ...] = ()) -> Measured:
-    count, rounds = stage.pick(1_000_000, 200_000), stage.pick(3, 1)
+def _tuples(
+    stage: Stage, shape: str, of_bare: float, of_hand: float | None, others: tuple[str, ...] = (), lines: int = 1_000_000
+) -> Measured:
+    count, rounds = stage.pick(lines, 200_000), stage.pick(3, 1)
     batches = rows.write_batches(stage.directory / "rows", BATCHES, count, 2)
     ours, bare, hand = stage.start("txtopo_runs:Files"), stage.start("bare_loop:BareLoop"), stage.start("handwritten:HandWritten")
     blocks = {
@@ -42,6 +44,10 @@ def _none(stage: Stage) -> Measured:
     return _tuples(stage, "none", 0.6, None)
 
 
+def _none_larger(stage: Stage) -> Measured:
+    return _tuples(stage, "none", 0.6, None, lines=4_000_000)
+
+
 def _shuffle(stage: Stage) -> Measured:
     return _tuples(stage, "shuffle", 0.3, 1.0)
 
@@ -52,6 +58,7 @@ def _words(stage: Stage) -> Measured:
 
 LINES = (
     Line("tuples.none", "How many tuples per second from text files, counted where they are read?", _none),
+    Line("tuples.none-larger", "And with four million to a batch, where a transaction's own price matters less?", _none_larger, in_quick=False),
     Line("tuples.shuffle", "The same through a real shuffle?", _shuffle, in_quick=False),
     Line("tuples.words", "And counting words, with a fields grouping?", _words),
 )
