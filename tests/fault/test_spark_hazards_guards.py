@@ -29,14 +29,20 @@ def all_but(*guards: str) -> list[str]:
     return [guard for guard in GUARDS if guard not in guards]
 
 
+LEVELS = (("numbers", "emitted"), ("pass", "finish"))
+
+
+def _first_pid(answer: Answer, beginning: str) -> str:
+    return next(line for line in answer.journal if line.startswith(beginning)).split()[-1]
+
+
 def played_on_both(cluster: HazardousCluster, scenario: str, tmp_path: Path, removed: Sequence[str]) -> Answer:
-    """Have ``scenario`` played, again if Spark gave both halves of txid 2 to one executor: with that all of it is lost, and nothing is mixed."""
-    for number in range(5):
+    """Have ``scenario`` played, again if Spark gave both tasks of a level of txid 2 to one executor: with that all of it is lost."""
+    for number in range(8):
         directory = tmp_path / str(number)
         directory.mkdir()
         answer = cluster.play(scenario, directory, removed)
-        first = [next(line for line in answer.journal if line.startswith(f"numbers {half} emitted 2:0 ")).split()[-1] for half in (0, 1)]
-        if first[0] != first[1]:
+        if all(_first_pid(answer, f"{of} 0 {what} 2:0 ") != _first_pid(answer, f"{of} 1 {what} 2:0 ") for of, what in LEVELS):
             return answer
     raise AssertionError("Spark never used both executors")
 
