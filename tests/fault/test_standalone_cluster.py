@@ -124,12 +124,13 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
     # The file's own class travels by value; the module it imports, in a zip.
     topology = f"topology = counted_words.make('worker-killed', '{tmp_path}/texts/*.txt', Mine('{out}', '{held}'))\n"
     (project / "mine.py").write_text(HELD_ONCE + topology)
-    lost, _ = place.cluster.workers
     # In tasks of their own on all executors, also when transactions are small.
     with Command(place.arguments("mine.py", "--set", "small_transaction_s=0"), project) as command:
         command.wait_until(lambda: held.exists() and held.read_text().endswith("\n"))
         executor = int(held.read_text())
         [owner] = [worker for worker in place.cluster.workers if executor in worker.children()]
+        # The other one's executor has been at work all along; the new one of this may not even have been heard of.
+        [lost] = [worker for worker in place.cluster.workers if worker is not owner]
         os.kill(executor, signal.SIGKILL)
         command.wait_until(lambda: len(counted_words.records(out)) >= 14 and owner.children() not in ([], [executor]))
         before = len(counted_words.records(out))
