@@ -50,9 +50,9 @@ MARKS = {
     "executor": "CoarseGrainedExecutorBackend",
     "zookeeper": "QuorumPeerMain",
     "watchdog": "watchdog.py",
+    "jvm": "java ",  # before the next: the name of that process is among its settings
     "python": "daemon",  # the process that Python workers are forked from, and they; told apart by their parents
     "driver": "tests.soak.driver",
-    "jvm": "java",
 }
 
 

@@ -51,6 +51,8 @@ def test_a_worker_is_the_child_of_a_daemon() -> None:
     server = processes.Process(13, 8, 3, "java -Xmx1g org.apache.zookeeper.server.quorum.QuorumPeerMain zookeeper.cfg")
     assert processes.workers([java, daemon, worker, executor]) == [worker]
     assert [process.kind for process in (java, executor, server)] == ["jvm", "executor", "zookeeper"]
+    gateway = processes.Process(1, 0, 0, "java org.apache.spark.deploy.SparkSubmit --conf spark.python.daemon.module=txtopo.runtime.daemon")
+    assert gateway.kind == "jvm", "the driver's JVM knows the name of the process that workers are forked from"
 
 
 def test_a_dead_process_is_not_alive_and_is_not_sent_anything(family: subprocess.Popen[str]) -> None:
