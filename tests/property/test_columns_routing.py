@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -134,6 +135,14 @@ def test_columns_go_where_their_rows_would_go(first: pa.RecordBatch, again: int,
         assert delivered_columns(grouping, fields, given, tasks, sender) == delivered_rows(grouping, fields, given, tasks, sender), str(grouping)
 
 
+def _take_row(numbers: list[int], row: Any) -> None:
+    numbers.append(row[1])
+
+
+def _take_batch(numbers: list[int], batch: pa.RecordBatch) -> None:
+    numbers.extend(batch.column(0).to_pylist())
+
+
 @pytest.mark.rule(16, 17)
 @QUICK
 @given(
@@ -148,10 +157,10 @@ def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(sizes: l
     for _ in range(2):
         got: list[list[int]] = [[] for _ in range(tasks)]
         memory = route.SenderMemory(Grouping("shuffle"), sender, ATTEMPT.txid, tasks)
-        send_row = route.make_send(Grouping("shuffle"), fields, sender, ATTEMPT.txid, [lambda row, t=t: t.append(row[1]) for t in got], memory)  # type: ignore[misc]
-        send_batch = column_routing.make_send(
-            Grouping("shuffle"), fields, sender, ATTEMPT, [lambda batch, t=t: t.extend(batch.column(0).to_pylist()) for t in got], memory  # type: ignore[misc]
-        )  # fmt: skip
+        row_lanes = [functools.partial(_take_row, numbers) for numbers in got]
+        batch_lanes = [functools.partial(_take_batch, numbers) for numbers in got]
+        send_row = route.make_send(Grouping("shuffle"), fields, sender, ATTEMPT.txid, row_lanes, memory)
+        send_batch = column_routing.make_send(Grouping("shuffle"), fields, sender, ATTEMPT, batch_lanes, memory)
         begin = 0
         for size, by_row in zip(sizes, as_rows, strict=False):
             numbers = list(range(begin, begin + size))
@@ -198,7 +207,12 @@ def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(monkeypatch:
     remembered: dict[Any, int] = {}
     looked_up: list[Any] = []
     keys = [("a",), ("b",), ("a",), ("x" * 100,), ("c",), ("d",), ("a",)]
-    found = column_routing._looked_up(keys, remembered, lambda key: looked_up.append(key) or len(looked_up))  # type: ignore[func-returns-value]
+
+    def look_up(key: Any) -> int:
+        looked_up.append(key)
+        return len(looked_up)
+
+    found = column_routing._looked_up(keys, remembered, look_up)
     assert looked_up == [("a",), ("b",), ("x" * 100,), ("c",), ("d",), ("a",)]
     assert found == [1, 2, 1, 3, 4, 5, 6]
     assert len(remembered) <= 3

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from bench.race import Ratio, interleaved, median, ratio
+from bench.race import Better, Ratio, interleaved, median, ratio
 
 
 def test_contenders_take_turns_and_the_first_turns_do_not_count() -> None:
@@ -41,5 +41,5 @@ def test_rounds_that_do_not_pair_make_no_ratio(ours: list[float], theirs: list[f
     ("value", "better", "target", "is_met"),
     [(4.0, "higher", 4.0, True), (3.9, "higher", 4.0, False), (2.5, "lower", 2.5, True), (2.6, "lower", 2.5, False), (1.0, "lower", None, None)],
 )
-def test_a_target_is_reached_from_the_side_that_is_better(value: float, better: str, target: float | None, is_met: bool | None) -> None:
-    assert Ratio("what", value, value, value, better, target).is_met is is_met  # type: ignore[arg-type]
+def test_a_target_is_reached_from_the_side_that_is_better(value: float, better: Better, target: float | None, is_met: bool | None) -> None:
+    assert Ratio("what", value, value, value, better, target).is_met is is_met

@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from tests.planned_spouts import Drive
+from txtopo import TransactionAttempt
 from txtopo.connectors import file_lines
 from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactionalSpout
 from txtopo.errors import ConfigError, InputError
+from txtopo.topology.conf import TopologyConf
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 
 SCHEMA = pa.schema([("word", pa.string()), ("n", pa.int64())])
@@ -148,12 +150,12 @@ def test_memory_is_bounded_by_a_block(tmp_path: Path) -> None:
     assert os.path.getsize(tmp_path / "a") > 5 * file_lines.BLOCK_BYTES
     drive = Drive(CsvTransactionalSpout(tmp_path / "a", SCHEMA, bytes_per_batch=1 << 30))
     sizes: list[int] = []
-    emitter = CsvTransactionalSpout(tmp_path / "a", SCHEMA).get_emitter({}, None)  # type: ignore[arg-type]
+    emitter = CsvTransactionalSpout(tmp_path / "a", SCHEMA).get_emitter(TopologyConf({}), cast(Any, None))
 
     class Weighed:
         def emit_batch(self, batch: pa.RecordBatch) -> None:
             sizes.append(batch.nbytes)
 
-    emitter.emit_partition_batch(None, Weighed(), 0, drive.plan()[0])  # type: ignore[arg-type]
+    emitter.emit_partition_batch(TransactionAttempt(1, 0), cast(Any, Weighed()), 0, drive.plan()[0])
     assert len(sizes) > 4
     assert max(sizes) < 3 * file_lines.BLOCK_BYTES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.coordinators import Played, attempt
@@ -28,8 +30,8 @@ from txtopo.coordinator.messages import (
 )
 
 
-def deferring(**policy: object) -> Played:
-    played = Played(**policy)  # type: ignore[arg-type]
+def deferring(**policy: Any) -> Played:
+    played = Played(**policy)
     played(Defer(True))
     return played
 

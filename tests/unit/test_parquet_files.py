@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.planned_spouts import Drive
+from txtopo import TransactionAttempt
 from txtopo.connectors import files, parquet_files
 from txtopo.connectors.files import ParquetTransactionalSpout
 from txtopo.errors import ConfigError, InputError
+from txtopo.topology.conf import TopologyConf
 
 
 def write(path: Path, numbers: range, rows_per_group: int = 2, **types: pa.DataType) -> None:
@@ -64,14 +66,15 @@ def test_columns_are_chosen_ordered_and_kept_as_dictionaries_on_request(tmp_path
 def test_large_row_groups_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_files, "ROWS_AT_ONCE", 10)
     write(tmp_path / "a", range(95), 1000)
-    emitter = ParquetTransactionalSpout(tmp_path / "a").get_emitter({}, None)  # type: ignore[arg-type]
+    emitter = ParquetTransactionalSpout(tmp_path / "a").get_emitter(TopologyConf({}), cast(Any, None))
     rows: list[int] = []
 
     class Counted:
         def emit_batch(self, batch: pa.RecordBatch) -> None:
             rows.append(batch.num_rows)
 
-    emitter.emit_partition_batch(None, Counted(), 0, Drive(ParquetTransactionalSpout(tmp_path / "a")).plan()[0])  # type: ignore[arg-type]
+    plan = Drive(ParquetTransactionalSpout(tmp_path / "a")).plan()
+    emitter.emit_partition_batch(TransactionAttempt(1, 0), cast(Any, Counted()), 0, plan[0])
     assert rows == [10] * 9 + [5]
 
 
