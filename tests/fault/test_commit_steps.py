@@ -162,9 +162,9 @@ def check_attempts(variant: Variant, history: History, struck: dict[FaultPoint, 
 @pytest.mark.parametrize(
     ("database", "turn"),
     [
-        # Every kind of spout is killed at every point over both databases; at which of the points with one transaction open and at which with two,
-        # the turns decide.
         ("sqlite", 0),
+        pytest.param("sqlite", 1, marks=pytest.mark.long),
+        pytest.param("postgresql", 0, marks=pytest.mark.long),
         pytest.param("postgresql", 1, marks=pytest.mark.long),
     ],
 )
