@@ -32,7 +32,9 @@ def _rate(stage: Stage) -> Measured:
     return _compared(interleaved(blocks, rounds, stage.pick(2, 1)), transactions, 4.0, 3.5)
 
 
-def _compared(found: dict[str, list[Sample]], transactions: int, of_python: float, of_jvm: float) -> Measured:
+def _compared(
+    found: dict[str, list[Sample]], transactions: int, of_python: float | None, of_jvm: float | None, what: str = "GlobalCount"
+) -> Measured:
     """Our best width against both peers."""
     rates = {name: [transactions / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
     best = max((name for name in rates if name not in PEERS.values()), key=lambda name: statistics.median(rates[name]))
@@ -43,23 +45,33 @@ def _compared(found: dict[str, list[Sample]], transactions: int, of_python: floa
             ratio("transactions/s, txtopo : Structured Streaming, JVM only", rates[best], rates[jvm], "higher", of_jvm),
         ),
         tuple(Figure(name, statistics.median(rate), "transactions/s") for name, rate in rates.items()),
-        {"txtopo": f"GlobalCount, {ROWS} tuples per batch, parallelism 1; the ratios are for {best}"},
+        {"txtopo": f"{what}, {ROWS} tuples per batch, parallelism 1; the ratios are for {best}"},
     )
 
 
-def _rate_on_files(stage: Stage) -> Measured:
-    """The same on text files, a file to a batch."""
+def _count_on_files(stage: Stage) -> Measured:
+    return _rate_on_files(stage, "none", "count", 6.0)
+
+
+def _words_on_files(stage: Stage) -> Measured:
+    return _rate_on_files(stage, "words", "words", None)
+
+
+def _rate_on_files(stage: Stage, shape: str, kinds: str, target: float | None) -> Measured:
+    """The same on text files, a file to a batch. ``kinds``: count or words, as the peer calls it."""
     transactions, rounds = stage.pick(40, 20), stage.pick(3, 1)
     widths = (4,) if stage.is_quick else PENDING
     directory = stage.directory / "rows"
     batches = rows.write_batches(directory, 16 + transactions, ROWS, 1)
     ours = stage.start("txtopo_runs:Files")
     theirs = stage.start("streaming:Streaming", checkpoints=_checkpoints(stage))
+    block = partial(ours.block, shape=shape, warm=8, parallelism=1)
+    peers = [(kind.replace("count", kinds), name) for kind, name in PEERS.items()]
     blocks = {
-        **{_named(n): partial(ours.block, batches=batches[: 8 + transactions + n], pending=n, warm=8, tail=n, parallelism=1) for n in widths},
-        **{name: partial(theirs.block, kind=kind, transactions=transactions, files=str(directory)) for kind, name in PEERS.items()},
+        **{_named(n): partial(block, batches=batches[: 8 + transactions + n], pending=n, tail=n) for n in widths},
+        **{name: partial(theirs.block, kind=kind, transactions=transactions, files=str(directory)) for kind, name in peers},
     }
-    return _compared(interleaved(blocks, rounds), transactions, 6.0, 6.0)
+    return _compared(interleaved(blocks, rounds), transactions, target, target, "Words, fields grouping" if kinds == "words" else "GlobalCount")
 
 
 def _named(width: int) -> str:
@@ -109,7 +121,8 @@ def _latency_words(stage: Stage) -> Measured:
 
 LINES = (
     Line("txn.rate", "How many small transactions per second, against Structured Streaming on its fastest replayable source?", _rate),
-    Line("txn.rate-files", "The same on text files?", _rate_on_files, in_quick=False),
+    Line("txn.rate-files", "The same on text files?", _count_on_files, in_quick=False),
+    Line("txn.rate-words", "And counting words, with a fields grouping?", _words_on_files, in_quick=False),
     Line("txn.latency", "How long does one small transaction take, next to an empty Python job?", _latency_global_count),
     Line("txn.latency-shuffle", "The same with a fields grouping and a committer with parallelism 2?", _latency_words, in_quick=False),
 )
