@@ -15,7 +15,7 @@ import pytest
 from txtopo.runtime import standing
 from txtopo.runtime.standing import Seats, StandingTasks, TaskLostError
 
-BOUND_S = 20.0
+BOUND_S = 8.0
 
 
 class Spark:
