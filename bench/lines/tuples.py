@@ -34,10 +34,11 @@ def _tuples(
         for name in rates
         if name.startswith("PySpark")
     ]
+    block = f"{transactions} batches of {count:,} lines in 2 files each, from the first opening to the last commit"
     return Measured(
         tuple(ratios),
         tuple(Figure(name, statistics.median(rate), "tuples/s") for name, rate in rates.items()),
-        {"txtopo": f"parallelism 2, max_spout_pending {PENDING}", "block": f"{transactions} batches of {count:,} lines in 2 files each, from the first opening to the last commit"},
+        {"txtopo": f"parallelism 2, max_spout_pending {PENDING}", "block": block},
     )
 
 

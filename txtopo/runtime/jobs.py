@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import RDD, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
+from txtopo import errors
 from txtopo.dataplane import outcome, receive, shortage, wire
 from txtopo.dataplane.job import COMMITTING, Job, Run
 from txtopo.dataplane.outcome import Failure, Report, Tally
@@ -89,6 +91,10 @@ def _one_to_one(key: int) -> int:
     return key
 
 
+_GONE = (Py4JNetworkError, ConnectionError)
+"""What asking the JVM of the driver comes to when it has ended."""
+
+
 def _clean(rdd: Any) -> None:
     rdd._jrdd.rdd().cleanShuffleDependencies(False)
 
@@ -108,7 +114,8 @@ class SparkJobs:
         """Release what the run's jobs shared."""
         if self._standing is not None:
             self._standing.close()
-        self._broadcast.destroy()
+        with contextlib.suppress(*_GONE):
+            self._broadcast.destroy()
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure of user code is in the result."""
@@ -125,6 +132,8 @@ class SparkJobs:
                 return self._collect(job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0)
         except receive.MixedEmissionsError as error:
             raise JobLostError(str(error)) from None
+        except _GONE as error:
+            raise errors.SparkLostError(str(error)) from None
         except Exception as error:
             text = str(error)
             failure = outcome.from_text(text)
@@ -218,7 +227,8 @@ class SparkJobs:
         self._cancel(group)
 
     def _cancel(self, group: str) -> None:
-        self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        with contextlib.suppress(*_GONE):  # then there is no job any more
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
     def is_running(self, group: str) -> bool:
         """Whether a task of ``group`` still runs, as far as Spark knows."""
