@@ -27,6 +27,7 @@ from txtopo import errors, faults
 from txtopo.stores import keys, stamps
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
+from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 Resources = Callable[[str, Callable[[], Any]], Any]
@@ -58,11 +59,8 @@ class StoreChange:
     fences: int
 
 
-class Store(abc.ABC):
+class Store(destination.Destination):
     """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
-
-    local_only_reason: str | None = None
-    """Why every executor must be on the driver's machine, or None if they need not be."""
 
     def __init__(self, name: str, address: str, opaque: bool, location: str | None = None) -> None:
         self.name = name
@@ -74,6 +72,11 @@ class Store(abc.ABC):
         """What says on the command line where the results are, beside ``name``."""
         self.opaque = opaque
         """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout, allowed with any."""
+
+    def guarantee(self) -> destination.Guarantee:
+        """What :class:`~txtopo.topology.destination.Destination` asks of it."""
+        holds = "opaque values" if self.opaque else "transactional values"
+        return destination.Guarantee(f"{type(self).__name__} {self.address}", holds, self.opaque, is_keyed=True, cure="give the store opaque=True")
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:

@@ -78,6 +78,10 @@ class _Component:
 class IBatchBolt(_Component, abc.ABC):
     """A bolt that sees a whole batch (Storm: ``IBatchBolt``). Subclass :class:`BaseBatchBolt`."""
 
+    has_own_keys: ClassVar[bool] = False
+    """Set it to True in a class whose tasks never write the same key of a store in one transaction, however their input is grouped: because the
+    task's index is part of every key, or because it only reads there. Otherwise several tasks need a fields grouping on the key (R32)."""
+
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         """Begin a batch.
 

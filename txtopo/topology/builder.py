@@ -5,14 +5,13 @@ Nothing here raises before ``build_topology``, which reports every mistake at on
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 from txtopo import errors
-from txtopo.topology import arrow, pickling, spout
+from txtopo.topology import arrow, destination, pickling, soundness, spout
 from txtopo.topology import bolt as bolts
 from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
 from txtopo.topology.grouping import CustomGrouping, Grouping, GroupingKind
@@ -168,12 +167,15 @@ class _Build:
         for draft in self.drafts:
             self.problems.extend(draft.problems)
             self.check_parallelism(draft)
-        templates = {draft: self.pickle(draft) for draft in self.drafts if kinds[draft] is not None}
+        searches = {draft: destination.Search() for draft in self.drafts}
+        templates = {draft: self.pickle(draft, searches[draft]) for draft in self.drafts if kinds[draft] is not None}
         for draft in self.drafts:
             self.inspect(draft, templates.get(draft, (b"", ()))[0])
         for draft in self.bolts:
             self.check_subscriptions(draft)
         order = self.topological_order()
+        writes = {draft: searches[draft].writes(draft.instance) for draft in self.drafts}
+        self.check_writes(writes, (kinds[self.spout] or (None, None))[1])
         self.raise_problems()
         by_value: list[type] = []
         components: dict[str, Component] = {}
@@ -182,11 +184,11 @@ class _Build:
             data, classes = templates[draft]
             by_value.extend(cls for cls in classes if cls not in by_value)
             kind, spout_kind = kinds[draft] or ("batch", None)
-            local_only.extend((draft.id, reason) for reason in _local_only(draft.instance))
+            local_only.extend((draft.id, reason) for reason in searches[draft].local_only)
             components[draft.id] = Component(
                 draft.id, kind, draft.parallelism, data, self.outputs[draft.id] or {}, self.inputs[draft],
                 draft.committer, spout_kind, self.configs[draft], type(draft.instance).__qualname__,
-                arrow.takes_columns(draft.instance), arrow.emits_columns(draft.instance),
+                arrow.takes_columns(draft.instance), arrow.emits_columns(draft.instance), writes[draft],
             )  # fmt: skip
         return TopologyGraph(self.topology_id, components, tuple(by_value), tuple(local_only))
 
@@ -246,9 +248,9 @@ class _Build:
         if not isinstance(draft.parallelism, int) or isinstance(draft.parallelism, bool) or draft.parallelism < 1:
             self.problems.append(f"component {draft.id!r}: parallelism is {draft.parallelism!r}; it is a whole number of at least 1")
 
-    def pickle(self, draft: _Draft) -> tuple[bytes, tuple[type, ...]]:
+    def pickle(self, draft: _Draft, search: destination.Search) -> tuple[bytes, tuple[type, ...]]:
         try:
-            data, classes = pickling.dumps_with_classes(draft.instance)
+            data, classes = pickling.dumps_with_classes(draft.instance, search.visit)
             pickling.loads(data)
             return data, classes
         except Exception as error:
@@ -346,6 +348,15 @@ class _Build:
                         f" has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
                     )
 
+    def check_writes(self, writes: Mapping[_Draft, destination.Writes], spout_kind: SpoutKind | None) -> None:
+        named = [draft for draft in self.drafts if isinstance(draft.id, str)]
+        sources = {draft.id: [subscription.source for subscription in draft.subscriptions] for draft in named}
+        held = soundness.held(sources, [draft.id for draft in named if draft.committer], self.spout.id)
+        for draft in named:
+            if draft.id in held and isinstance(draft.parallelism, int):
+                what = (draft.id, draft.parallelism, draft.subscriptions, writes[draft], self.spout.id, spout_kind)
+                self.problems.extend(soundness.problems(*what))
+
     def topological_order(self) -> list[_Draft]:
         """Kahn's algorithm, always taking the first declared of the components that are free, so that the order is stable."""
         waiting = {draft: {s.source for s in draft.subscriptions if s.source in self.outputs} for draft in self.drafts}
@@ -390,16 +401,6 @@ def _copied(value: Any) -> Any:
 def _cannot_be_pickled(instance: Any, error: Exception) -> str:
     name = pickling.culprit(instance, _copied)
     return f"{f'its attribute {name!r}' if name else 'it'} cannot be pickled ({type(error).__name__}: {error})"
-
-
-def _local_only(instance: Any) -> Iterator[str]:
-    """Reasons why ``instance`` or one of its attributes (a store, say) needs every executor on the driver's machine."""
-    for part in [instance, *getattr(instance, "__dict__", {}).values()]:
-        reason: Any = None
-        with contextlib.suppress(Exception):
-            reason = getattr(part, "local_only_reason", None)
-        if isinstance(reason, str):
-            yield reason
 
 
 __all__ = ["BoltDeclarer", "SpoutDeclarer", "TransactionalTopologyBuilder"]
