@@ -49,6 +49,7 @@ from txtopo.topology.bolt import (
 from txtopo.topology.builder import BoltDeclarer, SpoutDeclarer, TransactionalTopologyBuilder
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.destination import Destination, Guarantee
 from txtopo.topology.spout import (
     BaseCommitterTransactionalSpout,
     BaseOpaquePartitionedTransactionalSpout,
@@ -112,10 +113,12 @@ __all__ = [
     "Config",
     "ConfigError",
     "CoordinatorContext",
+    "Destination",
     "EmitError",
     "FailedException",
     "FencedError",
     "Fields",
+    "Guarantee",
     "HeldError",
     "HeldStateError",
     "IBasicBolt",

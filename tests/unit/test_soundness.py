@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from tests.topologies import NotingBasicBolt, NotingBolt, NotingCommitter
-from txtopo import BoltDeclarer, Fields, InvalidTopologyError, TransactionalTopologyBuilder
+from txtopo import BoltDeclarer, Destination, Fields, Guarantee, InvalidTopologyError, TransactionalTopologyBuilder
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from txtopo.topology.destination import Destination, Guarantee
 
 WORDS: dict[int, list[tuple[Any, ...]]] = {0: [("a",), ("b",)]}
 

@@ -27,6 +27,8 @@ class Guarantee:
     """Whether a key there has one writer per transaction (R32)."""
     cure: str
     """What to type so that it takes back; what to use instead where nothing can be typed."""
+    promise: str = "exactly once"
+    """What holds of a write there in a topology that fits, for people."""
 
 
 class Destination(abc.ABC):
