@@ -35,6 +35,8 @@ from txtopo.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
+from txtopo.topology.aggregate import AggregateDeclarer
+from txtopo.topology.aggregator import CombinerAggregator, Count, Max, Min, ReducerAggregator, Sum
 from txtopo.topology.arrow import BaseArrowBatchBolt
 from txtopo.topology.bolt import (
     BaseBasicBolt,
@@ -97,6 +99,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "INIT_TXID",
+    "AggregateDeclarer",
     "BaseArrowBatchBolt",
     "BaseBasicBolt",
     "BaseBatchBolt",
@@ -109,10 +112,12 @@ __all__ = [
     "BatchOutputCollector",
     "BatchTooLargeError",
     "BoltDeclarer",
+    "CombinerAggregator",
     "CommitterSpoutEmitter",
     "Config",
     "ConfigError",
     "CoordinatorContext",
+    "Count",
     "Destination",
     "EmitError",
     "FailedException",
@@ -132,7 +137,9 @@ __all__ = [
     "InvalidTopologyError",
     "LocalCluster",
     "LocalDiskError",
+    "Max",
     "MetadataError",
+    "Min",
     "OpaquePartitionedSpoutCoordinator",
     "OpaquePartitionedSpoutEmitter",
     "OutOfMemoryError",
@@ -140,6 +147,7 @@ __all__ = [
     "PartitionedSpoutCoordinator",
     "PartitionedSpoutEmitter",
     "PoisonBatchError",
+    "ReducerAggregator",
     "RunStatus",
     "SetupError",
     "SpoutDeclarer",
@@ -147,6 +155,7 @@ __all__ = [
     "StateMismatchError",
     "StoreConflictError",
     "StreamSpec",
+    "Sum",
     "TopologyConf",
     "TopologyContext",
     "TopologyRun",

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from txtopo import errors
-from txtopo.topology import arrow, destination, pickling, soundness, spout
+from txtopo.topology import aggregate, aggregator, arrow, destination, pickling, soundness, spout
 from txtopo.topology import bolt as bolts
 from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
 from txtopo.topology.grouping import CustomGrouping, Grouping, GroupingKind
@@ -109,6 +109,11 @@ class BoltDeclarer:
         """Tuples stay in the sender's process where it has a task of this bolt."""
         return self._add("local_or_shuffle", component, stream)
 
+    def add_problem(self, problem: str) -> BoltDeclarer:
+        """Have ``build_topology`` refuse this bolt; for what declares bolts by itself."""
+        self._draft.problems.append(f"bolt {self._draft.id!r}: {problem}")
+        return self
+
     def add_configuration(self, key: str, value: Any) -> BoltDeclarer:
         """Set ``key`` in the ``conf`` this bolt's tasks receive."""
         self._draft.config[key] = value
@@ -137,6 +142,19 @@ class TransactionalTopologyBuilder:
     def set_committer_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
         """Add ``bolt`` as a committer, marked or not."""
         return self._set(id, bolt, parallelism, True)
+
+    def set_aggregate(self, id: str, what: aggregator.Aggregator, store: Any, parallelism: int = 1) -> aggregate.AggregateDeclarer:
+        """Add a committer that keeps ``what`` per key in ``store`` (``Count()``, say), and before it bolts that combine where tuples are made.
+
+        For every key that a batch has changed it emits the key, its value before (None if it had none), and its value now: the fields of the key,
+        ``prev`` and ``curr``.
+        """
+        return aggregate.AggregateDeclarer(self, id, what, store, parallelism)
+
+    def parallelism_of(self, id: str) -> int | None:
+        """The number of tasks of a component that was set before; None if none was, or not with a number."""
+        found = next((draft.parallelism for draft in (self._spout, *self._bolts) if draft.id == id), None)
+        return found if isinstance(found, int) else None
 
     def _set(self, id: str, bolt: Any, parallelism: int, committer: bool) -> BoltDeclarer:
         draft = _Draft(id, bolt, parallelism, committer)
@@ -338,6 +356,10 @@ class _Build:
             self.problems.append(
                 f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is not a direct stream; declare it with direct=True"
             )
+        for name in getattr(draft.instance, "input_fields", None) or ():
+            if name not in spec.fields:
+                what = f"stream {subscription.stream!r} of {subscription.source!r} has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
+                self.problems.append(f"bolt {draft.id!r} needs the field {name!r}, but {what}")
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
                 self.problems.append(f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping")
