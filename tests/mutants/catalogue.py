@@ -170,10 +170,10 @@ MUTATIONS = (
     ),
     Mutation(
         "what is downstream of a committer is not held",
-        "txtopo/plan/compiler.py",
-        "        if component.committer or any(subscription.source in held - {graph.spout.id} for subscription in component.inputs):\n",
-        "        if component.committer:\n",
-        ("tests/unit/test_plan_levels.py", *EXECUTE),
+        "txtopo/topology/soundness.py",
+        "any(source in found and source != spout for source in above)",
+        "False",
+        ("tests/unit/test_plan_levels.py", "tests/unit/test_soundness.py", *EXECUTE),
     ),
     # -- small transactions ----------------------------------------------------------------------------------------------------
     Mutation(

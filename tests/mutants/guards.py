@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, RESULTS, STANDING, STATE, STORE, ZOMBIES, Guard, Mutation
+from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, RESULTS, SOUNDNESS, STANDING, STATE, STORE, ZOMBIES, Guard, Mutation
 
 _HAZARDS = "tests/fault/test_spark_hazards.py"
 _ALONE = "tests/fault/test_spark_hazards_guards.py"
@@ -351,6 +351,41 @@ GUARDS = (
                 'f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"',
                 '" ORDER BY kept.key FOR UPDATE OF kept)"',
                 POSTGRESQL,
+            ),
+        ),
+    ),
+    Guard(
+        "combinations that cannot be right",
+        (31, 32),
+        "a topology runs whose store cannot take back what an opaque spout's failed batch wrote, or whose tasks share keys",
+        (
+            Mutation(
+                "an opaque spout with a store that does not take back",
+                "txtopo/topology/soundness.py",
+                '        if spout_kind == "opaque" and not written.takes_back:\n',
+                "        if False:\n",
+                SOUNDNESS,
+            ),
+            Mutation(
+                "equal keys spread over the tasks of a keyed committer",
+                "txtopo/topology/soundness.py",
+                "        if grouping.kind in SPREADING:\n",
+                "        if False:\n",
+                SOUNDNESS,
+            ),
+            Mutation(
+                "a committer grouped by other fields than its key",
+                "txtopo/topology/soundness.py",
+                "            if others := [name for name in grouping.fields if name not in key_fields]:\n",
+                "            if others := []:\n",
+                SOUNDNESS,
+            ),
+            Mutation(
+                "fields groupings that part equal keys",
+                "txtopo/topology/soundness.py",
+                "    if len(by_fields) > 1:\n",
+                "    if False:\n",
+                SOUNDNESS,
             ),
         ),
     ),

@@ -38,6 +38,7 @@ EXECUTE = (
 STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql")
 POSTGRESQL = ("tests/integration/test_store_postgresql.py",)
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
+SOUNDNESS = ("tests/unit/test_soundness.py",)
 MIXED = ("tests/unit/test_receive_mixed.py",)
 RESULTS = ("tests/unit/test_job_results.py",)
 ZOMBIES = ("tests/unit/test_zombie_wait.py",)

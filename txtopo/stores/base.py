@@ -27,6 +27,7 @@ from txtopo import errors, faults
 from txtopo.stores import codecs, keys, stamps
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
+from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 Resources = Callable[[str, Callable[[], Any]], Any]
@@ -58,11 +59,8 @@ class StoreChange:
     fences: int
 
 
-class Store(abc.ABC):
+class Store(destination.Destination):
     """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
-
-    local_only_reason: str | None = None
-    """Why every executor must be on the driver's machine, or None if they need not be."""
 
     def __init__(
         self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
@@ -93,6 +91,11 @@ class Store(abc.ABC):
         """What is kept beside the results, and must be the same for everybody who opens them; see ``rows``. A transactional store may be opened
         as an opaque one and the other way round: both keep the same."""
         return f"plain {self.codec.name}" if self.plain else self.codec.name
+
+    def guarantee(self) -> destination.Guarantee:
+        """What :class:`~txtopo.topology.destination.Destination` asks of it."""
+        cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
+        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, is_keyed=True, cure=cure)
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
