@@ -256,8 +256,8 @@ GUARDS = (
             Mutation(
                 "stamp of this transaction is taken for an earlier one",
                 "txtopo/stores/stamps.py",
-                "if stamp.generation != mine.generation or stamp.txid < mine.txid:",
-                "if stamp.generation != mine.generation or stamp.txid <= mine.txid:",
+                'stamp.txid < mine.txid:\n        return "undone" if',
+                'stamp.txid <= mine.txid:\n        return "undone" if',
                 STORE,
             ),
             Mutation(
@@ -278,8 +278,8 @@ GUARDS = (
             Mutation(
                 "no take-back of what a failed attempt of an opaque transaction wrote",
                 "txtopo/stores/base.py",
-                '        elif where == "void" or (where == "replayed" and self.opaque):\n            session.take_back(fence)\n',
-                "",
+                "            self._take_back(session, fence)\n",
+                "            pass\n",
                 STORE,
             ),
             Mutation(

@@ -268,10 +268,14 @@ class Store(destination.Destination):
         elif last is not None and where == "unexplained":
             raise _unexplained(self, fence, last)
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
-            session.take_back(fence)
+            self._take_back(session, fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
         if fence is not None and fence.txid < mine.txid:
             session.sweep(mine)
+
+    def _take_back(self, session: transactions.Session, void: stamps.Fence) -> None:
+        """Undo what the attempts of ``void`` wrote, in the transaction that raises the fence (R31). What keeps more than values undoes that too."""
+        session.take_back(void)
 
     def _known_name(self, component: str) -> str:
         return f"{component}/{self.name}"
