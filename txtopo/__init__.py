@@ -24,7 +24,9 @@ from txtopo.errors import (
     OutOfMemoryError,
     OutrunError,
     PoisonBatchError,
+    RowRefusedError,
     SetupError,
+    SparkLostError,
     StaleAttemptError,
     StateMismatchError,
     StoreConflictError,
@@ -36,6 +38,8 @@ from txtopo.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
+from txtopo.topology.aggregate import AggregateDeclarer
+from txtopo.topology.aggregator import CombinerAggregator, Count, Max, Min, ReducerAggregator, Sum
 from txtopo.topology.arrow import BaseArrowBatchBolt
 from txtopo.topology.bolt import (
     BaseBasicBolt,
@@ -50,6 +54,7 @@ from txtopo.topology.bolt import (
 from txtopo.topology.builder import BoltDeclarer, SpoutDeclarer, TransactionalTopologyBuilder
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.destination import Destination, Guarantee
 from txtopo.topology.spout import (
     BaseCommitterTransactionalSpout,
     BaseOpaquePartitionedTransactionalSpout,
@@ -103,6 +108,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "INIT_TXID",
+    "AggregateDeclarer",
     "BaseArrowBatchBolt",
     "BaseBasicBolt",
     "BaseBatchBolt",
@@ -115,14 +121,18 @@ __all__ = [
     "BatchOutputCollector",
     "BatchTooLargeError",
     "BoltDeclarer",
+    "CombinerAggregator",
     "CommitterSpoutEmitter",
     "Config",
     "ConfigError",
     "CoordinatorContext",
+    "Count",
+    "Destination",
     "EmitError",
     "FailedException",
     "FencedError",
     "Fields",
+    "Guarantee",
     "HeldError",
     "HeldStateError",
     "IBasicBolt",
@@ -136,7 +146,9 @@ __all__ = [
     "InvalidTopologyError",
     "LocalCluster",
     "LocalDiskError",
+    "Max",
     "MetadataError",
+    "Min",
     "OpaquePartitionedSpoutCoordinator",
     "OpaquePartitionedSpoutEmitter",
     "OutOfMemoryError",
@@ -145,13 +157,17 @@ __all__ = [
     "PartitionedSpoutCoordinator",
     "PartitionedSpoutEmitter",
     "PoisonBatchError",
+    "ReducerAggregator",
+    "RowRefusedError",
     "RunStatus",
     "SetupError",
+    "SparkLostError",
     "SpoutDeclarer",
     "StaleAttemptError",
     "StateMismatchError",
     "StoreConflictError",
     "StreamSpec",
+    "Sum",
     "TopologyConf",
     "TopologyContext",
     "TopologyRun",

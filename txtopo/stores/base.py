@@ -27,6 +27,7 @@ from txtopo import errors, faults
 from txtopo.stores import codecs, keys, stamps, visible
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
+from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 Resources = Callable[[str, Callable[[], Any]], Any]
@@ -58,14 +59,11 @@ class StoreChange:
     fences: int
 
 
-class Store(abc.ABC):
+class Store(destination.Destination):
     """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
 
     reads_one_state = True
     """Whether all that one ``items`` or ``scan`` reads is as it was when its first row was read."""
-
-    local_only_reason: str | None = None
-    """Why every executor must be on the driver's machine, or None if they need not be."""
 
     def __init__(
         self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
@@ -96,6 +94,11 @@ class Store(abc.ABC):
         """What is kept beside the results, and must be the same for everybody who opens them; see ``rows``. A transactional store may be opened
         as an opaque one and the other way round: both keep the same."""
         return f"plain {self.codec.name}" if self.plain else self.codec.name
+
+    def guarantee(self) -> destination.Guarantee:
+        """What :class:`~txtopo.topology.destination.Destination` asks of it."""
+        cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
+        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, is_keyed=True, cure=cure)
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
@@ -279,10 +282,14 @@ class Store(abc.ABC):
         elif last is not None and where == "unexplained":
             raise _unexplained(self, fence, last)
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
-            session.take_back(fence)
+            self._take_back(session, fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
         if fence is not None and fence.txid < mine.txid:
             session.sweep(mine)
+
+    def _take_back(self, session: transactions.Session, void: stamps.Fence) -> None:
+        """Undo what the attempts of ``void`` wrote, in the transaction that raises the fence (R31). What keeps more than values undoes that too."""
+        session.take_back(void)
 
     def _known_name(self, component: str) -> str:
         return f"{component}/{self.name}"
