@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.stores import codecs, keys, stamps, visible
+from txtopo.stores import codecs, export, keys, stamps, visible
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
@@ -128,13 +128,14 @@ class Store(destination.Destination):
         context.store_steps.update(steps)
         context.touched_stores.add(self._known_name(context.component_id))
 
-    def get(self, key: keys.Key, *, as_of: visible.VisibleTxid | None = None) -> Any:
-        """The committed value of ``key``, None if there is none; see :meth:`items` for ``as_of``."""
+    def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:
+        """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for ``as_of``."""
         row = self._read_row(keys.encode_key(key))
-        if as_of is None:
-            return None if row is None else codecs.decode(self.codec, row.curr)
-        seen = self._check_reaches(as_of)
-        return None if row is None else codecs.decode(self.codec, visible.text_of(row, as_of, seen))
+        recorded = None if as_of is None else self._check_reaches(as_of)
+        if row is None:
+            return default
+        text = row.curr if as_of is None or recorded is None else visible.text_of(row, as_of, recorded)
+        return default if text is None else codecs.decode(self.codec, text)
 
     def inspect(self, key: keys.Key) -> StoredValue | None:
         """The committed value of ``key`` with its stamp, None if there is no such row; a deleted key may still have one."""
@@ -165,6 +166,20 @@ class Store(destination.Destination):
         row = None if itself is None else self._read_row(itself)
         others = itertools.takewhile(lambda row: row.key.startswith(beginning), self._read_from(beginning))
         return self._pairs(itertools.chain([] if row is None else [row], (other for other in others if other.key != itself)), as_of)
+
+    def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
+        """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``, ``key_1``, … where all keys are tuples of one length.
+
+        Needs ``pip install 'txtopo[pandas]'``.
+        """
+        return export.pandas_frame(self.items(as_of=as_of), self.address)
+
+    def to_arrow(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
+        """The same as a ``pyarrow.Table``, with the types that Arrow infers. Needs ``pip install 'txtopo[arrow]'``.
+
+        :raises errors.UsageError: keys or values are of several types.
+        """
+        return export.arrow_table(self.items(as_of=as_of), self.address)
 
     @abc.abstractmethod
     def fences(self) -> list[stamps.Fence]:
