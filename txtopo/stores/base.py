@@ -296,6 +296,9 @@ class Store(destination.Destination):
             raise _behind(self, fence, last)
         elif last is not None and where == "unexplained":
             raise _unexplained(self, fence, last)
+        elif where == "replayed" and fence.attempt < context.first_attempt and not self.opaque:
+            # The batch was made anew, and may be another: only opaque values can be taken back to before it.
+            raise _never_sealed(self, fence)
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
             self._take_back(session, fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
@@ -390,6 +393,16 @@ def _unexplained(store: Store, fence: stamps.Fence, last: attempts.TransactionAt
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
         f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+    )
+
+
+def _never_sealed(store: Store, fence: stamps.Fence) -> errors.StateMismatchError:
+    return errors.StateMismatchError(
+        f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, which ZooKeeper never sealed\n"
+        "  ZooKeeper was restored from an older copy, and the batch may be another now. Nothing was written. Look with `txtopo state show`,\n"
+        "  restore the newest copy, or choose (an opaque store would be taken back to before that transaction, and go on):\n"
+        f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds; what the batch adds to it may count twice\n"
         f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     )
 
