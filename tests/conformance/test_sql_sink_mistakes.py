@@ -73,7 +73,7 @@ def test_a_row_that_is_there_already_is_refused_by_its_number(sales: Shop, proce
 @pytest.mark.parametrize("kind", ["upserts", "undo log"])
 def test_a_row_without_a_key_is_refused_by_a_sink_that_replaces_rows(sales: Shop, process: WorkerProcess, kind: str) -> None:
     with pytest.raises(RowRefusedError, match="its key is None") as caught:
-        write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (None, 20)])  # type: ignore[list-item]
+        write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (None, 20)])
     assert (caught.value.number, caught.value.row) == (2, "id=None, cents=20")
     assert sales.sales == []
 
