@@ -25,6 +25,7 @@ from txtopo.errors import (
     PoisonBatchError,
     RowRefusedError,
     SetupError,
+    SparkLostError,
     StaleAttemptError,
     StateMismatchError,
     StoreConflictError,
@@ -36,6 +37,8 @@ from txtopo.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
+from txtopo.topology.aggregate import AggregateDeclarer
+from txtopo.topology.aggregator import CombinerAggregator, Count, Max, Min, ReducerAggregator, Sum
 from txtopo.topology.arrow import BaseArrowBatchBolt
 from txtopo.topology.bolt import (
     BaseBasicBolt,
@@ -50,6 +53,7 @@ from txtopo.topology.bolt import (
 from txtopo.topology.builder import BoltDeclarer, SpoutDeclarer, TransactionalTopologyBuilder
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.destination import Destination, Guarantee
 from txtopo.topology.spout import (
     BaseCommitterTransactionalSpout,
     BaseOpaquePartitionedTransactionalSpout,
@@ -97,6 +101,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "INIT_TXID",
+    "AggregateDeclarer",
     "BaseArrowBatchBolt",
     "BaseBasicBolt",
     "BaseBatchBolt",
@@ -109,14 +114,18 @@ __all__ = [
     "BatchOutputCollector",
     "BatchTooLargeError",
     "BoltDeclarer",
+    "CombinerAggregator",
     "CommitterSpoutEmitter",
     "Config",
     "ConfigError",
     "CoordinatorContext",
+    "Count",
+    "Destination",
     "EmitError",
     "FailedException",
     "FencedError",
     "Fields",
+    "Guarantee",
     "HeldError",
     "HeldStateError",
     "IBasicBolt",
@@ -130,7 +139,9 @@ __all__ = [
     "InvalidTopologyError",
     "LocalCluster",
     "LocalDiskError",
+    "Max",
     "MetadataError",
+    "Min",
     "OpaquePartitionedSpoutCoordinator",
     "OpaquePartitionedSpoutEmitter",
     "OutOfMemoryError",
@@ -138,14 +149,17 @@ __all__ = [
     "PartitionedSpoutCoordinator",
     "PartitionedSpoutEmitter",
     "PoisonBatchError",
+    "ReducerAggregator",
     "RowRefusedError",
     "RunStatus",
     "SetupError",
+    "SparkLostError",
     "SpoutDeclarer",
     "StaleAttemptError",
     "StateMismatchError",
     "StoreConflictError",
     "StreamSpec",
+    "Sum",
     "TopologyConf",
     "TopologyContext",
     "TopologyRun",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,13 +17,17 @@ from typing import Any
 import txtopo
 from txtopo import config, errors
 from txtopo.config import display
-from txtopo.plan import compiler, explain
+from txtopo.plan import compiler, explain, guarantees
 from txtopo.runtime import cluster, inspection, options, session, spark_settings, submit, submit_process, target, upkeep
 from txtopo.runtime import main as running
+from txtopo.runtime import run as runs
 from txtopo.state import administration, credentials, directory
 from txtopo.testing import command as testing
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
+
+MASTERS = ("local", "spark://", "yarn", "k8s://")
+"""How the address of a Spark master may begin."""
 
 _DESCRIPTION = "Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order."
 _EXAMPLES = """\
@@ -31,6 +36,7 @@ examples:
   txtopo run words.py --until-exhausted      … or until its input ends
   txtopo submit words.py --master yarn       run it on a cluster, through spark-submit
   txtopo explain words.py                    what would run where
+  txtopo validate words.py --master yarn     whether it can be right there, and what it then promises
   txtopo test words.py --seeds 500           whether its results are right whatever fails
   txtopo status                              which topologies there are, and how far they have come
   txtopo state reset word-count              what it would take to begin with the first batch
@@ -86,10 +92,20 @@ def _parser() -> argparse.ArgumentParser:
         "explain", help="show what runs where", description="Show the plan of a topology: levels, shuffles, and what waits for the commit."
     )
     explained.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    explained.add_argument("--master", default="local[2]", metavar="URL", help="plan for this local Spark master (default: %(default)s)")
+    explained.add_argument("--master", default="local[2]", metavar="URL", help="plan for this Spark master (default: %(default)s)")
+    explained.add_argument("--cores", type=int, metavar="N", help="how many cores there are, if the master does not say so")
     explained.add_argument("--format", choices=("text", "mermaid"), default="text", help="as text, or as a Mermaid flow chart (default: %(default)s)")
     options.add_verbose(explained)
     explained.set_defaults(do=_explain)
+
+    validated = commands.add_parser(
+        "validate", help="whether a topology can be right", epilog=options.EXIT_CODES,
+        description="Refuse a topology that cannot count exactly once; say of one that can what it promises of each store and sink.",
+    )  # fmt: skip
+    validated.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    validated.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master it is to run on (default: %(default)s)")
+    options.add_verbose(validated)
+    validated.set_defaults(do=_validate)
 
     tested = commands.add_parser(
         "test", help="let everything fail that can, in simulated Spark", description=testing.DESCRIPTION, epilog=options.EXIT_CODES
@@ -229,22 +245,48 @@ def _submit(given: argparse.Namespace) -> int:
 
 
 def _explain(given: argparse.Namespace) -> int:
-    cores = _cores(given.master)
-    plan = compiler.compile_plan(target.resolve(given.target).topology, cores)
-    print(explain.mermaid(plan) if given.format == "mermaid" else explain.explain(plan), end="")
+    cores = _cores(given.master, given.cores)
+    graph = target.resolve(given.target).topology
+    runs.refuse_local_only(graph, given.master)
+    plan = compiler.compile_plan(graph, cores)
+    print(explain.mermaid(plan) if given.format == "mermaid" else _as_typed(explain.explain(plan)), end="")
     return 0
 
 
-def _cores(master: str) -> int:
+def _cores(master: str, given: int | None) -> int:
     try:
         cores = session.local_cores(master)
+        if cores is None:
+            cores = given
     except ValueError:
         cores = None
     if cores is None or cores < 1:
         raise errors.UsageError(
-            f"--master {master} does not say how many cores there are\n  Give local[N], with N the cores of the cluster, or local[*]."
+            f"--master {master} does not say how many cores there are\n  Give local[N] or local[*]; or --cores N, with N the cores of the cluster."
         )
     return cores
+
+
+def _validate(given: argparse.Namespace) -> int:
+    graph = target.resolve(given.target).topology
+    if not given.master.startswith(MASTERS) or _is_malformed(given.master):
+        raise errors.UsageError(f"--master {given.master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
+    runs.refuse_local_only(graph, given.master)
+    print(_as_typed("\n".join([f"topology {graph.id} is valid with master {given.master}", *guarantees.lines(graph)])))
+    return 0
+
+
+def _is_malformed(master: str) -> bool:
+    try:
+        session.local_cores(master)
+    except ValueError:
+        return True
+    return False
+
+
+def _as_typed(text: str) -> str:
+    """``text`` with the files below the current directory as people call them."""
+    return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
 def _config_show(given: argparse.Namespace) -> int:

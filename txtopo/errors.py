@@ -16,6 +16,7 @@
         ├── WorkerCrashError             workers kept dying on one transaction
         ├── BatchTooLargeError           a row, a held bolt or a record beyond a named bound
         ├── LocalDiskError               no room for what a batch spills
+        ├── SparkLostError               Spark's JVM has ended
         ├── UsageError                   2: the caller asked for something that cannot be
         │   ├── InvalidTopologyError     2: the topology is wrong; lists every mistake
         │   ├── ConfigError              2: an unknown or impossible setting
@@ -157,6 +158,20 @@ class LocalDiskError(TxtopoError):
             f"a batch larger than memory cannot be spilled to {self.directory}: {self.why}\n"
             "  Make room there; or put Spark's local directories on a larger disk (spark.local.dir; SPARK_LOCAL_DIRS and a cluster manager overrule\n"
             "  it); or make the batches smaller. Nothing of this transaction is committed."
+        )
+
+
+class SparkLostError(TxtopoError):
+    """The JVM of the driver, through which everything is asked of Spark, has ended or does not answer."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return (
+            f"Spark's JVM has ended, or does not answer any more: {self.what}\n"
+            "  Was it killed, or short of memory? What it said is above, or in its log. Nothing is lost: run again, and the topology resumes."
         )
 
 

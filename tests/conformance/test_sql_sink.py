@@ -12,7 +12,7 @@ import pytest
 from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, Shop, WorkerProcess, shop, write
 from txtopo.connectors import sql_ledger, sql_target
 from txtopo.errors import StaleAttemptError, StateMismatchError, TxtopoError
-from txtopo.stores import StoreConflict
+from txtopo.stores import StoreConflict, stamps
 from txtopo.testing.contracts import store as contract
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -36,25 +36,27 @@ def loose(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return shop(request.param, tmp_path, LOOSE)
 
 
+STAMPED: tuple[stamps.Kind, ...] = ("transactional", "opaque")
 CLAUSES = [
-    pytest.param(backend, opaque, clause, id=f"{backend}, {'opaque' if opaque else 'transactional'}: {clause.claim}")
+    pytest.param(backend, kind, clause, id=f"{backend}, {kind}: {clause.claim}")
     for backend in BACKENDS
-    for opaque in (False, True)
-    for clause in contract.clauses_for(opaque, True)
+    for kind in STAMPED
+    for clause in contract.clauses_for(kind, True)
 ]
 
 
 class TestTheLedgerIsAStore:
     @pytest.mark.rule(27, 28, 29, 30, 31)
-    @pytest.mark.parametrize(("backend", "opaque", "clause"), CLAUSES)
-    def test_it_keeps_the_contract_of_stores(self, backend: str, opaque: bool, clause: Any, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
+    def test_it_keeps_the_contract_of_stores(self, backend: str, kind: stamps.Kind, clause: Any, tmp_path: Path) -> None:
         address = shop(backend, tmp_path).address
         limit = {"busy_timeout_s" if backend == "sqlite" else "lock_timeout_s": 5}
 
-        def ledger(name: str, *, opaque: bool) -> sql_ledger.Ledger:
-            return sql_ledger.open_ledger(address, name, sql_target.Target("sales", ("id", "cents"), mark="written_by", opaque=opaque), limit)
+        def ledger(name: str, *, opaque: bool = False, **form: Any) -> sql_ledger.Ledger:
+            target = sql_target.Target("sales", ("id", "cents"), mark="written_by", opaque=opaque)
+            return sql_ledger.open_ledger(address, name, target, {**limit, **form})
 
-        contract.check_clause(clause, ledger, opaque=opaque, prefix="contract")
+        contract.check_clause(clause, ledger, kind=kind, prefix="contract")
 
 
 class TestReplays:

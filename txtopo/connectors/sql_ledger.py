@@ -22,6 +22,7 @@ from txtopo import errors
 from txtopo.connectors import sql_target
 from txtopo.stores import base, sql, sqlite, stamps, transaction
 from txtopo.topology import context as contexts
+from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 TABLE = "sink_transactions"
@@ -38,6 +39,12 @@ class Ledger(base.Store):
     scheme: str
     has_one_attempt: bool = False
     """Whether all who write one transaction must agree on its attempt, which then stands for how it was divided among them."""
+
+    def guarantee(self) -> destination.Guarantee:
+        """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and so one writer; one that is inserted has not."""
+        how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
+        has_key = bool(self.target.key)
+        return destination.Guarantee(f"SqlSink {self.sink}", f"rows, {how}", self.opaque, is_keyed=has_key, cure="give the sink opaque=True")
 
     def apply(
         self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]
