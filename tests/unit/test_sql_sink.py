@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
+from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
 from txtopo.connectors import sql_spool, sql_target
 from txtopo.connectors.sql import SqlSink
-from txtopo.testing import MemoryTransactionalSpout
+from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.stream import TupleSource
@@ -119,6 +119,52 @@ def test_a_sink_in_a_file_is_refused_where_executors_are_elsewhere() -> None:
         ("spout", "its rows are kept in temporary files on the driver's machine"),
         ("write", "SqliteStore writes a file on this machine"),
     )
+
+
+def problems_of(sink: SqlSink, opaque: bool = False, by: str = "") -> tuple[str, ...]:
+    """What is wrong with a topology of one spout and two tasks of ``sink``, fed by shuffle, or by the field ``by``."""
+    make = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
+    builder = TransactionalTopologyBuilder("sales", "spout", make({0: [(1, 10)]}, Fields("number", "cents"), 1))
+    write = builder.set_bolt("write", sink, 2)
+    if by:
+        write.fields_grouping("spout", Fields(by))
+    else:
+        write.shuffle_grouping("spout")
+    try:
+        builder.build_topology()
+    except InvalidTopologyError as error:
+        return error.problems
+    return ()
+
+
+INSERTS = SqlSink(URL, "sales", ["cents"])
+UPSERTS = SqlSink(URL, "sales", {"id": "number", "cents": "cents"}, key=["id"])
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("sink", [INSERTS, UPSERTS, SqlSink(URL, statement="INSERT INTO sales VALUES (:cents)")])
+def test_an_opaque_spout_needs_a_sink_that_takes_back(sink: SqlSink) -> None:
+    [problem] = problems_of(sink, opaque=True, by="number")
+    assert "db.example/shop#" in problem
+    assert "(R31)" in problem
+    assert "opaque=True" in problem
+    assert problems_of(sink, by="number") == ()
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("arguments", [{"columns": ["cents"], "mark": "by"}, {"columns": {"id": "number", "cents": "cents"}, "key": ["id"]}])
+def test_a_sink_that_takes_back_fits_every_spout(arguments: dict[str, Any]) -> None:
+    sink = SqlSink(URL, "sales", opaque=True, **arguments)
+    assert problems_of(sink, opaque=True, by="number") == problems_of(sink, by="number") == ()
+
+
+@pytest.mark.rule(32)
+def test_rows_that_replace_each_other_must_meet_in_one_task_and_rows_that_do_not_need_not() -> None:
+    assert problems_of(INSERTS) == ()
+    [problem] = problems_of(UPSERTS)
+    assert "use fields_grouping on the key, number" in problem
+    [problem] = problems_of(UPSERTS, by="cents")
+    assert "goes by cents, of which its keys are not made" in problem
 
 
 @pytest.mark.parametrize(
