@@ -174,17 +174,17 @@ class AggregateDeclarer:
         self._committer = ReducingCommitter(what, store) if isinstance(what, aggregator.ReducerAggregator) else CombiningCommitter(what, store)
         self._declarer = builder.set_bolt(id, self._committer, parallelism)
         for mistake in _mistakes(what, store):
-            self._declarer.add_problem(mistake)
+            self._declarer._add_problem(mistake)
 
     def group_by(self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
         """One value per distinct value of ``fields``, in tuples of ``source``, which is set before. Of several sources, equal values are one key."""
         try:
             names = tuple(Fields(fields))
         except (TypeError, ValueError) as error:
-            self._declarer.add_problem(f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')")
+            self._declarer._add_problem(f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')")
             return self
         if not names:
-            self._declarer.add_problem(f"group_by on {source!r} names no field; name at least one, or use of_all")
+            self._declarer._add_problem(f"group_by on {source!r} names no field; name at least one, or use of_all")
         return self._add(source, stream, KeyOf(names), names)
 
     def of_all(self, source: str, key: str = ALL, stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
@@ -200,7 +200,7 @@ class AggregateDeclarer:
         committer = self._committer
         committer.names = committer.names or names
         if len(committer.names) != len(names):
-            self._declarer.add_problem(f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many")
+            self._declarer._add_problem(f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many")
         elif isinstance(committer, ReducingCommitter):
             committer.key_of[source, stream] = key_of
             if key_of.constant is not None:
