@@ -502,12 +502,12 @@ class TestTables:
         self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]
     ) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        postgres.execute("UPDATE txtopo_schema SET version = 2", database=database)
+        postgres.execute("UPDATE txtopo_schema SET version = 3", database=database)
         actions: list[Callable[[], Any]] = [
             lambda: store.get("x"), lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1), lambda: store.clear("words"),
         ]  # fmt: skip
         for action in actions:
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 2; this txtopo knows layout 1"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 2"):
                 action()
 
     @pytest.mark.rule(27)

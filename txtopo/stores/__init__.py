@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from txtopo.stores.base import Store, StoreChange, StoredValue
+from txtopo.stores.codecs import Codec
 from txtopo.stores.keys import Key
 from txtopo.stores.sql import SqlStore
 from txtopo.stores.sqlite import SqliteStore
 from txtopo.stores.stamps import Fence
 from txtopo.stores.transaction import StoreConflict, StoreTransaction, Update
 
-__all__ = ["Fence", "Key", "SqlStore", "SqliteStore", "Store", "StoreChange", "StoreConflict", "StoreTransaction", "StoredValue", "Update"]
+__all__ = ["Codec", "Fence", "Key", "SqlStore", "SqliteStore", "Store", "StoreChange", "StoreConflict", "StoreTransaction", "StoredValue", "Update"]

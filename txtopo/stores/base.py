@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.stores import keys, stamps
+from txtopo.stores import codecs, keys, stamps
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
 from txtopo.topology import transaction as attempts
@@ -64,7 +64,11 @@ class Store(abc.ABC):
     local_only_reason: str | None = None
     """Why every executor must be on the driver's machine, or None if they need not be."""
 
-    def __init__(self, name: str, address: str, opaque: bool, location: str | None = None) -> None:
+    def __init__(
+        self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
+    ) -> None:
+        if opaque and plain:
+            raise errors.UsageError(f"store {address} is to be opaque and plain\n  A plain value cannot be taken back: choose one of the two.")
         self.name = name
         """What the results are called in their database; known to the coordinator as ``component/name``, so that the stores of one
         component need different names."""
@@ -74,6 +78,21 @@ class Store(abc.ABC):
         """What says on the command line where the results are, beside ``name``."""
         self.opaque = opaque
         """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout, allowed with any."""
+        self.plain = plain
+        """True if values keep nothing but the last write: they are set and deleted, and neither updated nor taken back."""
+        self.codec = codecs.checked(codec)
+        """What turns values into the texts that are kept."""
+
+    @property
+    def kind(self) -> stamps.Kind:
+        """What a value remembers."""
+        return "plain" if self.plain else "opaque" if self.opaque else "transactional"
+
+    @property
+    def form(self) -> str:
+        """What is kept beside the results, and must be the same for everybody who opens them; see ``rows``. A transactional store may be opened
+        as an opaque one and the other way round: both keep the same."""
+        return f"plain {self.codec.name}" if self.plain else self.codec.name
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
@@ -93,7 +112,7 @@ class Store(abc.ABC):
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
         recorded = self._recorded(context)
         with self._fenced_session(context, mine, recorded) as session:
-            opened = transactions.StoreTransaction(self.address, self.opaque, session, mine, context.store_steps, recorded)
+            opened = transactions.StoreTransaction(self.address, self.kind, session, mine, context.store_steps, recorded, self.codec)
             try:
                 yield opened
                 steps = opened.finish()
@@ -106,14 +125,14 @@ class Store(abc.ABC):
     def get(self, key: keys.Key) -> Any:
         """The committed value of ``key``, None if there is none."""
         row = self._read_row(keys.encode_key(key))
-        return None if row is None else keys.decode_value(row.curr)
+        return None if row is None else codecs.decode(self.codec, row.curr)
 
     def inspect(self, key: keys.Key) -> StoredValue | None:
         """The committed value of ``key`` with its stamp, None if there is no such row; a deleted key may still have one."""
         row = self._read_row(keys.encode_key(key))
         if row is None:
             return None
-        curr, prev, stamp = keys.decode_value(row.curr), keys.decode_value(row.prev), row.stamp
+        curr, prev, stamp = codecs.decode(self.codec, row.curr), codecs.decode(self.codec, row.prev), row.stamp
         return StoredValue(curr, prev, stamp.txid, stamp.attempt, stamp.component, stamp.task, stamp.topology_id, stamp.generation)
 
     def items(self) -> Iterator[tuple[keys.Key, Any]]:
@@ -178,6 +197,10 @@ class Store(abc.ABC):
     def exists(self) -> bool:
         """True if this store has been written to, or adopted; reading one that has not finds it empty."""
 
+    def stored_form(self) -> str | None:
+        """The form of what is there, whatever this object was opened as; None if nothing is."""
+        return None
+
     @contextlib.contextmanager
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
@@ -241,7 +264,7 @@ class Store(abc.ABC):
             raise _behind(self, fence, last)
         elif last is not None and where == "unexplained":
             raise _unexplained(self, fence, last)
-        elif where == "void" or (where == "replayed" and self.opaque):
+        elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
             session.take_back(fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
         if fence is not None and fence.txid < mine.txid:
@@ -251,7 +274,7 @@ class Store(abc.ABC):
         return f"{component}/{self.name}"
 
     def _pairs(self, rows: Iterable[stamps.Row]) -> Iterator[tuple[keys.Key, Any]]:
-        return ((keys.decode_key(row.key), keys.decode_value(row.curr)) for row in rows if row.curr is not None)
+        return ((keys.decode_key(row.key), codecs.decode(self.codec, row.curr)) for row in rows if row.curr is not None)
 
     def _maintain(self, change: Callable[[transactions.Session], StoreChange], dry_run: bool) -> StoreChange:
         result = StoreChange(rows=0, fences=0)
@@ -267,7 +290,7 @@ class Store(abc.ABC):
         return result
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.address}{' opaque' if self.opaque else ''}>"
+        return f"<{type(self).__name__} {self.address}{'' if self.kind == 'transactional' else f' {self.kind}'}>"
 
 
 class _DryRun(Exception):

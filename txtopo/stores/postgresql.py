@@ -54,7 +54,7 @@ class Connection:
     def __init__(self) -> None:
         self._raw: sa.Connection | None = None
         self._tables: dict[str, relational.Tables] = {}
-        self._prepared: set[tuple[str, bool]] = set()
+        self._prepared: set[tuple[str, bool, str]] = set()
         self._turn = threading.Lock()
         self._owner: int | None = None
 
@@ -125,11 +125,11 @@ class Connection:
             self.close()
         if self._raw is None:
             self._raw = connections.open_connection(store, lock_ms, statement_ms, connections.milliseconds(store.idle_timeout_s))
-        if (store.name, store.opaque) not in self._prepared:
+        if (store.name, store.opaque, store.form) not in self._prepared:
             tables = self._tables.setdefault(store.name, _tables(store))
             with self._ending(self._raw, store):
                 _prepare(self._raw, tables, store)
-            self._prepared.add((store.name, store.opaque))
+            self._prepared.add((store.name, store.opaque, store.form))
         return self._raw
 
 
@@ -215,9 +215,11 @@ class Session(relational.Session):
 class Reader(relational.Reader):
     """One reading, with a cursor that stays on the server."""
 
-    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str) -> None:
+    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str, form: str) -> None:
         super().__init__(functools.partial(_run, raw, address), tables)
         self._raw, self._address = raw, address
+        self.form = form
+        """Of what is there."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time."""
@@ -240,14 +242,16 @@ class Reader(relational.Reader):
 
 
 @contextlib.contextmanager
-def reading(store: SqlStore) -> Iterator[Reader | None]:
+def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
     """What reads one state of the store, over a connection of its own; None if there is no such store."""
     raw = connections.open_connection(store, connections.milliseconds(store.lock_timeout_s), connections.milliseconds(store.statement_timeout_s), 0)
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
-        found = relational.is_registered(run, tables, store.address, functools.partial(_has_table, run))
-        yield Reader(raw, tables, store.address) if found else None
+        form = relational.form_of(run, tables, store.address, functools.partial(_has_table, run))
+        if form is not None and not any_form:
+            layout.check_form(store.address, form, store.form)
+        yield None if form is None else Reader(raw, tables, store.address, form)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
             raw.close()
@@ -258,11 +262,14 @@ def _prepare(raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> 
     run = functools.partial(_run, raw, store.address)
     has_table = functools.partial(_has_table, run)
     writer = f"{store.name}_writer"
-    if relational.is_registered(run, tables, store.address, has_table) and (not store.opaque or has_table(writer)):
+    if relational.form_of(run, tables, store.address, has_table) == store.form and (not store.opaque or has_table(writer)):
         return
     run(_LOCK, {"number": _lock_number("schema")})
-    if not relational.is_registered(run, tables, store.address, has_table):
-        relational.make(run, tables, store.address, has_table)
+    form = relational.form_of(run, tables, store.address, has_table)
+    if form is None:
+        relational.make(run, tables, store.address, store.form, has_table)
+    elif form != store.form:
+        relational.change_form(run, tables, store.address, form, store.form)
     if store.opaque and not has_table(writer):
         run(sa.schema.CreateIndex(tables.writer_index))
 

@@ -1,8 +1,8 @@
 """The tables of a store in a database server, and the statements on them that every SQL database understands alike.
 
-Layout, version 1; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 2; NULL means "there is none", a stored JSON null is the text ``null``::
 
-    txtopo_schema(store, version)                                     one row per value table in this database
+    txtopo_schema(store, version, form)                               one row per value table in this database; form: codec, plain or not
     txtopo_fence(store, topology, component, generation, txid, attempt)
     <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
             topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
@@ -47,7 +47,7 @@ class Tables:
             return sa.Column(name, kind, **{"nullable": False, **options})
 
         self.name = name
-        self.schema = sa.Table("txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer))
+        self.schema = sa.Table("txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer), column("form"))
         self.fence = sa.Table(
             "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
             column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger),
@@ -193,16 +193,17 @@ def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool]) -> list[st
     return [stamps.Fence(*row) for row in found]
 
 
-def is_registered(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> bool:
-    """True if the tables of this store are there; raises if the database is of another version of txtopo."""
+def form_of(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> str | None:
+    """The form of the store, None if there is none; raises if the database is of another version of txtopo."""
     if not has_table(tables.schema.name):
-        return False
-    versions = {str(store): int(version) for store, version in run(sa.select(tables.schema.c.store, tables.schema.c.version))}
+        return None
+    schema = tables.schema.c
+    versions = {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))}
     layout.check_versions(address, versions)
-    return tables.name in versions
+    return None if tables.name not in versions else str(run(sa.select(schema.form).where(schema.store == tables.name)).scalar_one())
 
 
-def make(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]) -> None:
     """Make the tables of a store, beside those of others; not to be done by two at once."""
     if has_table(tables.name):
         raise errors.SetupError(f"the database of {address} has a table {tables.name!r} that is not a store of txtopo\n  Choose another table name.")
@@ -211,4 +212,11 @@ def make(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool
             run(sa.schema.CreateTable(table))
             for index in sorted(table.indexes, key=lambda index: str(index.name)):
                 run(sa.schema.CreateIndex(index))
-    run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION))
+    run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION, form=form))
+
+
+def change_form(run: Run, tables: Tables, address: str, found: str, form: str) -> None:
+    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once."""
+    if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
+        layout.check_form(address, found, form)
+    run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))

@@ -3,6 +3,9 @@
 Apart from the backends because two of them must write the same columns, so that a table can be carried from one to the other.
 Standard library only.
 
+The *form* of a store says what its values are: the name of the codec that wrote their texts, after ``plain`` where values keep no ``prev``. It is
+kept with the version, since whoever took values of one form for those of another would misread them, or take them back to what they never were.
+
 Invariants:
     - ``steps`` is NULL unless a transaction updated the key repeatedly; ``curr`` alone then says what ``steps`` would.
 """
@@ -14,7 +17,7 @@ import json
 from txtopo import errors
 from txtopo.stores import stamps
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Of the tables; what has any other is refused."""
 
 COLUMNS = ("key", "curr", "prev", "topology", "generation", "component", "task", "txid", "attempt", "prev_txid", "steps")
@@ -57,3 +60,24 @@ def check_versions(place: str, versions: dict[str, int]) -> None:
                 f"{place} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
                 "  Nothing was changed. Use the txtopo that wrote it, or another place."
             )
+
+
+def check_form(address: str, found: str, expected: str) -> None:
+    """Refuse values of another form; ``found`` is what is there, ``expected`` what the store at ``address`` was opened as."""
+    if found == expected:
+        return
+    raise errors.StateMismatchError(
+        f"the store {address} holds {_values(found)}; it was opened for {_values(expected)}\n"
+        f"  Nothing was changed. Open it with {_arguments(found)}, or use another store; an empty one takes the form of who writes to it next."
+    )
+
+
+def _values(form: str) -> str:
+    plain, _, codec = form.rpartition(" ")
+    return f"{'plain' if plain else 'stamped'} values, by the codec {codec!r}"
+
+
+def _arguments(form: str) -> str:
+    plain, _, codec = form.rpartition(" ")
+    given = [*(["plain=True"] if plain else []), *([f"codec= the one called {codec!r}"] if codec != "json" else [])]
+    return " and ".join(given) or "neither plain=True nor a codec="

@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, stamps, transaction
+from txtopo.stores import base, codecs, stamps, transaction
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
@@ -46,6 +46,8 @@ class SqlStore(base.Store):
         is pickled and shown: give it as libpq takes it (``PGPASSWORD``, ``~/.pgpass``, a service file), or by one of the next two.
     :param table: letters, digits and ``_``; also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
+    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param codec: what makes texts of values; JSON by default.
     :param password_env: name of the environment variable, of the process that connects, that holds the password.
     :param password_file: path of a file, on the machine that connects, whose first line is the password.
     :param lock_timeout_s: how long to wait for others, in seconds: a task for its turn on the process's connection, a new attempt
@@ -61,6 +63,8 @@ class SqlStore(base.Store):
         table: str,
         *,
         opaque: bool = False,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
         password_env: str | None = None,
         password_file: str | os.PathLike[str] | None = None,
         lock_timeout_s: float = 30.0,
@@ -90,11 +94,15 @@ class SqlStore(base.Store):
         """Longest statement, in seconds."""
         self.idle_timeout_s = idle_timeout_s
         """Longest silence in an open transaction, in seconds."""
-        super().__init__(name=table, address=f"{place}#{table}", opaque=opaque, location=url)
+        super().__init__(name=table, address=f"{place}#{table}", opaque=opaque, location=url, plain=plain, codec=codec)
 
     def exists(self) -> bool:
         with self._reading() as reader:
             return reader is not None
+
+    def stored_form(self) -> str | None:
+        with self._reading(any_form=True) as reader:
+            return None if reader is None else str(reader.form)
 
     def fences(self) -> list[stamps.Fence]:
         with self._reading() as reader:
@@ -133,9 +141,9 @@ class SqlStore(base.Store):
             if reader is not None:
                 yield from reader.rows_from(text)
 
-    def _reading(self) -> Any:
+    def _reading(self, any_form: bool = False) -> Any:
         """What reads one state of the store, over a connection of its own; None if the store does not exist, which is not changed by looking."""
-        return self._backend().reading(self)
+        return self._backend().reading(self, any_form)
 
     def _backend(self) -> Any:
         try:
