@@ -173,6 +173,16 @@ def _add_state_commands(commands: Any) -> None:
     reset.set_defaults(do=_state_reset)
 
 
+    restored = actions.add_parser(
+        "restored", help="say that it comes from a copy", epilog=_DRY_RUN,
+        description="Say that ZooKeeper, or the data directory, was restored from a copy: attempts of the next run get numbers that none before had.",
+    )  # fmt: skip
+    restored.add_argument("topology", metavar="TOPOLOGY_ID")
+    _add_execute(restored)
+    _add_state_options(restored)
+    restored.set_defaults(do=_state_restored)
+
+
 def _add_store_commands(commands: Any) -> None:
     text = "Stores: where topologies keep their results."
     store = commands.add_parser("store", help="look at results, or make a store and a state fit again", description=text)
@@ -372,6 +382,12 @@ def _state_show(given: argparse.Namespace) -> int:
 def _state_reset(given: argparse.Namespace) -> int:
     with _opened(given) as opened:
         print(upkeep.reset_state(inspection.require(opened, _data_dir(given)), given.topology, given.execute))
+    return _say_how_to_execute(given)
+
+
+def _state_restored(given: argparse.Namespace) -> int:
+    with _opened(given) as opened:
+        print(upkeep.restored_state(inspection.require(opened, _data_dir(given)), given.topology, given.execute))
     return _say_how_to_execute(given)
 
 

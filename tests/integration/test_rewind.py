@@ -10,7 +10,7 @@ import pytest
 
 from tests.clusters import Journal, fast
 from tests.spouts import Keep, keeping_topology
-from txtopo import Fields, LocalCluster, StateMismatchError
+from txtopo import Fields, LocalCluster, StateMismatchError, cli
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 
@@ -46,6 +46,7 @@ def test_a_state_that_is_one_transaction_older_than_the_store(tmp_path: Path, op
     life.run(1, 2, 10, 20)
     assert life.store.get("total") == 33
     life.restore()
+    assert cli.main(["state", "restored", "rewound", "--execute", "--data-dir", str(tmp_path / "state")]) == 0
     # What comes after the restored position is something else by now.
     if opaque:
         life.run(1, 2, 100, 200)
