@@ -140,7 +140,8 @@ def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(store
     stored.state.close()
     assert "would begin with transaction 3" in upkeep.restored_state(stored.opened(), "words", execute=False)
     assert stored.run_once() == 2, "a dry run changes nothing"
-    assert "begins with transaction 3, in attempts whose numbers no run before can have used" in upkeep.restored_state(stored.opened(), "words", execute=True)
+    told = upkeep.restored_state(stored.opened(), "words", execute=True)
+    assert "begins with transaction 3, in attempts whose numbers no run before can have used" in told
     assert stored.run_once() == 3 + administration.RESTORED_EPOCHS
     stored.state = stored.run()
     assert (stored.state.current, stored.state.epoch) == (3, 4 + administration.RESTORED_EPOCHS), "all else is as it was"
