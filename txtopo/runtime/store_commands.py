@@ -60,7 +60,8 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="URL_OR_PATH", help="the store: postgresql+psycopg://USER@HOST/DATABASE, or the path of an SQLite file")
+    place = f"the store: {opening.EXAMPLES[0]}, {opening.EXAMPLES[1]}, or {opening.EXAMPLES[2]}"
+    parser.add_argument("store", metavar="URL_OR_PATH", help=place)
     parser.add_argument("table", metavar="TABLE", help="its table, as in SqlStore(url, table) or SqliteStore(path, table)")
 
 

@@ -24,10 +24,10 @@ def _sqlite(address: str, table: str, **form: Any) -> base.Store:
     return SqliteStore(Path(address.removeprefix("sqlite:///")).expanduser(), table, **form)
 
 
-OPENERS: dict[str, Opener] = {"": _sqlite, "sqlite": _sqlite, "postgresql": SqlStore, "postgres": SqlStore}
+OPENERS: dict[str, Opener] = {"": _sqlite, "sqlite": _sqlite, **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb"), SqlStore)}
 """By the scheme of an address, without the driver after a ``+``; a path has none."""
 
-EXAMPLES = ("postgresql+psycopg://user@host:port/database", "the path of an SQLite file")
+EXAMPLES = ("postgresql+psycopg://user@host:port/database", "mysql+pymysql://user@host:port/database", "the path of an SQLite file")
 
 
 def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
