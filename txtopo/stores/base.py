@@ -62,9 +62,6 @@ class StoreChange:
 class Store(destination.Destination):
     """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
 
-    reads_one_state = True
-    """Whether all that one ``items`` or ``scan`` reads is as it was when its first row was read."""
-
     def __init__(
         self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
     ) -> None:
@@ -320,14 +317,7 @@ class Store(destination.Destination):
         # Fences only rise: if they still allow it once the first row is there, they did for the one state that all rows are of.
         first = list(itertools.islice(rows, 1))
         recorded = self._check_reaches(as_of)
-
-        def texts() -> Iterator[tuple[str, str | None]]:
-            for row in itertools.chain(first, rows):
-                yield row.key, visible.text_of(row, as_of, recorded)
-            if not self.reads_one_state:
-                self._check_reaches(as_of)
-
-        return texts()
+        return ((row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows))
 
     def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
         """Refuse if what was read up to now cannot be shown as of ``as_of``; what is recorded of this store."""
