@@ -183,12 +183,12 @@ class Session(relational.Session):
     def _update(self, rows: Sequence[stamps.Row]) -> int:
         table = self._table
         others = [name for name in layout.COLUMNS if name != "key"]
+        # What is joined with the table is never joined with each other: the server takes arrays for short, and would compare every pair of rows.
         statement = (
             f"WITH given AS ({_given((*layout.COLUMNS, 'version'))}),"
-            f" locked AS (SELECT kept.key FROM {table} AS kept JOIN given ON kept.key = given.key"
+            f" locked AS (SELECT given.* FROM {table} AS kept JOIN given ON kept.key = given.key"
             f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"
-            f" UPDATE {table} AS kept SET {', '.join(f'{name} = given.{name}' for name in others)}"
-            " FROM given JOIN locked ON locked.key = given.key WHERE kept.key = given.key"
+            f" UPDATE {table} AS kept SET {', '.join(f'{name} = locked.{name}' for name in others)} FROM locked WHERE kept.key = locked.key"
         )
         parameters = {**_by_column(rows), "version": [self._versions[row.key] for row in rows]}
         return int(self._run(sa.text(statement), parameters).rowcount)
