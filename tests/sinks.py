@@ -50,7 +50,7 @@ class Shop:
         import psycopg
 
         with psycopg.connect(self.address.replace("+psycopg", ""), autocommit=True) as connection:
-            cursor = connection.execute(statement.replace("?", "%s").encode(), values)
+            cursor = connection.execute(statement.replace("?", "%s").encode(), values or None)
             return cursor.fetchall() if cursor.description is not None else []
 
     @property
@@ -71,7 +71,7 @@ def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
     return Shop(running_server().schema_url(schema), layout)
 
 
-def write(sink: SqlSink, context: TopologyContext, txid: int, attempt: int, rows: Iterable[tuple[int, Any]] = ()) -> bool:
+def write(sink: SqlSink, context: TopologyContext, txid: int, attempt: int, rows: Iterable[tuple[Any, Any]] = ()) -> bool:
     """One task of one attempt writes ``rows``; False if they were there."""
     return sink.ledger.apply(context, TransactionAttempt(txid, attempt), ("id", "cents"), list(rows))
 

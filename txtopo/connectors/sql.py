@@ -65,6 +65,9 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         target = sql_target.target_of(table, columns, key, statement, mark, opaque)
         self.fields = tuple(columns.values()) if isinstance(columns, Mapping) else target.columns
         """The fields of a tuple that become a row; empty for all but the first."""
+        names = dict(zip(target.columns, self.fields, strict=True))
+        self.key_fields = Fields(*(names[column] for column in target.key)) if target.key else None
+        """The fields of a tuple that become its key: equal ones must come to one task (R32)."""
         self.ledger = sql_ledger.open_ledger(os.fspath(database), auxiliary_table, target, options)
         """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and ``ledger.clear(…)`` as those of any store."""
 

@@ -24,7 +24,7 @@ from txtopo.stores import stamps
 SHOWN_MAX = 300
 """Characters of a row in an error."""
 
-_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!:)")
+_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)")
 """``:name``, and not the ``::`` of PostgreSQL's casts."""
 
 
