@@ -7,6 +7,7 @@ Another database is one more entry of ``BACKENDS``.
 from __future__ import annotations
 
 import sqlite3
+import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -108,6 +109,42 @@ class PostgresByHand:
         self._connection.close()
 
 
+class MariaByHand:
+    """One statement per batch, its keys and numbers as so many rows of values: the driver puts them together."""
+
+    def __init__(self, address: str) -> None:
+        import pymysql
+
+        at = urllib.parse.urlsplit(address)
+        self._connection = pymysql.connect(host=at.hostname, port=at.port or 3306, user=at.username or "", database=at.path.removeprefix("/"))
+        self._cursor = self._connection.cursor()
+        self._cursor.execute("DROP TABLE IF EXISTS counts")
+        self._cursor.execute("CREATE TABLE counts (name varchar(100) COLLATE utf8mb4_bin PRIMARY KEY, value bigint) ENGINE = InnoDB")
+        self._connection.commit()
+
+    def add(self, more: Mapping[str, int]) -> None:
+        """One statement, one commit."""
+        self._cursor.executemany("INSERT INTO counts VALUES (%s, %s) ON DUPLICATE KEY UPDATE value = value + VALUES(value)", list(more.items()))
+        self._connection.commit()
+
+    def update(self, more: Mapping[str, int]) -> None:
+        """One statement to read, one to write, one commit."""
+        self._cursor.execute("SELECT name, value FROM counts WHERE name IN %s", [list(more)])
+        old: dict[str, int] = dict(self._cursor.fetchall())
+        new = [(key, old.get(key, 0) + count) for key, count in more.items()]
+        self._cursor.executemany("INSERT INTO counts VALUES (%s, %s) ON DUPLICATE KEY UPDATE value = VALUES(value)", new)
+        self._connection.commit()
+
+    def counts(self) -> dict[str, int]:
+        """All counts."""
+        self._cursor.execute("SELECT name, value FROM counts")
+        return dict(self._cursor.fetchall())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
 @dataclass(frozen=True)
 class Backend:
     """One database. ``server`` is what ``python -m tests.serve`` knows it by; None if it is a file."""
@@ -129,7 +166,11 @@ def _sql(address: str, table: str, opaque: bool) -> Store:
 
 BACKENDS: Mapping[str, Backend] = {
     backend.name: backend
-    for backend in (Backend("sqlite", None, _sqlite, SqliteByHand), Backend("postgresql", "postgresql", _sql, PostgresByHand))
+    for backend in (
+        Backend("sqlite", None, _sqlite, SqliteByHand),
+        Backend("postgresql", "postgresql", _sql, PostgresByHand),
+        Backend("mariadb", "mariadb", _sql, MariaByHand),
+    )
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-SERVERS = {"postgresql": "tests.postgres:PostgresServer"}
+SERVERS = {"postgresql": "tests.postgres:PostgresServer", "mariadb": "tests.mariadb:MariaServer"}
 """By name: a context manager with ``url(database)``."""
 
 
