@@ -95,7 +95,8 @@ class Store(destination.Destination):
     def guarantee(self) -> destination.Guarantee:
         """What :class:`~txtopo.topology.destination.Destination` asks of it."""
         cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
-        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, is_keyed=True, cure=cure)
+        promise = "the last write" if self.plain else "exactly once"
+        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise)
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
