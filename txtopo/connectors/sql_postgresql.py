@@ -67,7 +67,7 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             _run(cursor, f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} AND NOT undo.sink_existed", [mark])
             if target.others:
                 restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-                _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone} AND undo.sink_existed", [mark])
+                _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone}", [mark])
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
 
 

@@ -48,7 +48,7 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
             if target.others:
                 restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-                connection.execute(f"UPDATE {target.quoted} SET {restored} {undone} AND undo.sink_existed", {"mark": mark})
+                connection.execute(f"UPDATE {target.quoted} SET {restored} {undone}", {"mark": mark})
             connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
 
 
