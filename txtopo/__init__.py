@@ -22,6 +22,7 @@ from txtopo.errors import (
     LocalDiskError,
     MetadataError,
     OutOfMemoryError,
+    OutrunError,
     PoisonBatchError,
     RowRefusedError,
     SetupError,
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
     from txtopo.runtime.main import main
     from txtopo.runtime.run import TopologyRun
     from txtopo.runtime.status import RunStatus
+    from txtopo.runtime.visibility import Visibility, visible_txid, wait_until_visible
+    from txtopo.stores.visible import VisibleTxid
 
 __version__ = "0.1.0"
 
@@ -88,8 +91,12 @@ _LAZY = {
     "LocalCluster": "txtopo.runtime.cluster",
     "RunStatus": "txtopo.runtime.status",
     "TopologyRun": "txtopo.runtime.run",
+    "Visibility": "txtopo.runtime.visibility",
+    "VisibleTxid": "txtopo.stores.visible",
     "main": "txtopo.runtime.main",
     "submit_topology": "txtopo.runtime.cluster",
+    "visible_txid": "txtopo.runtime.visibility",
+    "wait_until_visible": "txtopo.runtime.visibility",
 }
 
 
@@ -146,6 +153,7 @@ __all__ = [
     "OpaquePartitionedSpoutEmitter",
     "OutOfMemoryError",
     "OutputFieldsDeclarer",
+    "OutrunError",
     "PartitionedSpoutCoordinator",
     "PartitionedSpoutEmitter",
     "PoisonBatchError",
@@ -172,9 +180,13 @@ __all__ = [
     "UnreadableStateError",
     "UsageError",
     "UserCodeError",
+    "Visibility",
+    "VisibleTxid",
     "WorkerCrashError",
     "ZooKeeperAccessError",
     "ZooKeeperUnavailableError",
     "main",
     "submit_topology",
+    "visible_txid",
+    "wait_until_visible",
 ]

@@ -1,12 +1,13 @@
 """The command ``txtopo``: run, explain and look after topologies.
 
 Results go to standard output, progress and errors to standard error. What a command does is elsewhere: ``runtime.main`` runs a topology,
-``runtime.inspection`` looks at stored state, ``runtime.upkeep`` changes it. Here is only what can be typed.
+``runtime.inspection`` looks at stored state, ``runtime.browse`` at results, ``runtime.upkeep`` changes both. Here is only what can be typed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -18,10 +19,12 @@ import txtopo
 from txtopo import config, errors
 from txtopo.config import display
 from txtopo.plan import compiler, explain, guarantees
-from txtopo.runtime import cluster, inspection, options, session, spark_settings, submit, submit_process, target, upkeep
+from txtopo.runtime import browse, cluster, inspection, options, session, spark_settings, submit, submit_process, target, upkeep
 from txtopo.runtime import main as running
 from txtopo.runtime import run as runs
+from txtopo.runtime.visibility import Visibility
 from txtopo.state import administration, credentials, directory
+from txtopo.stores import opening
 from txtopo.testing import command as testing
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
@@ -171,9 +174,24 @@ def _add_state_commands(commands: Any) -> None:
 
 
 def _add_store_commands(commands: Any) -> None:
-    store = commands.add_parser("store", help="make a store and a state fit again", description="Stores: where topologies keep their results.")
+    text = "Stores: where topologies keep their results."
+    store = commands.add_parser("store", help="look at results, or make a store and a state fit again", description=text)
     store.set_defaults(do=_help_of(store))
     actions = store.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    get = actions.add_parser("get", help="show the value of a key", description="Show the value of a key, as JSON; exit code 1 if it has none.")
+    _add_reading_arguments(get)
+    get.add_argument("key", metavar="KEY", help="the key: a text as it is, a number, or JSON as '[\"dog\",7]'")
+    get.set_defaults(do=_store_get)
+
+    for name, do, text in (("scan", _store_scan, "show keys and values, in order, one in a line"), ("count", _store_count, "count the keys")):
+        reading = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        _add_reading_arguments(reading)
+        prefix_help = "only keys that begin so: a text, or as a JSON list the first elements of tuples (default: all)"
+        reading.add_argument("prefix", metavar="PREFIX", nargs="?", help=prefix_help)
+        reading.set_defaults(do=do, limit=None)
+        if name == "scan":
+            reading.add_argument("--limit", type=int, metavar="N", help="at most N of them")
 
     clear = actions.add_parser(
         "clear", help="remove a topology's results", epilog=_DRY_RUN, description="Remove what a topology has written to a store."
@@ -191,9 +209,19 @@ def _add_store_commands(commands: Any) -> None:
     adopt.set_defaults(do=_store_adopt)
 
 
-def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_store_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="URL_OR_PATH", help="the store: postgresql+psycopg://USER@HOST/DATABASE, or the path of an SQLite file")
     parser.add_argument("table", metavar="TABLE", help="its table, as in SqlStore(url, table) or SqliteStore(path, table)")
+
+
+def _add_reading_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_store_place(parser)
+    parser.add_argument("--as-of", metavar="ID", help="only what transactions of the topology of this id have written that are committed as a whole")
+    _add_state_options(parser)
+
+
+def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_store_place(parser)
     parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
     parser.add_argument(
         "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
@@ -347,8 +375,41 @@ def _state_reset(given: argparse.Namespace) -> int:
     return _say_how_to_execute(given)
 
 
+def _visibility(given: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
+    if given.as_of is None:
+        return contextlib.nullcontext()
+    return Visibility(given.as_of, zookeeper=given.zookeeper, data_dir=given.data_dir, conf=_where(given))
+
+
+def _store_get(given: argparse.Namespace) -> int:
+    store = opening.open_store(given.store, given.table)
+    with _visibility(given) as visibility:
+        line = browse.value_line(store, browse.key_of(given.key), visibility)
+    if line is None:
+        print(f"txtopo: {store.address} has no value of {given.key}", file=sys.stderr)
+        return 1
+    print(line)
+    return 0
+
+
+def _store_scan(given: argparse.Namespace) -> int:
+    if given.limit is not None and given.limit < 0:
+        raise errors.UsageError(f"--limit is {given.limit}\n  Give how many lines there may be.")
+    store = opening.open_store(given.store, given.table)
+    with _visibility(given) as visibility:
+        for line in browse.lines(store, browse.prefix_of(given.prefix), visibility, given.limit):
+            print(line)
+    return 0
+
+
+def _store_count(given: argparse.Namespace) -> int:
+    with _visibility(given) as visibility:
+        print(browse.count(opening.open_store(given.store, given.table), browse.prefix_of(given.prefix), visibility))
+    return 0
+
+
 def _store_clear(given: argparse.Namespace) -> int:
-    store = upkeep.open_store(given.store, given.table)
+    store = opening.open_store(given.store, given.table)
     # The store alone does not know whether its topology runs; where somebody can tell, ask.
     if _where(given).zookeeper is not None or directory.running(_data_dir(given)) is not None:
         with _opened(given) as opened:
@@ -358,7 +419,7 @@ def _store_clear(given: argparse.Namespace) -> int:
 
 
 def _store_adopt(given: argparse.Namespace) -> int:
-    store = upkeep.open_store(given.store, given.table, must_exist=False)
+    store = opening.open_store(given.store, given.table, must_exist=False)
     with _opened(given) as opened:
         found = inspection.require(opened, _data_dir(given))
         print(upkeep.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute))

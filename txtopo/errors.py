@@ -16,6 +16,7 @@
         ├── WorkerCrashError             workers kept dying on one transaction
         ├── BatchTooLargeError           a row, a held bolt or a record beyond a named bound
         ├── LocalDiskError               no room for what a batch spills
+        ├── OutrunError                  a reader asked for a transaction that the store has gone beyond
         ├── SparkLostError               Spark's JVM has ended
         ├── UsageError                   2: the caller asked for something that cannot be
         │   ├── InvalidTopologyError     2: the topology is wrong; lists every mistake
@@ -158,6 +159,22 @@ class LocalDiskError(TxtopoError):
             f"a batch larger than memory cannot be spilled to {self.directory}: {self.why}\n"
             "  Make room there; or put Spark's local directories on a larger disk (spark.local.dir; SPARK_LOCAL_DIRS and a cluster manager overrule\n"
             "  it); or make the batches smaller. Nothing of this transaction is committed."
+        )
+
+
+class OutrunError(TxtopoError):
+    """What a store held as of transaction ``asked`` is gone: transaction ``found`` has begun to write, and a row remembers one transaction back."""
+
+    def __init__(self, store: str, topology_id: str, asked: int, found: int) -> None:
+        super().__init__(store, topology_id, asked, found)
+        self.store, self.topology_id, self.asked, self.found = store, topology_id, asked, found
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.store} cannot be read as of transaction {self.asked} of topology {self.topology_id!r}: "
+            f"transaction {self.found} has begun there\n"
+            "  Ask for the visible txid again, and read at once; `txtopo.Visibility.read` does so until it succeeds. With several stores, open\n"
+            "  every items() and scan() before the first of them is read."
         )
 
 

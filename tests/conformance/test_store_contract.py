@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests import mariadb as maria
 from tests.postgres import running_server
 from txtopo.stores import SqliteStore, SqlStore, Store, Update, stamps
 from txtopo.testing import check_store
@@ -40,9 +41,14 @@ def postgresql(directory: Path, name: str = "results", **form: Any) -> Store:
     return SqlStore(running_server().schema_url(schema), name, lock_timeout_s=5, **form)
 
 
-FACTORIES: dict[str, StoreFactory] = {"memory": memory, "postgresql": postgresql, "sqlite": sqlite}
+def mariadb(directory: Path, name: str = "results", **form: Any) -> Store:
+    database = f"of_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
+    return SqlStore(maria.running_server().url(database), name, lock_timeout_s=5, **form)
 
-CONCURRENT = {"postgresql", "sqlite"}
+
+FACTORIES: dict[str, StoreFactory] = {"mariadb": mariadb, "memory": memory, "postgresql": postgresql, "sqlite": sqlite}
+
+CONCURRENT = {"mariadb", "postgresql", "sqlite"}
 """Stores that several tasks may write to at once."""
 
 CLAUSES = [

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.aggregates import FIELDS, ROWS, aggregated
-from txtopo import Count, Fields, InvalidTopologyError, Max, Min, Sum, TransactionalTopologyBuilder
+from tests.topologies import FIRST
+from txtopo import Count, Fields, InvalidTopologyError, Max, Min, Sum, TopologyConf, TransactionalTopologyBuilder, Tuple
 from txtopo.plan import compiler
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
-from txtopo.topology.aggregate import KeyOf
+from txtopo.topology.aggregate import KeyOf, PartialAggregate
+from txtopo.topology.stream import TupleSource
 
 
 def builder(parallelism: int = 3) -> TransactionalTopologyBuilder:
@@ -131,7 +134,39 @@ def test_of_equal_values_the_least_and_the_greatest_is_the_first() -> None:
     assert (Min("n").combine(3, 2), Max("n").combine(3, 2), Sum("n").combine(3, 2), Count().combine(3, 2)) == (2, 3, 5, 5)
 
 
-def test_a_list_is_the_same_key_as_a_tuple_as_it_is_to_a_fields_grouping() -> None:
-    key_of: Any = KeyOf(("a", "b"))
-    assert key_of({"a": [1, ["x"]], "b": None}) == ((1, ("x",)), None)
-    assert KeyOf(constant=("all",))(None) == ("all",)  # type: ignore[arg-type]
+class Sent:
+    """What a partial aggregate emits."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    def emit_all(self, rows: Any) -> None:
+        self.rows.extend(list(row)[1:] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("key_of", "sent"),
+    [
+        (KeyOf(("a",)), [[(1, ("x",)), 2], ["y", 1]]),
+        (KeyOf(("a", "b")), [[(1, ("x",)), None, 2], ["y", 0, 1]]),
+        (KeyOf(constant=("all",)), [["all", 3]]),
+    ],
+    ids=["one field", "two fields", "none"],
+)
+def test_a_list_is_the_same_key_as_a_tuple_as_it_is_to_a_fields_grouping(key_of: KeyOf, sent: list[Any]) -> None:
+    partial, collector, source = PartialAggregate(Count(), key_of, key_of.names), Sent(), TupleSource("rows", 0, "default", Fields("tx", "a", "b"))
+    partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, collector), FIRST)
+    for values in [(FIRST, [1, ["x"]], None), (FIRST, (1, ("x",)), None), (FIRST, "y", 0)]:
+        partial.execute(Tuple(values, source))
+    partial = pickle.loads(pickle.dumps(partial))
+    partial.collector = cast(Any, collector)
+    partial.finish_batch()
+    assert collector.rows == sent
+
+
+def test_a_combiner_that_fails_is_not_taken_for_a_key_that_cannot_be_hashed() -> None:
+    partial, source = PartialAggregate(Sum("n"), KeyOf(("a",)), ("a",)), TupleSource("rows", 0, "default", Fields("tx", "a", "n"))
+    partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, Sent()), FIRST)
+    partial.execute(Tuple((FIRST, "x", 1), source))
+    with pytest.raises(TypeError, match="unsupported operand"):
+        partial.execute(Tuple((FIRST, "x", None), source))

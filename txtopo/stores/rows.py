@@ -13,12 +13,16 @@ Invariants:
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from txtopo import errors
 from txtopo.stores import stamps
 
 LAYOUT_VERSION = 2
 """Of the tables; what has any other is refused."""
+
+BEING_MADE = 0
+"""Instead of the version, until all tables of a store are there: where a database makes them one by one, a process may die between two."""
 
 COLUMNS = ("key", "curr", "prev", "topology", "generation", "component", "task", "txid", "attempt", "prev_txid", "steps")
 """Of a table of values, in the order of :func:`row_of` and :func:`columns_of`."""
@@ -52,14 +56,20 @@ def columns_of(row: stamps.Row) -> tuple[Column, ...]:
     return (row.key, row.curr, row.prev, *who, row.prev_txid, steps)
 
 
-def check_versions(place: str, versions: dict[str, int]) -> None:
-    """Refuse tables of another version of txtopo; ``versions`` is by store, ``place`` what holds them."""
-    for store, version in versions.items():
-        if version != LAYOUT_VERSION:
-            raise errors.StateMismatchError(
-                f"{place} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
-                "  Nothing was changed. Use the txtopo that wrote it, or another place."
-            )
+def check_version(place: str, store: str, version: int) -> None:
+    """Refuse a store of another version of txtopo; ``place`` is what holds it."""
+    if version != LAYOUT_VERSION:
+        raise errors.StateMismatchError(
+            f"{place} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
+            "  Nothing was changed. Use the txtopo that wrote it, or another place."
+        )
+
+
+def check_neighbours(place: str, versions: Mapping[str, int]) -> None:
+    """Refuse to make a store in ``place`` if all that it holds, by store, are of another version: so are the tables that stores share."""
+    if versions and not {LAYOUT_VERSION, BEING_MADE} & set(versions.values()):
+        store, version = min(versions.items())
+        check_version(place, store, version)
 
 
 def check_form(address: str, found: str, expected: str) -> None:

@@ -329,6 +329,7 @@ def _prepare(connection: sqlite3.Connection, store: SqliteStore) -> None:
         if form is None:
             if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE", [table]).fetchone():
                 raise errors.SetupError(f"{path} has a table {table!r} that is not a store of txtopo\n  Choose another table name, or another file.")
+            layout.check_neighbours(path, _versions(connection))
             for statement in _LAYOUT:
                 connection.execute(statement.format(table=table))
             connection.execute("INSERT INTO txtopo_schema(store, version, form) VALUES (?, ?, ?)", [table, layout.LAYOUT_VERSION, store.form])
@@ -352,14 +353,19 @@ _LAYOUT = (
 
 
 def _form(connection: sqlite3.Connection, path: str, table: str) -> str | None:
-    """The form of ``table``, None if it is no store in this file; raises if the file is of another version of txtopo."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'").fetchone():
-        return None
-    versions = dict(connection.execute("SELECT store, version FROM txtopo_schema"))
-    layout.check_versions(path, versions)
+    """The form of ``table``, None if it is no store in this file; raises if it is of another version of txtopo. Others beside it may be of any."""
+    versions = _versions(connection)
     if table not in versions:
         return None
+    layout.check_version(path, table, versions[table])
     return str(connection.execute("SELECT form FROM txtopo_schema WHERE store = ?", [table]).fetchone()[0])
+
+
+def _versions(connection: sqlite3.Connection) -> dict[str, int]:
+    """Of the stores in this file."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'").fetchone():
+        return {}
+    return dict(connection.execute("SELECT store, version FROM txtopo_schema"))
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -84,9 +84,16 @@ class Session(abc.ABC):
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         """The rows of these keys, tombstones too; absent keys are left out."""
 
+    def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        """As :meth:`read_rows`, of keys that will be written; a database may lock them here, so that nobody changes them meanwhile.
+
+        :raises RowsChangedError: another writer of these keys stood in the way.
+        """
+        return self.read_rows(texts)
+
     @abc.abstractmethod
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        """Make or replace these rows, all of which were looked for with :meth:`read_rows`.
+        """Make or replace these rows, all of which were looked for with :meth:`read_rows_to_write`.
 
         :raises RowsChangedError: not all are as they were read. Where nobody else can write meanwhile, this cannot happen.
         """
@@ -263,8 +270,14 @@ class StoreTransaction:
                 self._rows.clear()
             missing = [text for text in texts if text not in self._rows]
             if missing:
-                found = self._session.read_rows(missing)
+                found = self._found_to_write(missing)
                 self._rows.update((text, found.get(text)) for text in missing)
+
+    def _found_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        try:
+            return self._session.read_rows_to_write(texts)
+        except RowsChangedError as changed:
+            self._refuse_changed(changed.found)
 
     def _write(self) -> None:
         try:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txtopo.topology import aggregator, bolt
@@ -41,13 +42,21 @@ class KeyOf:
     names: tuple[str, ...] = ()
     constant: tuple[Any, ...] | None = None
 
-    def __call__(self, tup: Tuple) -> tuple[Any, ...]:
-        return self.constant if self.constant is not None else tuple([_hashable(tup[name]) for name in self.names])
+    def reader(self, fields: Fields) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """What takes the key out of the values of tuples with these ``fields``; it pickles."""
+        if self.constant is not None:
+            return functools.partial(_constant, self.constant)
+        at = [fields.index(name) for name in self.names]
+        return operator.itemgetter(slice(at[0], at[0] + 1)) if len(at) == 1 else operator.itemgetter(*at)
 
 
-def _hashable(value: Any) -> Any:
-    """A list is the same key as a tuple, to a fields grouping as well."""
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return key
+
+
+def hashable(value: Any) -> Any:
+    """``value`` with tuples for its lists: to a fields grouping they are the same key, too."""
+    return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
 
 
 class PartialAggregate(bolt.BaseBatchBolt):
@@ -60,15 +69,30 @@ class PartialAggregate(bolt.BaseBatchBolt):
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.collector, self.attempt = collector, attempt
         self.combined: dict[Any, Any] = {}
+        self.read: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
 
     def execute(self, tup: Tuple) -> None:
-        key, one, combined = self.key_of(tup), self.combiner.init(tup), self.combined
+        read = self.read
+        if read is None:
+            read = self.read = self.key_of.reader(tup.fields)
+        key, one, combined = read(tup.values), self.combiner.init(tup), self.combined
+        try:
+            if key in combined:
+                combined[key] = self.combiner.combine(combined[key], one)
+                return
+        except TypeError:
+            key = hashable(key)
+        self.add(key, one)
+
+    def add(self, key: tuple[Any, ...], one: Any) -> None:
+        """Combine ``one`` with what the key has, in this portion or in a new one."""
+        combined = self.combined
         if key in combined:
             combined[key] = self.combiner.combine(combined[key], one)
-        else:
-            if len(combined) >= COMBINED_KEYS_MAX:
-                self.send()
-            self.combined[key] = one
+            return
+        if len(combined) >= COMBINED_KEYS_MAX:
+            self.send()
+        self.combined[key] = one
 
     def finish_batch(self) -> None:
         self.send()
@@ -135,8 +159,8 @@ class ReducingCommitter(KeyedCommitter):
         """By source and stream."""
 
     def execute(self, tup: Tuple) -> None:
-        key = self.key_of[tup.source_component, tup.source_stream_id](tup)
-        self.deltas.setdefault(key, []).append(tup)
+        read = self.key_of[tup.source_component, tup.source_stream_id].reader(tup.fields)
+        self.deltas.setdefault(hashable(read(tup.values)), []).append(tup)
 
     def applied(self, value: Any, delta: Any) -> Any:
         return functools.reduce(self.reducer.reduce, delta, self.reducer.init() if value is None else value)
@@ -150,17 +174,17 @@ class AggregateDeclarer:
         self._committer = ReducingCommitter(what, store) if isinstance(what, aggregator.ReducerAggregator) else CombiningCommitter(what, store)
         self._declarer = builder.set_bolt(id, self._committer, parallelism)
         for mistake in _mistakes(what, store):
-            self._declarer.add_problem(mistake)
+            self._declarer._add_problem(mistake)
 
     def group_by(self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
         """One value per distinct value of ``fields``, in tuples of ``source``, which is set before. Of several sources, equal values are one key."""
         try:
             names = tuple(Fields(fields))
         except (TypeError, ValueError) as error:
-            self._declarer.add_problem(f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')")
+            self._declarer._add_problem(f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')")
             return self
         if not names:
-            self._declarer.add_problem(f"group_by on {source!r} names no field; name at least one, or use of_all")
+            self._declarer._add_problem(f"group_by on {source!r} names no field; name at least one, or use of_all")
         return self._add(source, stream, KeyOf(names), names)
 
     def of_all(self, source: str, key: str = ALL, stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
@@ -176,7 +200,7 @@ class AggregateDeclarer:
         committer = self._committer
         committer.names = committer.names or names
         if len(committer.names) != len(names):
-            self._declarer.add_problem(f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many")
+            self._declarer._add_problem(f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many")
         elif isinstance(committer, ReducingCommitter):
             committer.key_of[source, stream] = key_of
             if key_of.constant is not None:

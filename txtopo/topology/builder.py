@@ -109,7 +109,7 @@ class BoltDeclarer:
         """Tuples stay in the sender's process where it has a task of this bolt."""
         return self._add("local_or_shuffle", component, stream)
 
-    def add_problem(self, problem: str) -> BoltDeclarer:
+    def _add_problem(self, problem: str) -> BoltDeclarer:
         """Have ``build_topology`` refuse this bolt; for what declares bolts by itself."""
         self._draft.problems.append(f"bolt {self._draft.id!r}: {problem}")
         return self
