@@ -65,17 +65,17 @@ def _remove_dead_lease(found: inspection.Opened, topology_id: str) -> None:
 
 
 def open_store(address: str, table: str, must_exist: bool = True) -> Store:
-    """The store ``table`` at ``address``: the URL of a PostgreSQL database, the path of an SQLite file, or ``sqlite:///`` and that path.
+    """The store ``table`` at ``address``: the URL of a database server, the path of an SQLite file, or ``sqlite:///`` and that path.
 
-    The password of a database is where libpq looks for it.
+    The password of a database is where its driver looks for it.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", address)
-    if scheme and scheme[1].startswith("postgres"):
+    if scheme and scheme[1].startswith(("postgres", "mysql", "mariadb")):
         return _open_sql_store(address, table, must_exist)
     if scheme and scheme[1] != "sqlite":
         raise errors.UsageError(
             f"stores at {scheme[1]}:// addresses are not known here\n"
-            "  Give postgresql+psycopg://user@host:port/database, or the path of an SQLite file."
+            "  Give postgresql+psycopg:// or mysql+pymysql://user@host:port/database, or the path of an SQLite file."
         )
     path = Path(address.removeprefix("sqlite:///") if scheme else address).expanduser()
     if must_exist and not path.is_file():
