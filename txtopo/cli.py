@@ -176,7 +176,7 @@ def _add_store_commands(commands: Any) -> None:
 
 
 def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="URL_OR_PATH", help="the store: postgresql+psycopg://USER@HOST/DATABASE, or the path of an SQLite file")
+    parser.add_argument("store", metavar="URL_OR_PATH", help="the store: postgresql+psycopg:// or mysql+pymysql://USER@HOST/DATABASE, or the path of an SQLite file")
     parser.add_argument("table", metavar="TABLE", help="its table, as in SqlStore(url, table) or SqliteStore(path, table)")
     parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
     parser.add_argument(

@@ -35,8 +35,9 @@ EXECUTE = (
     "tests/property/test_dataplane_model.py",
 )
 # One backend goes through the rules as well as another; a mutation is not to wait for a server.
-STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql")
-POSTGRESQL = ("tests/integration/test_store_postgresql.py",)
+STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql and not mariadb")
+POSTGRESQL = ("tests/integration/test_store_servers.py", "tests/integration/test_store_postgresql.py", "-k", "not mariadb")
+MARIADB = ("tests/integration/test_store_servers.py", "tests/integration/test_store_mariadb.py", "-k", "mariadb")
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
 MIXED = ("tests/unit/test_receive_mixed.py",)
 RESULTS = ("tests/unit/test_job_results.py",)
