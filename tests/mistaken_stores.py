@@ -7,14 +7,14 @@ import dataclasses
 import functools
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from txtopo.errors import FailedException
-from txtopo.stores import SqliteStore, Store, codecs, keys, rows, stamps, transaction
+from txtopo.stores import SqliteStore, Store, codecs, keys, rows, stamps, transaction, visible
 from txtopo.stores.base import StoreChange
 from txtopo.stores.transaction import StoreTransaction, Update
 from txtopo.testing import stores
@@ -248,6 +248,21 @@ class TakingPlainBack(stores.MemoryStore):
         super()._stand_at_fence(session, context, mine, recorded)
 
 
+class ReadingAlong(stores.MemoryStore):
+    """Looks up each row when it is asked for."""
+
+    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        for row in list(super()._read_from(text)):
+            found = self._read_row(row.key)
+            if found is not None:
+                yield found
+
+
+class CheckingNoReader(stores.MemoryStore):
+    def _check_reaches(self, as_of: Any) -> stamps.Recorded:
+        return {}
+
+
 # -- rules ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -366,6 +381,28 @@ def _seen_with_rivals(row: stamps.Row | None, where: stamps.Standing, step: int)
     return _seen(row, "past" if where == "rival" else where, step)
 
 
+def _text_by_txid(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+    return row.curr if row.stamp.txid <= as_of else row.prev
+
+
+def _text_of_nothing_settled(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+    last = recorded.get(row.stamp.component)
+    return row.curr if last is not None and row.stamp.txid <= last.txid else row.prev
+
+
+def _text_of_all(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+    own = dataclasses.replace(row.stamp, topology_id=as_of.topology_id)
+    return _text_of(dataclasses.replace(row, stamp=own), as_of, recorded)
+
+
+_text_of = visible.text_of
+
+
+def shown(text_of: Callable[..., str | None]) -> Patch:
+    """A reader is shown what ``text_of`` makes of a row."""
+    return lambda patch: patch.setattr(visible, "text_of", text_of)
+
+
 def _nothing(*args: Any) -> None:
     return None
 
@@ -435,6 +472,13 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "ignores the codec": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: keys.encode_value(value))),
     "any text": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: codec.dumps(value))),
     "any form": (sqlite, lambda patch: patch.setattr(rows, "check_form", _nothing)),
+    "shows what is under way": (sqlite, shown(lambda row, as_of, recorded: row.curr)),
+    "goes by the txid alone": (sqlite, shown(_text_by_txid)),
+    "nothing is settled for readers": (sqlite, shown(_text_of_nothing_settled)),
+    "shows what others wrote": (sqlite, shown(_text_of_all)),
+    "is never outrun": (sqlite, lambda patch: patch.setattr(visible, "check_reaches", _nothing)),
+    "reads along": (memory(ReadingAlong), None),
+    "checks no reader": (memory(CheckingNoReader), None),
     "rivals are read": (sqlite, lambda patch: patch.setattr(stamps, "seen", _seen_with_rivals)),
 }
 """By name: the store, and what is exchanged while it is checked."""

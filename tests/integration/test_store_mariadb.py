@@ -15,8 +15,7 @@ from tests.conformance import test_store_contract as contract
 from tests.mariadb import PASSWORD, MariaServer
 from tests.workers import Worker
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.runtime import upkeep
-from txtopo.stores import SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection
+from txtopo.stores import SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection, opening
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -297,7 +296,7 @@ class TestAccess:
         with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
             contract.run(store, contract.Process().task(), 1, 0, x=1)
         with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            upkeep.open_store(store.url, "counts")
+            opening.open_store(store.url, "counts")
 
     def test_an_option_that_the_driver_does_not_know_is_told(self, mariadb: MariaServer, database: str) -> None:
         told = self.refusal(SqlStore(mariadb.url(database, options="colour=red"), "counts"))

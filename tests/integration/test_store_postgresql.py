@@ -14,8 +14,7 @@ from tests.conformance import test_store_contract as contract
 from tests.postgres import PASSWORD, PostgresServer
 from tests.workers import Worker
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.runtime import upkeep
-from txtopo.stores import SqlStore, StoreTransaction
+from txtopo.stores import SqlStore, StoreTransaction, opening
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -232,7 +231,7 @@ class TestAccess:
         with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
             contract.run(store, contract.Process().task(), 1, 0, x=1)
         with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            upkeep.open_store(store.url, "counts")
+            opening.open_store(store.url, "counts")
 
 
 class TestTables:

@@ -7,6 +7,7 @@ starting Spark, which costs more than anything else here, is paid once.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from tests.soak.nemeses import OUTSIDE_ONLY
@@ -41,4 +42,6 @@ def mixed(seed: int, number: int, stores: Sequence[str], workloads: tuple[str, .
     outside = number % 3 != 2
     master = "local-cluster[2,1,512]" if number % 4 == 1 else "local[2]"
     strikes = tuple(kind for kind in SECONDS if (outside or kind not in OUTSIDE_ONLY) and (kind != "executors" or master != "local[2]"))
-    return Plan(World("", seed + number, workloads, store=stores[number % len(stores)], master=master), strikes, seconds, outside)
+    # Every third trial has the driver's own ZooKeeper; a store must not always have the same one.
+    store = stores[(number + number // math.lcm(3, len(stores))) % len(stores)]
+    return Plan(World("", seed + number, workloads, store=store, master=master), strikes, seconds, outside)

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.databases import DatabaseServer
@@ -27,7 +27,7 @@ from tests.soak.workloads import WORKLOADS
 from tests.soak.world import World
 from txtopo.state.embedded import EmbeddedZooKeeper
 
-SERVERS: dict[str, type[DatabaseServer]] = {"mariadb": MariaServer, "postgresql": PostgresServer}
+SERVERS: dict[str, Callable[[], DatabaseServer]] = {"mariadb": MariaServer, "postgresql": PostgresServer}
 TICK_S = 0.1
 LEAD = 6
 """So many transactions' worth of input is always ahead of what is committed."""

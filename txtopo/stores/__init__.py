@@ -9,5 +9,19 @@ from txtopo.stores.sql import SqlStore
 from txtopo.stores.sqlite import SqliteStore
 from txtopo.stores.stamps import Fence
 from txtopo.stores.transaction import StoreConflict, StoreTransaction, Update
+from txtopo.stores.visible import VisibleTxid
 
-__all__ = ["Codec", "Fence", "Key", "SqlStore", "SqliteStore", "Store", "StoreChange", "StoreConflict", "StoreTransaction", "StoredValue", "Update"]
+__all__ = [
+    "Codec",
+    "Fence",
+    "Key",
+    "SqlStore",
+    "SqliteStore",
+    "Store",
+    "StoreChange",
+    "StoreConflict",
+    "StoreTransaction",
+    "StoredValue",
+    "Update",
+    "VisibleTxid",
+]

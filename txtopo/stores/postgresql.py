@@ -79,6 +79,16 @@ class Session(relational.Session):
         self._versions: dict[str, str | None] = {}
         """Of rows that are there, by key: the version that was read; None once it is this transaction's own."""
 
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The driver's connection, where the transaction is open; to commit it is the store's alone."""
+        driver: psycopg.Connection[Any] = self._raw.connection.dbapi_connection  # type: ignore[assignment]
+        return driver
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """The database's errors as ours, for statements of somebody else in this transaction."""
+        return faults.translating(self._address)
+
     def lock_raisers(self, name: str) -> None:
         self._run(_LOCK, {"number": _lock_number(name)})
 

@@ -139,6 +139,15 @@ class _Session(transaction.Session):
     def __init__(self, connection: sqlite3.Connection, path: str, table: str) -> None:
         self._connection, self._path, self._table = connection, path, table
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Where the transaction is open; to commit it is the store's alone."""
+        return self._connection
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """SQLite's errors as ours, for statements of somebody else in this transaction."""
+        return _translating(self._path)
+
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         select = "SELECT generation, txid, attempt FROM txtopo_fence WHERE store = ? AND topology = ? AND component = ?"
         with _translating(self._path):

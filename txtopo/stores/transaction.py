@@ -286,6 +286,18 @@ class StoreTransaction:
             self._refuse_changed(changed.found)
         self._unwritten.clear()
 
+    @property
+    def session(self) -> Session:
+        """The open transaction of the database, for what is written there beside the values and must be committed with them."""
+        self._check_open()
+        return self._session
+
+    def flush(self) -> None:
+        """Write the updates made so far to the (still open) transaction of the database: whoever wants to make the same ones waits from here on."""
+        self._check_open()
+        with self._all_or_nothing():
+            self._write()
+
     def finish(self) -> dict[tuple[str, str], int]:
         """Write what is left; the last act before the database commits. Returns the updates made so far of each key, for ``store_steps``.
 

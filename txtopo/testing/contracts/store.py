@@ -12,6 +12,7 @@ from txtopo.testing.contracts import (
     store_reading,
     store_subject,
     store_values,
+    store_visible,
     store_writers,
 )
 
@@ -24,6 +25,7 @@ STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_writers.CONTRACT.clauses,
     *store_forms.CONTRACT.clauses,
     *store_plain.CONTRACT.clauses,
+    *store_visible.CONTRACT.clauses,
 )
 """Every promise of a store; ``only`` says whether it is one of transactional, of opaque, of plain, or of concurrent stores. A promise about the
 value before a transaction is one of transactional and opaque stores, and so is every one whose ``only`` does not name plain ones."""

@@ -5,10 +5,11 @@ Apart from the clauses because all of them begin here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from txtopo.stores import base, stamps, transaction
+from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt
@@ -54,6 +55,11 @@ def put(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0
     """One store transaction that sets ``values``."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         opened.put_many(values)
+
+
+def visible_at(txid: int, known: Mapping[str, TransactionAttempt], generation: str = "first") -> VisibleTxid:
+    """What is visible when transaction ``txid`` of the tasks' topology is recorded, and ``known`` by store."""
+    return VisibleTxid(txid, "words", generation, known)
 
 
 def plus(n: int) -> Callable[[int | None], int]:
