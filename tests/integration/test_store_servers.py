@@ -261,6 +261,27 @@ class TestTables:
             with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 2"):
                 action()
 
+    def test_a_store_of_another_layout_stands_in_nobody_elses_way(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
+        others = [SqlStore(store.url, name, lock_timeout_s=BOUND_S) for name in ("older", "newer")]
+        for each in (store, *others):
+            contract.run(each, workers[0].process.task(), 1, 0, x=1)
+        for version, other in zip((1, 99), others, strict=True):
+            database.execute("UPDATE txtopo_schema SET version = %s WHERE store = %s", [version, other.name])
+        contract.run(store, workers[1].process.task(), 2, 0, x=1)
+        contract.run(SqlStore(store.url, "newest", lock_timeout_s=BOUND_S), workers[1].process.task(), 1, 0, x=1)
+        assert dict(store.items()) == {"x": 2}
+        with pytest.raises(StateMismatchError, match="holds store 'older' in layout 1"):
+            others[0].get("x")
+
+    def test_no_store_is_made_among_stores_that_are_all_of_another_layout(
+        self, database: Database, store: SqlStore, workers: list[Worker]
+    ) -> None:
+        """The tables that it would share with them are theirs."""
+        contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        database.execute("UPDATE txtopo_schema SET version = 99")
+        with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 99"):
+            contract.run(SqlStore(store.url, "words", lock_timeout_s=BOUND_S), workers[1].process.task(), 1, 0, x=1)
+
     @pytest.mark.rule(27)
     def test_tables_dropped_under_an_open_connection_are_noticed(
         self, database: Database, store: SqlStore, workers: list[Worker]
