@@ -208,6 +208,22 @@ class TestRivals:
         assert dict(store.items()) == {"x": 11 if existed else 10}
 
     @pytest.mark.rule(32)
+    @pytest.mark.parametrize("also_existing", [False, True], ids=["alone", "beside a key that was there"])
+    def test_who_adds_a_key_that_another_has_added_since_it_was_looked_for_is_told(
+        self, store: SqlStore, workers: list[Worker], also_existing: bool
+    ) -> None:
+        if also_existing:
+            contract.run(store, workers[0].process.task(), 1, 0, there=1)
+
+        def too_late(opened: StoreTransaction) -> None:
+            opened.update_many(dict.fromkeys((["there"] if also_existing else []) + ["a", "x"], 100), contract.add)
+            contract.run(store, workers[0].process.task(), 2, 0, x=10)
+
+        with pytest.raises(StoreConflict, match=r'key "x" was written by component .count. task 0 .* task 1'):
+            contract.block(store, workers[1].process.task(task=1), 2, 0, too_late)
+        assert dict(store.items()) == {"x": 10} | ({"there": 1} if also_existing else {})
+
+    @pytest.mark.rule(32)
     @pytest.mark.parametrize("existed", [False, True], ids=["new keys", "keys that were there"])
     def test_two_tasks_that_block_each_other_are_told_too(
         self, database: Database, workers: list[Worker], existed: bool

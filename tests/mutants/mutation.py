@@ -37,7 +37,7 @@ EXECUTE = (
 # One backend goes through the rules as well as another; a mutation is not to wait for a server.
 STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql and not mariadb")
 POSTGRESQL = ("tests/integration/test_store_servers.py", "tests/integration/test_store_postgresql.py", "-k", "not mariadb")
-MARIADB = ("tests/integration/test_store_servers.py", "tests/integration/test_store_mariadb.py", "-k", "mariadb")
+MARIADB = ("tests/integration/test_store_mariadb.py", "tests/integration/test_store_servers.py", "-k", "mariadb and (TestLocks or TestRivals)")
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
 SOUNDNESS = ("tests/unit/test_soundness.py",)
 MIXED = ("tests/unit/test_receive_mixed.py",)
