@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import mariadb as maria
+from tests import postgres as postgresql
 from tests.clusters import cluster, shared_cluster
+from tests.databases import Database
 from tests.mariadb import mariadb
 from tests.postgres import postgres
 from txtopo.config import sources
@@ -22,6 +25,20 @@ NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
 for _name in [name for name in os.environ if name.startswith(sources.ENVIRONMENT_PREFIX) and name not in sources.RESERVED]:
     del os.environ[_name]
 os.environ[sources.FILE_VARIABLE] = ""
+
+
+DATABASES = {"mariadb": maria.running_server, "postgresql": postgresql.running_server}
+
+
+@pytest.fixture(params=sorted(DATABASES))
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A new, empty database of each kind in turn; its server runs when the test begins, and may not when it ends."""
+    server = DATABASES[request.param]()
+    name = server.new_database()
+    yield Database(server, name)
+    server.resume()
+    server.start()
+    server.drop(name)
 
 
 def pytest_configure() -> None:

@@ -37,7 +37,7 @@ from typing import Any
 
 import pytest
 
-from tests import servers
+from tests import databases, servers
 
 PASSWORD = "open-sesame-7"
 """Of the role ``guarded``."""
@@ -58,7 +58,7 @@ _SETTINGS = {
 }
 
 
-class PostgresServer(servers.Server):
+class PostgresServer(databases.DatabaseServer):
     """A server with data of its own; it lives inside a ``with``."""
 
     title = "PostgreSQL"
@@ -67,14 +67,10 @@ class PostgresServer(servers.Server):
     give_up = signal.SIGQUIT
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
-        super().__init__()
-        self._settings = {**_SETTINGS, **(settings or {})}
+        super().__init__({**_SETTINGS, **(settings or {})})
         self._binaries = Path()
-        self._databases = {"postgres"}
-        self._numbers = itertools.count(1)
 
     def url(self, database: str, user: str = "postgres", options: str = "") -> str:
-        """The address of ``database``, which is made if this server does not have it yet; ``options`` is what follows the ``?``."""
         if database not in self._databases:
             self.execute(f'CREATE DATABASE "{database}"')
             self._databases.add(database)
@@ -87,37 +83,27 @@ class PostgresServer(servers.Server):
         return self.url(database, options=f"options=-csearch_path%3D{schema}")
 
     def drop(self, database: str) -> None:
-        """Remove ``database`` and end its sessions."""
         self.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
         self._databases.discard(database)
 
-    def new_database(self) -> str:
-        """The name of a new, empty database."""
-        name = f"fresh{next(self._numbers)}"
-        self.url(name)
-        return name
-
-    def new_url(self) -> str:
-        """The address of a new, empty database."""
-        return self.url(self.new_database())
-
-    def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement outside of a transaction; returns its rows, if it has any."""
+    def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = "") -> list[tuple[Any, ...]]:
         import psycopg
 
-        with psycopg.connect(host="127.0.0.1", port=self.port, user="postgres", dbname=database, autocommit=True) as connection:
+        with psycopg.connect(host="127.0.0.1", port=self.port, user="postgres", dbname=database or "postgres", autocommit=True) as connection:
             cursor = connection.execute(statement.encode(), parameters)
             return cursor.fetchall() if cursor.description is not None else []
 
     def backends(self, database: str) -> list[int]:
-        """The pids of the server's processes that serve clients of ``database``, but for the one that tells."""
         select = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid"
         return [pid for (pid,) in self.execute(select, [database])]
 
     def disconnect(self, database: str) -> int:
-        """End every session of ``database`` from the server's side; returns how many."""
         ended = [self.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]) for pid in self.backends(database)]
         return len(ended)
+
+    def waiting_for_locks(self, database: str) -> int:
+        select = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+        return int(self.execute(select, [database])[0][0])
 
     def close(self) -> None:
         """Stop it and remove its data; also what a failed start left."""

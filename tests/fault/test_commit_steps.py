@@ -164,15 +164,16 @@ def check_attempts(variant: Variant, history: History, struck: dict[FaultPoint, 
     [
         ("sqlite", 0),
         pytest.param("sqlite", 1, marks=pytest.mark.long),
-        pytest.param("postgresql", 0, marks=pytest.mark.long),
-        pytest.param("postgresql", 1, marks=pytest.mark.long),
+        pytest.param("mariadb", 0, marks=pytest.mark.long),
+        pytest.param("postgres", 0, marks=pytest.mark.long),
+        pytest.param("postgres", 1, marks=pytest.mark.long),
     ],
 )
 def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_every_kind_of_store(
     tmp_path: Path, request: pytest.FixtureRequest, database: str, turn: int
 ) -> None:
     """Of the two topologies over a kind of spout, one is killed at every other point and one at the points between; in the other turn vice versa."""
-    address = str(tmp_path / "store.db") if database == "sqlite" else request.getfixturevalue("postgres").new_url()
+    address = str(tmp_path / "store.db") if database == "sqlite" else request.getfixturevalue(database).new_url()
     kills = len(POINTS) // 2
     chain = Chain(tmp_path, address, kills)
     for number in range(kills):

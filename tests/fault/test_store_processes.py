@@ -8,14 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from tests import mariadb, postgres
 from tests.conformance import test_store_contract as contract
-from tests.postgres import running_server
+from tests.databases import DatabaseServer
 from txtopo.errors import FailedException, StaleAttemptError
 from txtopo.stores import SqliteStore, SqlStore, Store, StoreTransaction
 from txtopo.topology.transaction import TransactionAttempt
@@ -26,22 +28,24 @@ BOUND_S = 60
 spawning = multiprocessing.get_context("spawn")
 
 
+SERVERS: dict[str, Callable[[], DatabaseServer]] = {"mariadb": mariadb.running_server, "postgresql": postgres.running_server}
+
+
 class MakeStore(Protocol):
     """Makes an empty store."""
 
     def __call__(self, *, opaque: bool = False, patience_s: float = BOUND_S) -> Store: ...
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["mariadb", "postgresql", "sqlite"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     def sqlite(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
         return SqliteStore(tmp_path / "counts.db", "counts", opaque=opaque, busy_timeout_s=patience_s)
 
-    def postgresql(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
-        return SqlStore(running_server().new_url(), "counts", opaque=opaque, lock_timeout_s=patience_s)
+    def on_server(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
+        return SqlStore(SERVERS[request.param]().new_url(), "counts", opaque=opaque, lock_timeout_s=patience_s)
 
-    made: dict[str, MakeStore] = {"sqlite": sqlite, "postgresql": postgresql}
-    return made[request.param]
+    return sqlite if request.param == "sqlite" else on_server
 
 
 def start(target: Any, *arguments: Any) -> multiprocessing.process.BaseProcess:

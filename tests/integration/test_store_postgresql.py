@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,42 +12,12 @@ import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
 from tests.postgres import PASSWORD, PostgresServer
-from txtopo import cli
-from txtopo.errors import FailedException, SetupError, StaleAttemptError, StateMismatchError, UsageError
-from txtopo.runtime import inspection
-from txtopo.state.memory import MemoryStateStore
-from txtopo.state.topology import Holder, TopologyState
-from txtopo.stores import Fence, SqlStore, StoreConflict, StoreTransaction, opening
-from txtopo.stores.stamps import CLOSED_ATTEMPT, Stamp
+from tests.workers import Worker
+from txtopo.errors import FailedException, SetupError, UsageError
+from txtopo.stores import SqlStore, StoreTransaction, opening
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
-
-
-class Worker:
-    """A worker process of its own, as far as a store can tell: it has a connection of its own. ``start`` runs in a thread."""
-
-    def __init__(self) -> None:
-        self.process = contract.Process()
-        self.outcome: Any = None
-        self._thread: threading.Thread | None = None
-
-    def start(self, work: Callable[[], Any]) -> None:
-        def run() -> None:
-            try:
-                self.outcome = work()
-            except Exception as error:
-                self.outcome = error
-
-        self._thread = threading.Thread(target=run, daemon=True)
-        self._thread.start()
-
-    def ended(self) -> Any:
-        """What the work returned or raised."""
-        assert self._thread is not None
-        self._thread.join(BOUND_S)
-        assert not self._thread.is_alive(), "it still waits"
-        return self.outcome
 
 
 @pytest.fixture
@@ -74,218 +41,13 @@ def store(postgres: PostgresServer, database: str) -> SqlStore:
     return SqlStore(postgres.url(database), "counts", lock_timeout_s=BOUND_S)
 
 
-def waiting(postgres: PostgresServer, database: str, count: int = 1) -> None:
-    """Wait until so many sessions of ``database`` wait for a lock."""
-    select = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
-    for _ in range(BOUND_S * 100):
-        if postgres.execute(select, [database])[0][0] >= count:
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("nobody waits for a lock")
-
-
 def connection_of(opened: StoreTransaction) -> Any:
     """The connection that ``opened`` works on, to ask the server about it."""
     session: Any = opened._session
     return session._raw
 
 
-class TestFence:
-    @pytest.mark.rule(29)
-    def test_tasks_of_one_attempt_have_write_transactions_open_side_by_side(self, store: SqlStore, workers: list[Worker]) -> None:
-        """Also the first of them, which raised the fence, keeps nobody waiting."""
-        tasks = [worker.process.task(task=task) for task, worker in enumerate(workers)]
-        with store.transaction(tasks[0], A(1, 0)) as first:
-            first.update("a", contract.plus(1))
-            first._write()
-            with store.transaction(tasks[1], A(1, 0)) as second, store.transaction(tasks[2], A(1, 0)) as third:
-                second.update("b", contract.plus(1))
-                second._write()
-                third.update("c", contract.plus(1))
-                assert list(store.items()) == []
-            assert dict(store.items()) == {"b": 1, "c": 1}
-        assert dict(store.items()) == {"a": 1, "b": 1, "c": 1}
-
-    @pytest.mark.rule(29)
-    @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-    def test_a_newer_attempt_waits_for_the_open_transaction_of_an_older_one_and_then_stands_above_it(
-        self, postgres: PostgresServer, database: str, workers: list[Worker], opaque: bool
-    ) -> None:
-        store = SqlStore(postgres.url(database), "counts", opaque=opaque, lock_timeout_s=BOUND_S)
-        zombie, live, _ = workers
-        contract.run(store, zombie.process.task(), 1, 0, x=1)
-        with store.transaction(zombie.process.task(), A(2, 0)) as opened:
-            opened.update("x", contract.plus(10))
-            opened.update("y", contract.plus(10))
-            opened._write()
-            live.start(lambda: contract.run(store, live.process.task(), 2, 1, x=100 if opaque else 10))
-            waiting(postgres, database)
-        assert live.ended()["x"].curr == (101 if opaque else 11)
-        # Opaque: what the zombie committed was taken back, since the raise came after it. Transactional: the batch is the same.
-        assert dict(store.items()) == ({"x": 101} if opaque else {"x": 11, "y": 10})
-        with pytest.raises(StaleAttemptError):
-            contract.run(store, zombie.process.task(), 2, 0, z=1)
-
-    @pytest.mark.rule(29)
-    def test_a_zombie_that_comes_while_a_newer_attempt_is_raising_loses(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
-        """The newer attempt waits for one task of the older; another task of the older comes, and may write until the raise, not after it."""
-        store = SqlStore(postgres.url(database), "counts", opaque=True, lock_timeout_s=BOUND_S)
-        slow, live, late = workers
-        with store.transaction(slow.process.task(), A(1, 0)) as opened:
-            opened.update("slow", contract.plus(1))
-            live.start(lambda: contract.run(store, live.process.task(), 1, 1, live=1))
-            waiting(postgres, database)
-            late.start(lambda: contract.run(store, late.process.task(task=1), 1, 0, late=1))
-            waiting(postgres, database, 1)
-        assert live.ended()["live"].applied
-        ended = late.ended()
-        assert isinstance(ended, StaleAttemptError) or ended["late"].applied
-        assert dict(store.items()) == {"live": 1}, "what the older attempt wrote before the raise was taken back, and after it nothing was written"
-
-    @pytest.mark.rule(29)
-    def test_attempts_that_raise_the_first_fence_at_once_leave_the_newest(self, store: SqlStore, workers: list[Worker]) -> None:
-        contract.run(store, workers[0].process.task("other"), 1, 0)
-        barrier = threading.Barrier(3)
-        for attempt, worker in enumerate(workers):
-
-            def race(worker: Worker = worker, attempt: int = attempt) -> Any:
-                barrier.wait(BOUND_S)
-                return contract.run(store, worker.process.task(), 1, attempt, **{f"k{attempt}": 1})
-
-            worker.start(race)
-        outcomes = [worker.ended() for worker in workers]
-        assert Fence("words", "count", "first", 1, 2) in store.fences()
-        assert all(isinstance(outcome, dict | StaleAttemptError) for outcome in outcomes)
-
-    @pytest.mark.rule(29)
-    def test_a_task_that_waited_to_raise_the_fence_does_not_wait_for_what_the_one_that_raised_it_writes(
-        self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]
-    ) -> None:
-        zombie, *live = workers
-        both = threading.Barrier(2)
-
-        def write(worker: Worker, task: int) -> str:
-            with store.transaction(worker.process.task(task=task), A(1, 1)) as opened:
-                opened.update(str(task), contract.plus(1))
-                both.wait(BOUND_S)
-            return "written"
-
-        with store.transaction(zombie.process.task(), A(1, 0)):
-            for task, worker in enumerate(live):
-                worker.start(functools.partial(write, worker, task))
-            waiting(postgres, database, 2)
-        assert [worker.ended() for worker in live] == ["written"] * 2
-
-    @pytest.mark.rule(27, 29)
-    def test_a_fence_that_was_adopted_while_an_attempt_was_about_to_make_it_is_not_overwritten(self, store: SqlStore, workers: list[Worker]) -> None:
-        contract.run(store, workers[0].process.task("other"), 1, 0)
-        connection = store._connection(workers[0].process.resource)
-        late = Stamp("words", "first", "count", 0, 3, 0)
-
-        def make(session: Any) -> None:
-            assert session.read_fence("words", "count") is None
-            store.adopt("words", "first", 9, ["count"])
-            session.write_fence(Fence("words", "count", "first", late.txid, late.attempt))
-
-        with pytest.raises(FailedException, match="somebody else has made the same row"), connection.transaction(store, late) as session:
-            make(session)
-        assert Fence("words", "count", "first", 9, CLOSED_ATTEMPT) in store.fences()
-
-    @pytest.mark.rule(29)
-    def test_a_zombie_that_keeps_its_transaction_open_for_ever_is_ended_by_the_server(
-        self, postgres: PostgresServer, database: str, workers: list[Worker]
-    ) -> None:
-        store = SqlStore(postgres.url(database), "counts", lock_timeout_s=BOUND_S, idle_timeout_s=0.2)
-        zombie, live, _ = workers
-        contract.run(store, live.process.task(), 1, 0, x=1)
-
-        def hang(opened: StoreTransaction) -> None:
-            opened.update("x", contract.plus(10))
-            contract.run(store, live.process.task(), 2, 1, x=100)
-
-        with pytest.raises(FailedException, match="connection is lost"):
-            contract.block(store, zombie.process.task(), 2, 0, hang)
-        assert dict(store.items()) == {"x": 101}
-
-    @pytest.mark.rule(7)
-    def test_a_wait_longer_than_the_limit_fails_the_attempt_only(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
-        store = SqlStore(postgres.url(database), "counts", lock_timeout_s=0.1)
-        with store.transaction(workers[0].process.task(), A(1, 0)):
-            with pytest.raises(FailedException, match="is busy: it waited for a lock longer than lock_timeout_s"):
-                contract.run(store, workers[1].process.task(), 1, 1, x=1)
-            with pytest.raises(UsageError, match="Stop the topology that writes it"):
-                store.clear("words")
-        contract.run(store, workers[1].process.task(), 1, 1, x=1)
-        assert dict(store.items()) == {"x": 1}
-
-    @pytest.mark.rule(27, 29)
-    def test_adopting_waits_for_open_transactions_and_counts_what_they_wrote(
-        self, postgres: PostgresServer, database: str, workers: list[Worker]
-    ) -> None:
-        store = SqlStore(postgres.url(database), "counts", lock_timeout_s=BOUND_S)
-        zombie, person, _ = workers
-        with store.transaction(zombie.process.task(), A(3, 0)) as opened:
-            opened.update("x", contract.plus(1))
-            opened._write()
-            person.start(lambda: store.adopt("words", "second", 9, ["count"]))
-            waiting(postgres, database)
-        assert person.ended().rows == 1
-        row = store.inspect("x")
-        assert row is not None
-        assert (row.generation, row.txid, row.prev) == ("second", 9, None)
-        with pytest.raises(StateMismatchError):
-            contract.run(store, zombie.process.task(), 3, 0, x=1)
-
-
 class TestRivals:
-    @pytest.mark.rule(32)
-    @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-    @pytest.mark.parametrize("existed", [False, True], ids=["a new key", "a key that was there"])
-    def test_two_tasks_that_write_a_key_at_the_same_time_are_told(
-        self, postgres: PostgresServer, database: str, workers: list[Worker], opaque: bool, existed: bool
-    ) -> None:
-        store = SqlStore(postgres.url(database), "counts", opaque=opaque, lock_timeout_s=BOUND_S)
-        first, second, third = workers
-        if existed:
-            contract.run(store, third.process.task(), 1, 0, x=1)
-        with store.transaction(first.process.task(), A(2, 0)) as opened:
-            opened.update("x", contract.plus(10))
-            opened._write()
-            second.start(lambda: contract.run(store, second.process.task(task=1), 2, 0, a=1, x=100))
-            waiting(postgres, database)
-        error = second.ended()
-        assert isinstance(error, StoreConflict), error
-        assert (error.key, "task 0" in error.first_writer, "task 1" in error.second_writer) == ('"x"', True, True)
-        assert dict(store.items()) == {"x": 11 if existed else 10}
-
-    @pytest.mark.rule(32)
-    @pytest.mark.parametrize("existed", [False, True], ids=["new keys", "keys that were there"])
-    def test_two_tasks_that_block_each_other_are_told_too(
-        self, postgres: PostgresServer, database: str, workers: list[Worker], existed: bool
-    ) -> None:
-        """Portions are written before the end, so that two tasks can hold what the other wants: the server ends one of them."""
-        store = SqlStore(postgres.url(database), "counts", opaque=True, lock_timeout_s=BOUND_S)
-        if existed:
-            contract.run(store, workers[2].process.task(), 1, 0, x=1, y=1)
-        barrier = threading.Barrier(2)
-
-        def write(worker: Worker, task: int, keys: str) -> Any:
-            with store.transaction(worker.process.task(task=task), A(2, 0)) as opened:
-                for key in keys:
-                    opened.update(key, contract.plus(10))
-                    opened._write()
-                    if not barrier.broken and key == keys[0]:
-                        barrier.wait(BOUND_S)
-            return "written"
-
-        workers[0].start(lambda: write(workers[0], 0, "xy"))
-        workers[1].start(lambda: write(workers[1], 1, "yx"))
-        outcomes = [worker.ended() for worker in workers[:2]]
-        assert "written" in outcomes
-        [error] = [outcome for outcome in outcomes if outcome != "written"]
-        assert isinstance(error, StoreConflict), error
-        assert dict(store.items()) == ({"x": 11, "y": 11} if existed else {"x": 10, "y": 10})
-
     @pytest.mark.rule(32)
     def test_a_row_removed_after_it_was_read_fails_the_attempt(
         self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]
@@ -331,16 +93,6 @@ class TestServerIsAsked:
         others = {f"other {n}": 1 for n in range(keys)}
         other = self.statements(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
         assert [statement.split()[0] for statement in other] == ["SELECT", "SELECT", "INSERT"]
-
-    @pytest.mark.rule(12)
-    def test_over_one_connection_per_worker_process(self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
-        worker, words = workers[0], SqlStore(store.url, "words", lock_timeout_s=BOUND_S)
-        for txid in range(1, 4):
-            contract.run(store, worker.process.task(), txid, 0, x=1)
-            contract.run(words, worker.process.task(), txid, 0, x=1)
-        assert len(postgres.backends(database)) == 1
-        worker.process.close()
-        assert postgres.backends(database) == []
 
     @pytest.mark.rule(31)
     def test_taking_back_and_sweeping_go_through_an_index(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
@@ -498,31 +250,6 @@ class TestTables:
         assert postgres.execute("SELECT * FROM counts", database=database) == []
         assert postgres.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'txtopo%'", database=database) == [(0,)]
 
-    def test_another_layout_is_refused_by_readers_and_writers(
-        self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]
-    ) -> None:
-        contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        postgres.execute("UPDATE txtopo_schema SET version = 3", database=database)
-        actions: list[Callable[[], Any]] = [
-            lambda: store.get("x"), lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1), lambda: store.clear("words"),
-        ]  # fmt: skip
-        for action in actions:
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 2"):
-                action()
-
-    @pytest.mark.rule(27)
-    def test_tables_dropped_under_an_open_connection_are_noticed(
-        self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]
-    ) -> None:
-        worker = workers[0]
-        contract.run(store, worker.process.task(), 1, 0, x=1)
-        postgres.execute("DROP TABLE counts, txtopo_fence, txtopo_schema", database=database)
-        known = {"count/counts": A(1, 0)}
-        with pytest.raises(FailedException, match="a table of it was removed"):
-            contract.run(store, worker.process.task(known_stores=known), 2, 0, x=1)
-        with pytest.raises(StateMismatchError, match="It was emptied, or it is another store"):
-            contract.run(store, worker.process.task(known_stores=known), 2, 1, x=1)
-
     def test_a_key_too_long_for_an_index_is_refused(self, store: SqlStore, workers: list[Worker]) -> None:
         # A text that does not compress: an index may hold longer ones that do.
         longest, longer = ("".join(chr(0x4E00 + (n * n * 31 + n * 7) % 20000) for n in range(count)) for count in (866, 867))
@@ -530,12 +257,6 @@ class TestTables:
         with pytest.raises(UsageError, match="a key of 2603 bytes is too long"):
             contract.run(store, workers[0].process.task(), 2, 0, **{longer: 1})
         assert store.get(longest) == 1
-
-    def test_a_store_may_become_opaque_later(self, store: SqlStore, workers: list[Worker]) -> None:
-        contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        opaque = SqlStore(store.url, "counts", opaque=True)
-        contract.run(opaque, workers[0].process.task(), 1, 1, y=1)
-        assert dict(opaque.items()) == {"y": 1}
 
 
 class TestReaders:
@@ -560,54 +281,3 @@ class TestReaders:
         assert [key for key, _ in store.items()] == sorted(keys)
         collations = "SELECT DISTINCT collation_name FROM information_schema.columns WHERE table_name = 'counts' AND data_type = 'text'"
         assert postgres.execute(collations, database=database) == [("C",)]
-
-    def test_looking_does_not_wait_for_writers_nor_keep_a_connection(
-        self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]
-    ) -> None:
-        contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        with store.transaction(workers[0].process.task(), A(2, 0)) as opened:
-            opened.update("x", contract.plus(1))
-            opened._write()
-            assert (store.get("x"), dict(store.items()), store.exists()) == (1, {"x": 1}, True)
-            next(store.scan("x"))
-        assert len(postgres.backends(database)) == 1
-
-
-class TestCommands:
-    def test_store_clear_takes_a_url(
-        self, store: SqlStore, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        command = ["store", "clear", store.url, "counts", "--topology", "words"]
-        assert cli.main(command) == 0
-        assert f"would remove from {store.address}, of topology 'words': 1 row, 1 fence" in capsys.readouterr().out
-        assert store.get("x") == 1
-        assert cli.main([*command, "--execute"]) == 0
-        assert (store.get("x"), store.fences()) == (None, [])
-
-    @pytest.mark.rule(27)
-    def test_store_adopt_takes_a_url(
-        self, store: SqlStore, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        state = MemoryStateStore()
-        TopologyState.open(state, "words", Holder("here", 1, "2024-05-01T10:00:00+00:00", "words"), wait_s=1.0).close()
-        monkeypatch.setattr(inspection, "opened", lambda *_: contextlib.nullcontext(inspection.Opened(state, "memory", False)))
-        contract.run(store, workers[0].process.task(generation="lost"), 7, 0, x=1)
-        command = ["store", "adopt", store.url, "counts", "--topology", "words", "--data-dir", str(tmp_path)]
-        assert cli.main(command) == 0
-        assert f"would adopt {store.address}, for component count of topology 'words': 1 row, 1 fence" in capsys.readouterr().out
-        assert store.fences()[0].generation == "lost"
-        assert cli.main([*command, "--execute"]) == 0
-        assert (store.fences()[0].txid, store.fences()[0].generation == "lost", store.get("x")) == (0, False, 1)
-
-    def test_a_store_that_is_not_there_is_told(self, store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.main(["store", "clear", store.url, "counts", "--topology", "words"]) == 2
-        assert f"{store.address} is no store of txtopo" in capsys.readouterr().err
-        assert not store.exists()
-
-    @pytest.mark.rule(27)
-    def test_the_command_in_an_error_can_be_typed(self, store: SqlStore, workers: list[Worker]) -> None:
-        with pytest.raises(StateMismatchError) as caught:
-            contract.run(store, workers[0].process.task(known_stores={"count/counts": A(1, 0)}), 2, 0, x=1)
-        assert f"`txtopo store adopt {store.url} counts --topology words`" in str(caught.value)

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, READERS, RESULTS, SOUNDNESS, STANDING, STATE, STORE, ZOMBIES, Guard, Mutation
+from tests.mutants.mutation import (
+    COORDINATOR,
+    MARIADB,
+    MIXED,
+    POSTGRESQL,
+    READERS,
+    RESULTS,
+    SOUNDNESS,
+    STANDING,
+    STATE,
+    STORE,
+    ZOMBIES,
+    Guard,
+    Mutation,
+)
 
 _HAZARDS = "tests/fault/test_spark_hazards.py"
 _ALONE = "tests/fault/test_spark_hazards_guards.py"
@@ -222,7 +236,7 @@ GUARDS = (
                 "txtopo/stores/sqlite.py",
                 '                raw.execute("BEGIN IMMEDIATE")\n',
                 '                raw.execute("BEGIN DEFERRED")\n',
-                ("tests/fault/test_store_processes.py", "tests/unit/test_store_sqlite.py", "-k", "not postgresql"),
+                ("tests/fault/test_store_processes.py", "tests/unit/test_store_sqlite.py", "-k", "not postgresql and not mariadb"),
             ),
             Mutation(
                 "in PostgreSQL the fence may be raised while a task stands at it",
@@ -244,6 +258,13 @@ GUARDS = (
                 "            found = self._read_fence(topology_id, component, lock=True)\n",
                 "            found = self._read_fence(topology_id, component)\n",
                 POSTGRESQL,
+            ),
+            Mutation(
+                "in MariaDB whoever is not at the fence keeps the lock of it",
+                "txtopo/stores/mysql.py",
+                "        if not stands:\n",
+                "        if False:\n",
+                MARIADB,
             ),
         ),
         (_HAZARDS, "tests/fault/test_store_processes.py"),
@@ -294,7 +315,7 @@ GUARDS = (
                 "txtopo/stores/stamps.py",
                 "    return last is None or stamp.txid > last.txid\n",
                 "    return False\n",
-                ("tests/conformance/test_store_recorded.py", "-k", "not postgresql"),
+                ("tests/conformance/test_store_recorded.py", "-k", "not postgresql and not mariadb"),
             ),
         ),
     ),
@@ -387,6 +408,27 @@ GUARDS = (
                 'f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"',
                 '" ORDER BY kept.key FOR UPDATE OF kept)"',
                 POSTGRESQL,
+            ),
+            Mutation(
+                "in MariaDB a row that will be written is not locked when it is read",
+                "txtopo/stores/mysql.py",
+                '            found = self._read(texts, " FOR UPDATE")\n',
+                '            found = self._read(texts, "")\n',
+                MARIADB,
+            ),
+            Mutation(
+                "in MariaDB a row that somebody else has added is replaced",
+                "txtopo/stores/mysql.py",
+                "            self._write(new, replacing=False)\n",
+                "            self._write(new, replacing=True)\n",
+                MARIADB,
+            ),
+            Mutation(
+                "in MariaDB a small table is read, and locked, from its beginning",
+                "txtopo/stores/mysql.py",
+                " FORCE INDEX (PRIMARY)",
+                "",
+                MARIADB,
             ),
         ),
     ),

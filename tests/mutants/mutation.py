@@ -38,7 +38,8 @@ EXECUTE = (
 STORE = (
     "tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql and not mariadb and not redis",
 )  # fmt: skip
-POSTGRESQL = ("tests/integration/test_store_postgresql.py",)
+POSTGRESQL = ("tests/integration/test_store_servers.py", "tests/integration/test_store_postgresql.py", "-k", "not mariadb")
+MARIADB = ("tests/integration/test_store_mariadb.py", "tests/integration/test_store_servers.py", "-k", "mariadb and (TestLocks or TestRivals)")
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
 READERS = ("tests/conformance/test_store_contract.py", "-k", "not postgresql and not mariadb and not redis")
 SOUNDNESS = ("tests/unit/test_soundness.py",)

@@ -19,7 +19,7 @@ from tests.soak.world import World
 
 TRIAL_S = 110.0
 """For how long nemeses strike in one trial of a soak; then everything is judged and begins anew, in another surrounding."""
-STORES = ("sqlite", "postgresql")
+STORES = ("sqlite", "postgresql", "mariadb")
 
 
 def parser() -> argparse.ArgumentParser:

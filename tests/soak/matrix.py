@@ -7,6 +7,7 @@ starting Spark, which costs more than anything else here, is paid once.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from tests.soak.nemeses import OUTSIDE_ONLY
@@ -21,9 +22,13 @@ INSIDE = frozenset({"driver", "workers", "executors"})
 
 
 def plans(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> Iterator[Plan]:
-    """One plan for each nemesis and store, against every workload, where one opaque workload in turn stands for both: each nemesis meets both, on
-    different stores. Each plan has a seed of its own, counted from ``seed``."""
-    for number, (store, kind) in enumerate(itertools.product(stores, SECONDS)):
+    """One plan for each nemesis over SQLite, and one over a server, of which the kinds take turns; against every workload, where one opaque
+    workload in turn stands for both: each nemesis meets both, on different stores. With the next seed each nemesis meets the next server. Each
+    plan has a seed of its own, counted from ``seed``."""
+    servers = [store for store in stores if store != "sqlite"]
+    places = [*(["sqlite"] for store in stores if store == "sqlite"), *([servers] if servers else [])]
+    for number, (place, kind) in enumerate(itertools.product(places, SECONDS)):
+        store = place[(seed + list(SECONDS).index(kind)) % len(place)]
         master = "local-cluster[2,1,512]" if kind == "executors" else "local[2]"
         # With one store the driver's own ZooKeeper is struck, with the other one that outlives the driver.
         outside = kind in OUTSIDE_ONLY or (kind not in INSIDE and store != "sqlite")
@@ -37,4 +42,6 @@ def mixed(seed: int, number: int, stores: Sequence[str], workloads: tuple[str, .
     outside = number % 3 != 2
     master = "local-cluster[2,1,512]" if number % 4 == 1 else "local[2]"
     strikes = tuple(kind for kind in SECONDS if (outside or kind not in OUTSIDE_ONLY) and (kind != "executors" or master != "local[2]"))
-    return Plan(World("", seed + number, workloads, store=stores[number % len(stores)], master=master), strikes, seconds, outside)
+    # Every third trial has the driver's own ZooKeeper; a store must not always have the same one.
+    store = stores[(number + number // math.lcm(3, len(stores))) % len(stores)]
+    return Plan(World("", seed + number, workloads, store=store, master=master), strikes, seconds, outside)

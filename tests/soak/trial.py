@@ -14,9 +14,11 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from tests.databases import DatabaseServer
+from tests.mariadb import MariaServer
 from tests.postgres import PostgresServer
 from tests.soak import nemeses, processes
 from tests.soak.drivers import Drivers
@@ -25,6 +27,7 @@ from tests.soak.workloads import WORKLOADS
 from tests.soak.world import World
 from txtopo.state.embedded import EmbeddedZooKeeper
 
+SERVERS: dict[str, Callable[[], DatabaseServer]] = {"mariadb": MariaServer, "postgresql": PostgresServer}
 TICK_S = 0.1
 LEAD = 6
 """So many transactions' worth of input is always ahead of what is committed."""
@@ -76,8 +79,8 @@ class Trial:
         self._world = replace(plan.world, directory=directory)
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._database = contextlib.ExitStack()
-        if plan.world.store == "postgresql":
-            self._world = replace(self._world, store=self._database.enter_context(PostgresServer()).new_url())
+        if plan.world.store in SERVERS:
+            self._world = replace(self._world, store=self._database.enter_context(SERVERS[plan.world.store]()).new_url())
         if plan.outside:
             self._zookeeper = EmbeddedZooKeeper(self._world.path / "ensemble").start()
             self._world = replace(self._world, zookeeper=self._zookeeper.hosts)

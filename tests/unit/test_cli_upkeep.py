@@ -277,8 +277,9 @@ def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_
     for address, table, message in [
         (str(tmp_path / "no.db"), "counts", "there is no file"),
         (str(path), "other", "words.db#other is no store of txtopo"),
-        ("gopher://host/db", "counts", r"stores at gopher:// addresses are not known here\n  Give postgresql\+psycopg://"),
-        ("postgresql://host/db", "counts", r"does not begin with postgresql\+psycopg://"),
+        ("gopher://host/db", "counts", r"stores at gopher:// addresses are not known here\n  Give postgresql\+psycopg://user@host:port/database, or mysql\+pymysql://"),
+        ("postgresql://host/db", "counts", r"does not begin with postgresql\+psycopg:// or mysql\+pymysql://"),
+        ("mysql://host/db", "counts", r"does not begin with postgresql\+psycopg:// or mysql\+pymysql://"),
     ]:
         with pytest.raises(UsageError, match=message):
             opening.open_store(address, table)

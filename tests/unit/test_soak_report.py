@@ -18,7 +18,7 @@ from tests.soak.trial import Outcome, Plan, Trial
 from tests.soak.workloads import WORKLOADS
 from tests.soak.world import World
 
-STORES = ("sqlite", "postgresql")
+STORES = ("sqlite", "postgresql", "mariadb")
 
 
 def outcome(violations: list[str] | None = None, store: str = "sqlite") -> Outcome:
@@ -39,9 +39,10 @@ def outcome(violations: list[str] | None = None, store: str = "sqlite") -> Outco
 # -- plans -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_matrix_has_every_nemesis_on_every_store_against_every_workload() -> None:
+def test_the_matrix_has_every_nemesis_on_sqlite_and_on_a_server_against_every_workload() -> None:
     plans = list(matrix.plans(1, STORES, tuple(WORKLOADS)))
-    assert [(plan.world.store, plan.nemeses[0]) for plan in plans] == [(store, kind) for store in STORES for kind in matrix.SECONDS]
+    places = [("sqlite" if plan.world.store == "sqlite" else "server", plan.nemeses[0]) for plan in plans]
+    assert places == [(place, kind) for place in ("sqlite", "server") for kind in matrix.SECONDS]
     assert {*matrix.SECONDS, "none"} == set(nemeses.NEMESES)
     for kind in matrix.SECONDS:
         together = [plan.world.workloads for plan in plans if plan.nemeses == (kind,)]
@@ -50,6 +51,14 @@ def test_the_matrix_has_every_nemesis_on_every_store_against_every_workload() ->
     assert len({plan.world.seed for plan in plans}) == len(plans)
     assert all(plan.world.master.startswith("local-cluster") for plan in plans if plan.nemeses == ("executors",))
     assert {plan.outside for plan in plans if plan.nemeses == ("zookeeper",)} == {True, False}
+
+
+def test_in_the_matrix_every_nemesis_meets_every_kind_of_server_in_turn() -> None:
+    seeds = range(len(STORES) - 1)
+    met = [{plan.nemeses[0]: plan.world.store for plan in matrix.plans(seed, STORES, ("bank",)) if plan.world.store != "sqlite"} for seed in seeds]
+    assert all(set(each.values()) == set(STORES[1:]) for each in met)
+    assert all({each[kind] for each in met} == set(STORES[1:]) for kind in matrix.SECONDS)
+    assert [plan.world.store for plan in matrix.plans(1, ("mariadb",), ("bank",))] == ["mariadb"] * len(matrix.SECONDS)
 
 
 def test_a_soak_takes_turns_with_stores_masters_and_zookeepers() -> None:

@@ -30,9 +30,11 @@ def test_its_address_names_the_database_and_the_table_but_not_the_user() -> None
         ("postgresql+psycopg://?service=bank", "postgresql+psycopg://?service=bank#counts"),
         ("postgresql+psycopg://ann@[::1]:5432/bank", "postgresql+psycopg://[::1]:5432/bank#counts"),
         ("postgresql+psycopg://ann@h/bank?sslmode=require", "postgresql+psycopg://h/bank?sslmode=require#counts"),
+        ("mysql+pymysql://ann@h:3307/bank", "mysql+pymysql://h:3307/bank#counts"),
+        ("mysql+pymysql:///bank?unix_socket=/run/my", "mysql+pymysql:///bank?unix_socket=/run/my#counts"),
     ],
 )
-def test_a_database_may_be_named_in_every_way_of_libpq(url: str, address: str) -> None:
+def test_a_database_may_be_named_in_every_way_of_its_driver(url: str, address: str) -> None:
     assert SqlStore(url, "counts").address == address
 
 
@@ -53,6 +55,10 @@ SECRET = "sw0rdfish"
         f"postgresql+psycopg://h/bank?password={SECRET}",
         f"postgresql+psycopg://h/bank?p%61ssword={SECRET}",
         f"postgresql+psycopg://h/bank?user=ann&sslpassword={SECRET}",
+        f"mysql+pymysql://ann:{SECRET}@h/bank",
+        f"mysql+pymysql://h/bank?passwd={SECRET}",
+        f"mysql+pymysql://h/bank?PASSWORD={SECRET}",
+        f"mysql://ann:{SECRET}@h/bank",
         f"postgresql+psycopg:/ann:{SECRET}@h/bank",
         f"postgresql://ann:{SECRET}@h/bank",
         f"postgresql+psycopg://[ann:{SECRET}@h/bank",
@@ -69,10 +75,16 @@ def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "counts.db", "postgresql://h/db", "mysql+pymysql://h/db", "postgresql+psycopg://h", "postgresql+psycopg://h/a/b", "postgresql+psycopg://h:x/d"],
+    ["", "counts.db", "postgresql://h/db", "mysql://h/db", "postgresql+psycopg://h", "postgresql+psycopg://h/a/b", "postgresql+psycopg://h:x/d"],
 )
 def test_what_is_no_database_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=r"postgresql\+psycopg://user@host:port/database"):
+        SqlStore(url, "counts")
+
+
+@pytest.mark.parametrize("url", ["mysql+pymysql://h", "mysql+pymysql://h/a/b", "mysql+pymysql://h:x/d", "mysql+pymysql://h?service=bank"])
+def test_what_is_no_database_of_mysql_is_refused_with_its_own_form(url: str) -> None:
+    with pytest.raises(UsageError, match=r"Give mysql\+pymysql://user@host:port/database"):
         SqlStore(url, "counts")
 
 
@@ -123,8 +135,8 @@ class NotInstalled:
 sys.meta_path.insert(0, NotInstalled())
 from txtopo.errors import SetupError
 from txtopo.stores import SqlStore
-store = SqlStore("postgresql+psycopg://ann@h/bank", "counts")
-assert not [name for name in sys.modules if name.startswith(("sqlalchemy", "psycopg"))]
+store = SqlStore(sys.argv[2], "counts")
+assert not [name for name in sys.modules if name.startswith(("sqlalchemy", "psycopg", "pymysql"))]
 try:
     store.get("dog")
 except SetupError as error:
@@ -132,9 +144,15 @@ except SetupError as error:
 """
 
 
-@pytest.mark.parametrize("missing", ["sqlalchemy", "psycopg"])
-def test_it_is_made_without_its_packages_and_says_what_to_install_when_it_is_used(missing: str) -> None:
-    command = [sys.executable, "-c", BARE, missing]
+@pytest.mark.parametrize(
+    ("scheme", "driver", "extra", "missing"),
+    [
+        ("postgresql+psycopg", "psycopg", "postgres", "sqlalchemy"), ("postgresql+psycopg", "psycopg", "postgres", "psycopg"),
+        ("mysql+pymysql", "PyMySQL", "mysql", "sqlalchemy"), ("mysql+pymysql", "PyMySQL", "mysql", "pymysql"),
+    ],
+)  # fmt: skip
+def test_it_is_made_without_its_packages_and_says_what_to_install_when_it_is_used(scheme: str, driver: str, extra: str, missing: str) -> None:
+    command = [sys.executable, "-c", BARE, missing, f"{scheme}://ann@h/bank"]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True)
-    assert f"needs SQLAlchemy and psycopg, which cannot be imported: No module named '{missing}'" in done.stdout
-    assert "pip install 'txtopo[postgres]'" in done.stdout
+    assert f"needs SQLAlchemy and {driver}, which cannot be imported: No module named '{missing}'" in done.stdout
+    assert f"pip install 'txtopo[{extra}]'" in done.stdout

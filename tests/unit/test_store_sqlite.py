@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import pickle
 import sqlite3
@@ -264,6 +265,24 @@ class TestTurns:
             thread.start()
             thread.join(timeout=60)
         assert "is busy: another thread held it" in str(failures[0])
+
+
+def test_a_store_of_another_layout_stands_in_nobody_elses_way(tmp_path: Path, process: contract.Process) -> None:
+    path = tmp_path / "results.db"
+    for name in ("counts", "older"):
+        contract.run(SqliteStore(path, name), process.task(), 1, 0, x=1)
+    process.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE txtopo_schema SET version = 1 WHERE store = 'older'")
+    for name in ("counts", "newer"):
+        contract.run(SqliteStore(path, name), process.task(), 2, 0, x=1)
+    assert (SqliteStore(path, "counts").get("x"), SqliteStore(path, "newer").get("x")) == (2, 1)
+    with pytest.raises(StateMismatchError, match="holds store 'older' in layout 1"):
+        SqliteStore(path, "older").get("x")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE txtopo_schema SET version = 1")
+    with pytest.raises(StateMismatchError, match="in layout 1"):
+        contract.run(SqliteStore(path, "newest"), contract.Process().task(), 1, 0, x=1)
 
 
 def test_stores_import_the_standard_library_only() -> None:

@@ -1,4 +1,4 @@
-"""A topology on Spark whose results are in a PostgreSQL server."""
+"""A topology on Spark whose results are in a database server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from starter.transactional_global_count import DATA, PARTITION_TAKE_PER_BATCH, BatchCount
 from tests.clusters import run_to_idle
-from tests.postgres import PostgresServer
+from tests.databases import Database
 from txtopo import (
     BaseTransactionalBolt,
     BatchOutputCollector,
@@ -58,14 +58,13 @@ def topology(store: SqlStore, topology_id: str) -> Any:
 @pytest.mark.rule(28, 29)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_a_global_count_in_a_server_counts_once_although_every_batch_is_written_twice(
-    cluster: LocalCluster, postgres: PostgresServer, opaque: bool
+    cluster: LocalCluster, database: Database, opaque: bool
 ) -> None:
-    database = postgres.new_database()
-    store = SqlStore(postgres.url(database), "counts", opaque=opaque)
-    run = run_to_idle(cluster, topology(store, f"postgresql-{opaque}"), max_spout_pending=3)
+    store = SqlStore(database.url, "counts", opaque=opaque)
+    run = run_to_idle(cluster, topology(store, f"{database.server.title}-{opaque}"), max_spout_pending=3)
     assert dict(store.items()) == {"all": WORDS}
     committed = run.status().committed
     assert committed > 1
     [fence] = store.fences()
     assert (fence.component, fence.txid, fence.attempt) == ("sum", committed, 1)
-    assert len(postgres.backends(database)) <= 2, "one connection per worker process"
+    assert len(database.backends()) <= 2, "one connection per worker process"

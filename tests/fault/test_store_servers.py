@@ -1,8 +1,7 @@
-"""A PostgreSQL server and its connections end at every moment of a store's transaction; a replay counts once."""
+"""A database server and its connections end at every moment of a store's transaction; a replay counts once."""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
@@ -10,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
+import pymysql
 import pytest
 import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
-from tests.postgres import PostgresServer
-from tests.servers import state
+from tests.databases import Database
 from txtopo.errors import FailedException
 from txtopo.stores import SqlStore, StoreTransaction
 
@@ -30,45 +29,43 @@ def process() -> Iterator[contract.Process]:
     process.close()
 
 
-@pytest.fixture
-def database(postgres: PostgresServer) -> Iterator[str]:
-    name = postgres.new_database()
-    yield name
-    postgres.start()
-    postgres.drop(name)
-
-
 @pytest.fixture(params=[False, True], ids=["transactional", "opaque"])
-def store(request: pytest.FixtureRequest, postgres: PostgresServer, database: str) -> SqlStore:
-    return SqlStore(postgres.url(database), "counts", opaque=request.param, lock_timeout_s=BOUND_S)
+def store(request: pytest.FixtureRequest, database: Database) -> SqlStore:
+    return SqlStore(database.url, "counts", opaque=request.param, lock_timeout_s=BOUND_S)
 
 
-ENDS: dict[str, Callable[[PostgresServer, str], object]] = {
-    "the server is killed": lambda postgres, database: postgres.kill(),
-    "the server is shut down": lambda postgres, database: postgres.stop(),
-    "the session is ended": lambda postgres, database: postgres.disconnect(database),
+LOST: dict[str, Exception] = {
+    "postgresql+psycopg": psycopg.OperationalError("the server went away"),
+    "mysql+pymysql": pymysql.err.OperationalError(2013, "the server went away"),
+}
+"""What a driver says when an answer does not come."""
+
+ENDS: dict[str, Callable[[Database], object]] = {
+    "the server is killed": lambda database: database.server.kill(),
+    "the server is shut down": lambda database: database.server.stop(),
+    "the session is ended": lambda database: database.server.disconnect(database.name),
 }
 
 
 @pytest.mark.rule(7, 28)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_connection_that_ends_inside_a_transaction_fails_the_attempt_and_its_replay_counts_once(
-    postgres: PostgresServer, database: str, store: SqlStore, process: contract.Process, end: str
+    database: Database, store: SqlStore, process: contract.Process, end: str
 ) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
 
     def lose_it(opened: StoreTransaction) -> None:
         opened.update("x", contract.plus(10))
         opened._write()
-        ENDS[end](postgres, database)
+        ENDS[end](database)
         opened.update("y", contract.plus(10))
 
     with pytest.raises(FailedException, match="the connection is lost"):
         contract.block(store, process.task(), 2, 0, lose_it)
-    if not postgres.is_running:
+    if not database.server.is_running:
         with pytest.raises(FailedException, match="cannot be connected to"):
             contract.run(store, process.task(), 2, 1, x=10)
-    postgres.start()
+    database.server.start()
     assert dict(store.items()) == {"x": 1}
     contract.run(store, process.task(), 2, 2, x=10)
     assert dict(store.items()) == {"x": 11}
@@ -77,21 +74,21 @@ def test_a_connection_that_ends_inside_a_transaction_fails_the_attempt_and_its_r
 @pytest.mark.rule(12)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_connection_that_ended_between_two_transactions_is_made_again_unnoticed(
-    postgres: PostgresServer, database: str, store: SqlStore, process: contract.Process, end: str
+    database: Database, store: SqlStore, process: contract.Process, end: str
 ) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
-    [before] = postgres.backends(database)
-    ENDS[end](postgres, database)
-    postgres.start()
+    [before] = database.backends()
+    ENDS[end](database)
+    database.server.start()
     contract.run(store, process.task(), 2, 0, x=1)
     assert dict(store.items()) == {"x": 2}
-    [after] = postgres.backends(database)
+    [after] = database.backends()
     assert after != before
 
 
 @pytest.mark.rule(28)
 def test_a_commit_whose_acknowledgement_is_lost_is_not_applied_again(
-    store: SqlStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
+    database: Database, store: SqlStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
     contract.run(store, process.task(task=1), 2, 0)
@@ -99,12 +96,12 @@ def test_a_commit_whose_acknowledgement_is_lost_is_not_applied_again(
 
     def commit_and_die(connection: sa.Connection) -> None:
         commit(connection)
-        raise psycopg.OperationalError("server closed the connection unexpectedly")
+        raise LOST[database.url.partition(":")[0]]
 
     context = process.task()
     with monkeypatch.context() as patch:
         patch.setattr(sa.Connection, "commit", commit_and_die)
-        with pytest.raises(FailedException, match=r"the connection is lost \(server closed the connection"):
+        with pytest.raises(FailedException, match=r"the connection is lost \(the server went away"):
             contract.run(store, context, 2, 0, x=10)
     assert (context.store_steps, context.touched_stores, store.get("x")) == ({}, set(), 11)
     assert contract.run(store, process.task(), 2, 1, x=10)["x"].curr == 11
@@ -113,15 +110,15 @@ def test_a_commit_whose_acknowledgement_is_lost_is_not_applied_again(
 
 @pytest.mark.rule(29)
 def test_a_server_that_is_paused_keeps_a_task_waiting_and_nothing_is_lost(
-    postgres: PostgresServer, store: SqlStore, process: contract.Process
+    database: Database, store: SqlStore, process: contract.Process
 ) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
-    postgres.pause()
+    database.server.pause()
     thread = threading.Thread(target=lambda: contract.run(store, process.task(), 2, 0, x=1), daemon=True)
     thread.start()
     thread.join(0.3)
     assert thread.is_alive()
-    postgres.resume()
+    database.server.resume()
     thread.join(BOUND_S)
     assert dict(store.items()) == {"x": 2}
 
@@ -160,49 +157,9 @@ print(sorted(store.items()))
 """
 
 
-def test_connections_are_not_shared_across_a_fork(postgres: PostgresServer, database: str) -> None:
+def test_connections_are_not_shared_across_a_fork(database: Database) -> None:
     """In an interpreter of its own: one thread only, as in a worker that forks."""
-    command = [sys.executable, "-W", "error", "-c", FORKING, postgres.url(database)]
+    command = [sys.executable, "-W", "error", "-c", FORKING, database.url]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND_S, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip() == "[('1', 1), ('2', 2), ('3', 3), ('4', 4), ('parent', 2)]"
-
-
-# -- the server of the tests itself ----------------------------------------------------------------------------------------------------
-
-OWNER = """
-import sys
-from tests.postgres import PostgresServer
-
-with PostgresServer() as server:
-    print(server._directory, server._process.pid, flush=True)
-    sys.stdin.read()
-    sys.exit("failed" if sys.argv[1] == "fail" else 0)
-"""
-
-
-@pytest.mark.parametrize("how", ["end", "fail", "kill"])
-def test_the_server_ends_with_the_process_that_started_it(how: str) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, how], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert owner.stdin is not None
-    assert owner.stdout is not None
-    with owner.stdin, owner.stdout:
-        directory, pid = owner.stdout.readline().split()
-        assert (Path(directory) / "data" / "postmaster.pid").exists()
-        if how == "kill":
-            owner.send_signal(signal.SIGKILL)
-    assert owner.wait(BOUND_S) == {"end": 0, "fail": 1, "kill": -signal.SIGKILL}[how]
-    for _ in range(BOUND_S * 100):
-        if not Path(directory).exists():
-            break
-        threading.Event().wait(0.01)
-    assert not Path(directory).exists()
-    assert state(int(pid)) in "Z"
-
-
-def test_the_server_of_the_tests_listens_on_loopback_only_and_never_runs_as_root(postgres: PostgresServer) -> None:
-    assert postgres.is_running
-    assert postgres._process is not None
-    assert Path(f"/proc/{postgres._process.pid}").stat().st_uid != 0
-    assert postgres.execute("SHOW listen_addresses") == [("127.0.0.1",)]
-

@@ -1,0 +1,410 @@
+"""A store in a MariaDB server: how often the server is asked, which locks are taken, what it says when it cannot be used, what is its own."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.conformance import test_store_contract as contract
+from tests.mariadb import PASSWORD, MariaServer
+from tests.workers import Worker
+from txtopo.errors import FailedException, SetupError, UsageError
+from txtopo.stores import SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection, opening
+from txtopo.topology.transaction import TransactionAttempt as A
+
+BOUND_S = 60
+
+
+@pytest.fixture
+def workers() -> Iterator[list[Worker]]:
+    workers = [Worker() for _ in range(3)]
+    yield workers
+    for worker in workers:
+        worker.process.close()
+
+
+@pytest.fixture
+def database(mariadb: MariaServer) -> Iterator[str]:
+    name = mariadb.new_database()
+    yield name
+    mariadb.start()
+    mariadb.drop(name)
+
+
+@pytest.fixture
+def store(mariadb: MariaServer, database: str) -> SqlStore:
+    return SqlStore(mariadb.url(database), "counts", lock_timeout_s=BOUND_S)
+
+
+def connection_of(opened: StoreTransaction) -> Any:
+    """The connection that ``opened`` works on, to ask the server about it."""
+    session: Any = opened._session
+    return session._raw
+
+
+def waiting(mariadb: MariaServer, database: str) -> None:
+    """Wait until a session of ``database`` waits for a lock."""
+    for _ in range(BOUND_S * 100):
+        if mariadb.waiting_for_locks(database):
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("nobody waits for a lock")
+
+
+class TestServerIsAsked:
+    @staticmethod
+    def statements(store: SqlStore, worker: Worker, action: Callable[[], Any]) -> list[str]:
+        raw = store._connection(worker.process.resource)._raw
+        seen: list[str] = []
+
+        def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+            seen.append(statement.split()[0])
+
+        sa.event.listen(raw, "before_cursor_execute", note)
+        try:
+            action()
+        finally:
+            sa.event.remove(raw, "before_cursor_execute", note)
+        return seen
+
+    @pytest.mark.parametrize("keys", [1, 10, 1000])
+    def test_as_often_for_many_keys_as_for_one(self, store: SqlStore, workers: list[Worker], keys: int) -> None:
+        worker = workers[0]
+        half = {str(n): 1 for n in range(keys)}
+        both = half | {f"new {n}": 1 for n in range(keys)}
+        contract.run(store, worker.process.task(), 1, 0, **half)
+        first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(), 2, 0, **both))
+        # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence is ours, rows are locked, replaced, added.
+        assert first == ["SELECT", "INSERT", "SELECT", "SELECT", "UPDATE", "SELECT", "SELECT", "SELECT", "INSERT", "INSERT"]
+        others = {f"other {n}": 1 for n in range(keys)}
+        other = self.statements(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
+        assert other == ["SELECT", "SELECT", "INSERT"]
+
+    def test_once_to_read_each_key_that_is_updated_alone_and_once_to_write_them_all(self, store: SqlStore, workers: list[Worker]) -> None:
+        contract.run(store, workers[0].process.task(), 1, 0, a=1)
+
+        def one_by_one() -> None:
+            with store.transaction(workers[0].process.task(), A(1, 0)) as opened:
+                for key in ("b", "c", "d", "b", "c", "d"):
+                    opened.update(key, contract.plus(1))
+
+        assert self.statements(store, workers[0], one_by_one) == ["SELECT", "SELECT", "SELECT", "SELECT", "INSERT"]
+
+    @pytest.mark.rule(31)
+    def test_as_often_for_many_rows_that_are_taken_back_as_for_one(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
+        store, worker = SqlStore(mariadb.url(database), "counts", opaque=True), workers[0]
+        asked = []
+        for txid, keys in ((1, 2), (2, 2000)):
+            contract.run(store, worker.process.task(), txid, 0, **{str(n): 1 for n in range(keys // 2)})
+            contract.run(store, worker.process.task(), txid, 1, **{str(n): 1 for n in range(keys)})
+            asked.append(self.statements(store, worker, lambda txid=txid: contract.run(store, worker.process.task(), txid, 2, z=1)))  # type: ignore[misc]
+        assert asked[0] == ["SELECT", "INSERT", "SELECT", "SELECT", "SELECT", "DELETE", "UPDATE", "SELECT", "SELECT", "INSERT"]
+        assert len(asked[1]) <= len(asked[0]) + 1
+        assert dict(store.items()) == {"z": 2}
+
+    def test_in_portions_that_a_packet_has_room_for(self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mysql, "PORTION_CHARACTERS", 100)
+        deltas = {f"key {n:03}": n for n in range(50)}
+        for _ in range(2):
+            contract.run(store, workers[0].process.task(), 1, 0, **deltas)
+        contract.run(store, workers[0].process.task(), 2, 0, **deltas)
+        assert dict(store.items()) == {key: 2 * n for key, n in deltas.items()}
+
+    def test_a_value_that_no_packet_has_room_for_is_refused(self, mariadb: MariaServer, store: SqlStore, workers: list[Worker]) -> None:
+        [(limit,)] = mariadb.execute("SELECT @@max_allowed_packet")
+        largest, larger = "ä" * (limit // 2 - 1000), "ä" * (limit // 2)
+
+        def put(value: str) -> Callable[[StoreTransaction], Any]:
+            return lambda opened: opened.update("x", contract.set_to(value))
+
+        contract.block(store, workers[0].process.task(), 1, 0, put(largest))
+        with pytest.raises(UsageError, match=rf'key "x" takes a packet of \d+ bytes; .* up to {limit}\n  Raise max_allowed_packet'):
+            contract.block(store, workers[0].process.task(), 2, 0, put(larger))
+        assert store.get("x") == largest
+
+
+class TestLocks:
+    @pytest.mark.rule(29)
+    def test_tasks_that_want_to_raise_the_fence_at_once_never_block_each_other(self, store: SqlStore, workers: list[Worker]) -> None:
+        zombie, *live = workers
+        for number in range(12):
+            both = threading.Barrier(2)
+
+            def write(task: int, both: threading.Barrier = both, topology: str = f"words-{number}") -> str:
+                with store.transaction(live[task].process.task(task=task, topology_id=topology), A(1, 1)) as opened:
+                    both.wait(BOUND_S)
+                    opened.update((topology, task), contract.plus(1))
+                return "written"
+
+            with store.transaction(zombie.process.task(topology_id=f"words-{number}"), A(1, 0)):
+                for task, worker in enumerate(live):
+                    worker.start(lambda write=write, task=task: write(task))  # type: ignore[misc]
+            assert [worker.ended() for worker in live] == ["written"] * 2
+
+    @pytest.mark.rule(32)
+    @pytest.mark.parametrize("existed", [False, True], ids=["new keys", "keys that were there"])
+    def test_a_task_waits_for_no_rows_but_its_own(self, store: SqlStore, workers: list[Worker], existed: bool) -> None:
+        """Also in a table so small that the server would rather read all of it."""
+        if existed:
+            contract.run(store, workers[2].process.task(), 1, 0, a=1, b=1, c=1)
+        tasks = [worker.process.task(task=task) for task, worker in enumerate(workers)]
+        begun = [store.transaction(task, A(2, 0)) for task in tasks]
+        with begun[0] as first, begun[1] as second, begun[2] as third:
+            for opened, key in ((second, "b"), (first, "a"), (third, "c")):
+                opened.update_many({key: 1, f"{key}{key}": 1}, contract.add)
+                opened._write()
+                assert opened.get("a") == (1 if existed else None) or opened is first
+        before = 1 if existed else 0
+        assert dict(store.items()) == {"a": before + 1, "b": before + 1, "c": before + 1, "aa": 1, "bb": 1, "cc": 1}
+
+    @pytest.mark.rule(31)
+    def test_raising_the_fence_of_one_component_waits_for_no_rows_of_another(
+        self, mariadb: MariaServer, database: str, workers: list[Worker]
+    ) -> None:
+        store = SqlStore(mariadb.url(database), "counts", opaque=True, lock_timeout_s=1)
+        contract.run(store, workers[0].process.task("sum"), 1, 0, s=1)
+        contract.block(store, workers[0].process.task("count"), 1, 0, lambda opened: [opened.update("x", contract.plus(1)), opened.delete("gone")])
+        with store.transaction(workers[0].process.task("sum"), A(2, 1)) as opened:
+            opened.update("s", contract.plus(1))
+            opened.delete("t")
+            opened._write()
+            contract.run(store, workers[1].process.task("count"), 2, 0, x=1, y=1)
+            contract.run(store, workers[1].process.task("count"), 2, 1, x=1)
+        assert dict(store.items()) == {"s": 2, "x": 2}
+
+    @pytest.mark.rule(32)
+    def test_who_waits_for_a_row_sees_what_became_of_it(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
+        contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        with store.transaction(workers[0].process.task(), A(2, 0)) as opened:
+            opened.update("x", contract.plus(1))
+            workers[1].start(lambda: contract.run(store, workers[1].process.task(task=1), 2, 0, x=1))
+            waiting(mariadb, database)
+        error = workers[1].ended()
+        assert isinstance(error, StoreConflict), error
+        assert dict(store.items()) == {"x": 2}
+
+
+class TestSettings:
+    def test_they_are_its_own_whatever_the_servers_are(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
+        store = SqlStore(mariadb.url(database), "counts", lock_timeout_s=6.5, statement_timeout_s=8.25, idle_timeout_s=9)
+        assert mariadb.execute("SELECT @@global.tx_isolation, @@global.default_storage_engine") == [("SERIALIZABLE", "MyISAM")]
+        names = ("tx_isolation", "innodb_lock_wait_timeout", "lock_wait_timeout", "max_statement_time", "idle_transaction_timeout", "autocommit")
+        with store.transaction(workers[0].process.task(), A(1, 0)) as opened:
+            shown = connection_of(opened).exec_driver_sql("SELECT " + ", ".join(f"@@session.{name}" for name in names)).one()
+        assert tuple(shown) == ("READ-COMMITTED", 7, 7, 8.25, 9, 0)
+        select = "SELECT DISTINCT engine, table_collation FROM information_schema.tables WHERE table_schema = %s"
+        assert mariadb.execute(select, [database]) == [("InnoDB", "utf8mb4_bin")]
+
+    @pytest.mark.rule(7)
+    def test_a_statement_that_takes_too_long_fails_the_attempt_only(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
+        store = SqlStore(mariadb.url(database), "counts", statement_timeout_s=0.2, lock_timeout_s=BOUND_S)
+        with store.transaction(workers[0].process.task(), A(1, 0)):
+            with pytest.raises(FailedException, match="a statement took longer than statement_timeout_s"):
+                contract.run(store, workers[1].process.task(), 1, 1, x=1)
+        contract.run(store, workers[1].process.task(), 1, 1, x=1)
+
+    @pytest.mark.rule(7)
+    def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
+        self, mariadb: MariaServer, database: str, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mysql_connection, "ANSWER_MARGIN_S", 0.2)
+        store = SqlStore(mariadb.url(database), "counts", statement_timeout_s=0.1, lock_timeout_s=0.1)
+        contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        mariadb.pause()
+        try:
+            with pytest.raises(FailedException, match=r"the connection is lost \(.*timed out"):
+                contract.run(store, workers[0].process.task(), 2, 0, x=1)
+        finally:
+            mariadb.resume()
+        contract.run(store, workers[0].process.task(), 2, 1, x=1)
+        assert dict(store.items()) == {"x": 2}
+
+    def test_a_server_that_forgets_what_was_committed_is_refused(self, mariadb: MariaServer, store: SqlStore, workers: list[Worker]) -> None:
+        mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+        try:
+            with pytest.raises(SetupError, match=r"innodb_flush_log_at_trx_commit=0\)\n  Set it to 1"):
+                contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        finally:
+            mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+
+
+class TestAccess:
+    @pytest.fixture
+    def guarded(self, mariadb: MariaServer, database: str) -> str:
+        mariadb.execute("REVOKE ALL PRIVILEGES, GRANT OPTION FROM guarded@'127.0.0.1'")
+        return mariadb.url(database, user="guarded")
+
+    def refusal(self, store: SqlStore) -> str:
+        with pytest.raises(SetupError) as caught:
+            contract.run(store, contract.Process().task(), 1, 0, x=1)
+        assert PASSWORD not in str(caught.value) + repr(caught.value.__cause__) + repr(store) + store.address
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert type(error).__module__ == "txtopo.errors", "who unpickles it needs no driver"
+        return str(error)
+
+    def test_a_missing_or_wrong_password_is_told_with_where_to_give_it(self, guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("WRONG", PASSWORD[:-1])
+        for store in (SqlStore(guarded, "counts"), SqlStore(guarded, "counts", password_env="WRONG")):
+            told = self.refusal(store)
+            assert "Access denied for user 'guarded'@'127.0.0.1'" in told
+            for place in ("password_env=", "password_file=", "read_default_file"):
+                assert place in told
+            assert PASSWORD[:-1] not in told
+
+    def test_a_database_or_user_that_does_not_exist_is_named(self, mariadb: MariaServer) -> None:
+        told = self.refusal(SqlStore(f"mysql+pymysql://root@127.0.0.1:{mariadb.port}/nowhere", "counts"))
+        assert "Unknown database 'nowhere'" in told
+        assert "CREATE DATABASE" in told
+        assert "nobody_here" in self.refusal(SqlStore(f"mysql+pymysql://nobody_here@127.0.0.1:{mariadb.port}/mysql", "counts"))
+
+    def test_missing_rights_are_named_with_those_that_are_needed(
+        self, mariadb: MariaServer, database: str, guarded: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("BANK_PASSWORD", PASSWORD)
+        mariadb.execute(f"GRANT SELECT ON {database}.* TO guarded@'127.0.0.1'")
+        told = self.refusal(SqlStore(guarded, "counts", password_env="BANK_PASSWORD"))
+        assert "CREATE command denied to user" in told
+        assert "Grant the user SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE" in told
+
+    @pytest.mark.parametrize("source", ["password_env", "password_file", "read_default_file"])
+    def test_a_password_may_come_from_each_of_its_places_and_four_rights_are_enough(
+        self, mariadb: MariaServer, database: str, guarded: str, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    ) -> None:
+        contract.run(SqlStore(mariadb.url(database), "counts", opaque=True), workers[0].process.task(), 1, 0, x=1)
+        mariadb.execute(f"GRANT SELECT ON {database}.txtopo_schema TO guarded@'127.0.0.1'")
+        for table in ("counts", "txtopo_fence", "txtopo_lock"):
+            mariadb.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.{table} TO guarded@'127.0.0.1'")
+        secret = tmp_path / "secret"
+        secret.write_text(PASSWORD + "\n" if source == "password_file" else f"[client]\npassword={PASSWORD}\n")
+        monkeypatch.setenv("BANK_PASSWORD", PASSWORD)
+        places: dict[str, dict[str, Any]] = {"password_env": {"password_env": "BANK_PASSWORD"}, "password_file": {"password_file": secret}}
+        settings = places.get(source, {})
+        store = SqlStore(guarded + (f"?read_default_file={secret}" if not settings else ""), "counts", opaque=True, **settings)
+        contract.run(store, workers[1].process.task(), 1, 1, y=1)
+        contract.run(store, workers[1].process.task(), 2, 0, y=1)
+        assert dict(store.items()) == {"y": 2}
+        assert PASSWORD.encode() not in pickle.dumps(store)
+
+    def test_a_server_that_is_not_there_fails_the_attempt_only(self) -> None:
+        store = SqlStore("mysql+pymysql://ann@127.0.0.1:1/bank", "counts")
+        with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
+            contract.run(store, contract.Process().task(), 1, 0, x=1)
+        with pytest.raises(UsageError, match="Try again when the server can be reached"):
+            opening.open_store(store.url, "counts")
+
+    def test_an_option_that_the_driver_does_not_know_is_told(self, mariadb: MariaServer, database: str) -> None:
+        told = self.refusal(SqlStore(mariadb.url(database, options="colour=red"), "counts"))
+        assert "Mend the options in the URL" in told
+
+
+class TestTables:
+    def test_whoever_comes_after_a_process_that_died_while_it_made_them_goes_on(
+        self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Here a statement that makes a table commits."""
+
+        def die(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("txtopo.stores.mysql_layout._make_index", die)
+            with pytest.raises(KeyboardInterrupt):
+                contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        assert mariadb.execute("SELECT version FROM txtopo_schema", database=database) == [(0,)]
+        assert (store.exists(), store.get("x"), list(store.items())) == (False, None, [])
+        contract.run(store, workers[1].process.task(), 1, 0, x=1)
+        assert dict(store.items()) == {"x": 1}
+
+    def test_workers_that_make_them_at_once_make_them_once(self, store: SqlStore, workers: list[Worker]) -> None:
+        barrier = threading.Barrier(3)
+
+        def begin(worker: Worker, task: int) -> Any:
+            barrier.wait(BOUND_S)
+            return contract.run(store, worker.process.task(task=task), 1, 0, **{str(task): 1})
+
+        for task, worker in enumerate(workers):
+            worker.start(lambda worker=worker, task=task: begin(worker, task))  # type: ignore[misc]
+        outcomes = [worker.ended() for worker in workers]
+        for task, (worker, outcome) in enumerate(zip(workers, outcomes, strict=True)):
+            if isinstance(outcome, FailedException):
+                contract.run(store, worker.process.task(task=task), 1, 0, **{str(task): 1})
+            else:
+                assert isinstance(outcome, dict), outcome
+        assert dict(store.items()) == {"0": 1, "1": 1, "2": 1}
+
+    def test_tables_of_others_are_left_alone(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
+        mariadb.execute("CREATE TABLE counts(mine text)", database=database)
+        assert not store.exists()
+        with pytest.raises(SetupError, match="has a table 'counts' that is not a store of txtopo"):
+            contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        assert mariadb.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [database]) == [("counts",)]
+
+    def test_a_table_without_transactions_is_refused(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
+        contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        mariadb.execute("ALTER TABLE txtopo_lock ENGINE=MyISAM", database=database)
+        with pytest.raises(SetupError, match=r"table txtopo_lock .* of the engine MyISAM.*\n.*ALTER TABLE `txtopo_lock` ENGINE=InnoDB"):
+            contract.run(store, workers[1].process.task(), 2, 0, x=1)
+
+    def test_a_key_too_long_for_an_index_is_refused(self, store: SqlStore, workers: list[Worker]) -> None:
+        longest, longer = "😀" * 766, "😀" * 767
+        contract.run(store, workers[0].process.task(), 1, 0, **{longest: 1})
+        with pytest.raises(UsageError, match="a key of 769 characters is too long"):
+            contract.run(store, workers[0].process.task(), 2, 0, **{longer: 1})
+        assert store.get(longest) == 1
+
+    def test_a_name_too_long_for_a_column_is_refused(self, store: SqlStore, workers: list[Worker]) -> None:
+        with pytest.raises(SetupError, match=r"too long for column 'component'.*\n.*up to 255 characters"):
+            contract.run(store, workers[0].process.task("c" * 256), 1, 0, x=1)
+
+    def test_texts_come_back_as_they_were_also_from_a_database_that_prefers_latin(
+        self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]
+    ) -> None:
+        assert mariadb.execute("SELECT @@character_set_database", database=database) == [("latin1",)]
+        texts = ["", "é", "Ж", "😀", "\\", "\\n", "\n", "'", '"', "%s", ":x", "`", "\x00", "\x1a", "\u2028", " a ", "null", "[]", "a" * 100_000]
+        for attempt in range(2):
+            with store.transaction(workers[0].process.task(), A(1, attempt)) as opened:
+                for text in texts[:-1]:
+                    opened.update(text, contract.set_to([text, texts[-1] if text == "é" else text]))
+                    opened.update(text, contract.set_to({text: text}))
+        assert dict(store.items()) == {text: {text: text} for text in texts[:-1]}
+        contract.block(store, workers[0].process.task(), 2, 0, lambda opened: [opened.update(text, lambda old: [old]) for text in texts[:-1]])
+        assert dict(store.items()) == {text: [{text: text}] for text in texts[:-1]}
+        assert [key for key, _ in store.items()] == sorted(texts[:-1], key=lambda text: contract_text(text))
+
+    def test_keys_that_look_alike_to_people_are_different(self, store: SqlStore, workers: list[Worker]) -> None:
+        keys = ["a", "A", "ä", "Ä", "ss", "ß", "e\u0301", "é", "a ", "a\t"]
+        contract.run(store, workers[0].process.task(), 1, 0, **{key: number for number, key in enumerate(keys, start=1)})
+        assert {key: store.get(key) for key in keys} == {key: number for number, key in enumerate(keys, start=1)}
+
+
+def contract_text(text: str) -> str:
+    """The text of a key, by which a store is ordered."""
+    from txtopo.stores import keys
+
+    return keys.encode_key(text)
+
+
+class TestReaders:
+    def test_a_reader_sees_one_state_while_others_write_and_fetches_it_in_portions(
+        self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mysql, "PORTION_ROWS", 7)
+        contract.run(store, workers[0].process.task(), 1, 0, **{f"k{n:03}": 1 for n in range(100)})
+        items = store.items()
+        first = next(items)
+        contract.run(store, workers[0].process.task(), 2, 0, **{f"k{n:03}": 1 for n in range(200)})
+        assert [first, *items] == [(f"k{n:03}", 1) for n in range(100)]
+        assert len(list(store.items())) == 200
+
+    def test_a_reader_cannot_write(self, store: SqlStore, workers: list[Worker]) -> None:
+        contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        with store._reading() as reader:
+            with pytest.raises(FailedException, match="the server is read-only"):
+                reader._run(sa.text("DELETE FROM counts"))
+        assert store.get("x") == 1
