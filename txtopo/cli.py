@@ -176,8 +176,9 @@ def _add_store_commands(commands: Any) -> None:
 
 
 def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="URL_OR_PATH", help="the store: postgresql+psycopg://USER@HOST/DATABASE, or the path of an SQLite file")
-    parser.add_argument("table", metavar="TABLE", help="its table, as in SqlStore(url, table) or SqliteStore(path, table)")
+    where = "the store: postgresql+psycopg://USER@HOST/DATABASE, redis://USER@HOST:PORT/0, or the path of an SQLite file"
+    parser.add_argument("store", metavar="URL_OR_PATH", help=where)
+    parser.add_argument("table", metavar="TABLE", help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)")
     parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
     parser.add_argument(
         "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.postgres import running_server
-from txtopo.stores import SqliteStore, SqlStore, Store, Update
+from tests import postgres, redis_server
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, Update
 from txtopo.testing import check_store
 from txtopo.testing.contracts import store as contract
 from txtopo.testing.contracts.store_subject import add, block, never, plus, run, set_to
@@ -37,12 +37,16 @@ def memory(directory: Path, name: str = "results", *, opaque: bool = False) -> S
 
 def postgresql(directory: Path, name: str = "results", *, opaque: bool = False) -> Store:
     schema = f"of_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
-    return SqlStore(running_server().schema_url(schema), name, opaque=opaque, lock_timeout_s=5)
+    return SqlStore(postgres.running_server().schema_url(schema), name, opaque=opaque, lock_timeout_s=5)
 
 
-FACTORIES: dict[str, StoreFactory] = {"memory": memory, "postgresql": postgresql, "sqlite": sqlite}
+def redis(directory: Path, name: str = "results", *, opaque: bool = False) -> Store:
+    return RedisStore(redis_server.running_server().url_for(directory), name, opaque=opaque)
 
-CONCURRENT = {"postgresql", "sqlite"}
+
+FACTORIES: dict[str, StoreFactory] = {"memory": memory, "postgresql": postgresql, "redis": redis, "sqlite": sqlite}
+
+CONCURRENT = {"postgresql", "redis", "sqlite"}
 """Stores that several tasks may write to at once."""
 
 CLAUSES = [

@@ -254,7 +254,7 @@ def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_
     for address, table, message in [
         (str(tmp_path / "no.db"), "counts", "there is no file"),
         (str(path), "other", "holds no store 'other'"),
-        ("redis://host/db", "counts", r"stores at redis:// addresses are not known here\n  Give postgresql\+psycopg://"),
+        ("mongodb://host/db", "counts", r"stores at mongodb:// addresses are not known here\n  Give postgresql\+psycopg://"),
         ("postgresql://host/db", "counts", r"does not begin with postgresql\+psycopg://"),
     ]:
         with pytest.raises(UsageError, match=message):
