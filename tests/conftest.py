@@ -10,9 +10,10 @@ import pytest
 
 from tests.clusters import cluster, shared_cluster
 from tests.postgres import postgres
+from tests.redis_server import redis_server
 from txtopo.config import sources
 
-__all__ = ["cluster", "postgres", "shared_cluster"]
+__all__ = ["cluster", "postgres", "redis_server", "shared_cluster"]
 
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"

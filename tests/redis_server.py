@@ -71,7 +71,7 @@ _SETTINGS = {
 
 _USERS = (
     f"user guarded on >{PASSWORD} ~txtopo:* &* +@all",
-    f"user reader on >{PASSWORD} ~txtopo:* &* +@read +@scripting +@connection +info -@dangerous +info",
+    f"user reader on >{PASSWORD} ~txtopo:* &* +@read +@scripting +@connection +info",
 )
 
 # Run as ``python -I -S -c``: starts in milliseconds. The pid is read when it is needed, since the server may have been restarted, and believed
@@ -83,7 +83,7 @@ sys.stdin.read()
 def server():
     try:
         pid = int(open(directory + "/pid").read())
-        return pid if os.readlink(f"/proc/{pid}/cwd") == directory else None
+        return pid if os.readlink(f"/proc/{pid}/cwd").startswith(directory) else None
     except (OSError, ValueError):
         return None
 pid, deadline = server(), time.monotonic() + 10
@@ -240,7 +240,7 @@ class RedisServer:
         return self._directory / "copy"
 
     def _start_on(self, port: int) -> None:
-        settings = (f'{name} "{value}"' for name, value in self._settings.items())
+        settings = (f"{name} {value or repr(value)}" for name, value in self._settings.items())
         lines = [*settings, f"port {port}", f'dir "{self._data}"', *_USERS]
         (self._directory / "redis.conf").write_text("\n".join(lines) + "\n")
         # The server's language is that of the tests.

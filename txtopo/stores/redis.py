@@ -102,6 +102,7 @@ class RedisStore(base.Store):
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
             session = connection.open(self, mine)
+            session.check_is_not_held()
             self._stand_at_fence(session, context, mine, recorded)
             session.check_nothing_is_lost()
             if session.raise_fence():
@@ -153,11 +154,9 @@ def _place(url: str) -> str:
     if not separator or scheme not in _SCHEMES:
         # Not echoed: what cannot be understood may hold a password anywhere.
         raise errors.UsageError("the address of a RedisStore does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0.")
-    try:
-        split = urllib.parse.urlsplit(url)
-        port = split.port
-    except ValueError:
-        raise errors.UsageError(f"the address of a RedisStore is not understood\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}") from None
+    split = _split(url)
+    if split is None:
+        raise errors.UsageError(f"the address of a RedisStore is not understood\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}")
     options = [option for option, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)]
     if split.password is not None or "@" in split.path + split.query + split.fragment or any("pass" in option.lower() for option in options):
         raise errors.UsageError(f"the address of a RedisStore holds a password, or a stray @; a store is pickled and shown\n  {_PASSWORD_CURE}")
@@ -171,4 +170,14 @@ def _place(url: str) -> str:
     if not split.hostname or not re.fullmatch(r"/?[0-9]*", split.path):
         raise errors.UsageError(f"the address of a RedisStore names no server\n  Give {scheme}://user@host:port/0.")
     host = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
-    return f"{scheme}://{host}:{port or 6379}/{split.path.removeprefix('/') or 0}"
+    return f"{scheme}://{host}:{split.port or 6379}/{split.path.removeprefix('/') or 0}"
+
+
+def _split(url: str) -> urllib.parse.SplitResult | None:
+    """``url`` in parts, None if it has none; without the error, which repeats what may be a password."""
+    try:
+        split = urllib.parse.urlsplit(url)
+        _ = split.port
+    except ValueError:
+        return None
+    return split

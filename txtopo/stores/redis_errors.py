@@ -1,7 +1,8 @@
 """What Redis' errors mean: what passes by itself fails the attempt, what a person must mend names the cure.
 
 Apart because this table is read, and grows, for itself. Redis begins an error with a word in capitals that says its class; the library has an
-exception for some of them, and for others the word must do. Words that nobody knows end the run: they say that the server took offence at
+exception for some of them, and for others the word must do; ERR, which says nothing, it leaves out. Before what a
+script met with, Redis 6 says where. Words that nobody knows end the run: they say that the server took offence at
 what it was asked, not at the moment.
 
 Invariants:
@@ -12,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import redis.exceptions
@@ -28,21 +30,23 @@ _BUSY = {
     "ASK": "the cluster moves the store to another node",
     "MOVED": "the cluster has moved the store to another node",
     "CLUSTERDOWN": "the cluster is not complete",
-    "ERR max number of clients reached": "the server has too many connections; raise maxclients, or use fewer executor cores",
+    "max number of clients reached": "the server has too many connections; raise maxclients, or use fewer executor cores",
 }
 
 _PASSWORD = "Check the user in the URL, and the password: REDISCLI_AUTH, password_env= or password_file=."
+_RIGHTS = "Give the user the rights that the page on stores names: ACL SETUSER …"
 _CURES = {
     "WRONGPASS": _PASSWORD,
     "NOAUTH": _PASSWORD,
-    "ERR AUTH": _PASSWORD,
-    "ERR invalid password": _PASSWORD,
-    "NOPERM": "Give the user the rights in the table of privileges of the page on stores: ACL SETUSER name ~txtopo:* +@all, or those alone.",
+    "AUTH": _PASSWORD,
+    "invalid password": _PASSWORD,
+    "NOPERM": _RIGHTS,
+    "The user executing the script": _RIGHTS,
     "DENIED": "The server is in protected mode: give it a password, or bind it to the right address.",
     "WRONGTYPE": "Somebody else uses the keys of this store. Use another name.",
-    "ERR SELECT": "Mend the number of the database in the URL; a cluster has number 0 only.",
-    "ERR DB index": "Mend the number of the database in the URL.",
-    "ERR unknown command": "The server has this command switched off or is too old; it is needed.",
+    "SELECT": "Mend the number of the database in the URL; a cluster has number 0 only.",
+    "DB index": "Mend the number of the database in the URL.",
+    "unknown command": "The server has this command switched off or is too old; it is needed.",
 }
 _FULL = {
     "OOM": "the server has used all of its maxmemory",
@@ -61,7 +65,7 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
 
 def meaning(address: str, error: BaseException, connecting: bool = False) -> Exception:
     """What ``error`` means for the attempt."""
-    said = _said(error)
+    said = re.sub(r"^Error running script .*@user_script: \d+: -?", "", _said(error)).removeprefix("ERR ")
     for words, cure in _CURES.items():
         if said.startswith(words) or (isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD):
             return errors.SetupError(f"the store {address} cannot be used: {said}\n  {cure}")

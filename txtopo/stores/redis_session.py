@@ -141,14 +141,17 @@ class Session(transaction.Session):
         self._fence = fence
         return self
 
+    def check_is_not_held(self) -> None:
+        """Refuse a store that nobody may write."""
+        if self._opened.held:
+            raise _held(self._store, self._mine.topology_id, self._opened.held)
+
     def check_nothing_is_lost(self) -> None:
-        """Refuse a store that is not to be written, or that lacks what this process was told to be done.
+        """Refuse a store that lacks what this process was told to be done.
 
         :raises errors.FailedException: another server process has taken over since the attempt raised its fence: it may lack what the
             attempt wrote, and only a new attempt writes that again.
         """
-        if self._opened.held:
-            raise _held(self._store, self._mine.topology_id, self._opened.held)
         if self._known is not None and (found := _contradiction(self._opened, self._known)) is not None:
             why = f"lost {self._known.version} {found}"
             # For all who come, also for a new run, which would not know.
