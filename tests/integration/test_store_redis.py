@@ -274,7 +274,7 @@ class TestAccess:
 
     def refusal(self, store: RedisStore) -> str:
         with pytest.raises(SetupError) as caught:
-            contract.run(store, contract.Process().task(), 1, 0, x=1)
+            contract.run(store, contract.Process().task(), 9, 0, x=1)
         assert PASSWORD not in str(caught.value)
         return str(caught.value)
 
