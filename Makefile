@@ -15,8 +15,9 @@ MINUTES ?= 10
 INSTALLED := $(VENV)/.installed
 INSTALLED_DOCS := $(VENV)/.installed-docs
 INSTALLED_BENCH := $(VENV)/.installed-bench
+SERVERS := $(VENV)/.servers
 
-.PHONY: help venv java demo demo-reset test long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
+.PHONY: help venv java servers demo demo-reset test long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,12 @@ $(INSTALLED_BENCH): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
+$(SERVERS): $(INSTALLED) tests/fetch_servers.py
+	$(BIN)/python -m tests.fetch_servers
+	@touch $@
+
+servers: $(SERVERS) ## Fetch the database servers that the tests start, into .venv
+
 java: # Both Spark and the embedded ZooKeeper need it.
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	said=$$("$$java" -version 2>&1) || said=; \
@@ -63,20 +70,20 @@ demo: java $(INSTALLED) ## Count every word of Python's own library, exactly onc
 demo-reset: ## Forget what the demo has counted
 	rm -rf $(DEMO)
 
-test: java $(INSTALLED) ## Run the tests, with real Spark, ZooKeeper and PostgreSQL; TXTOPO_NO_SKIPS=1 forbids skipping
+test: java $(INSTALLED) $(SERVERS) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL and MariaDB; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest -m 'not fault and not long'
 
-long: java $(INSTALLED) ## Run the tests that take minutes: simulated schedules, generated topologies on Spark, more kills
+long: java $(INSTALLED) $(SERVERS) ## Run the tests that take minutes: simulated schedules, generated topologies on Spark, more kills
 	$(BIN)/python -m pytest -m long
 
-mutants: java $(INSTALLED) ## Break a copy of the source in sixty ways; a test must notice each
+mutants: java $(INSTALLED) $(SERVERS) ## Break a copy of the source in sixty ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
 
-fault: java $(INSTALLED) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
+fault: java $(INSTALLED) $(SERVERS) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
 	$(BIN)/python -m pytest -m 'fault and not long'
 	$(BIN)/python -m tests.soak --matrix --seed 1
 
-soak: java $(INSTALLED) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
+soak: java $(INSTALLED) $(SERVERS) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(INSTALLED) ## Look for mistakes in the source (ruff)

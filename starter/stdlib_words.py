@@ -2,12 +2,12 @@
 
 ::
 
-    lines ×2 ──none──► split ×2 ──fields(word)──► count ×2 (committer) ──none──► bucketize ×1 ──fields(bucket)──► buckets ×2 (committer)
+    lines ×2 ──none──► split ×2 ──word──► count ×2 (committer) ──none──► bucketize ×1 ──bucket──► buckets ×2 (committer)
 
 Every .py file below the running interpreter's standard library (installed packages left out) is read line by line. A *word* is an
 identifier or a word of a comment or text, as it is written: a run of letters, digits and underscores that begins with no
 digit. About thirty transactions of a megabyte; ``split`` sums up its part of the batch first, so that little travels. The buckets say how many
-words occur 1, 2–3, 4–7, 8–15 … times.
+words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
 
 Run it with ``txtopo run starter/stdlib_words.py --data-dir .txtopo/demo``; kill it wherever you like and run it again.
 ``python -m starter.stdlib_words report`` then prints the results and counts anew without txtopo: every count must be equal. The store
@@ -29,13 +29,12 @@ import txtopo
 from txtopo import (
     BaseBasicBolt,
     BaseBatchBolt,
-    BaseTransactionalBolt,
     BasicOutputCollector,
     BatchOutputCollector,
     Config,
     Fields,
-    ICommitter,
     OutputFieldsDeclarer,
+    Sum,
     TopologyConf,
     TopologyContext,
     TransactionalTopologyBuilder,
@@ -80,34 +79,11 @@ class SplitWords(BaseBatchBolt):
         declarer.declare(Fields("tx", "word", "count"))
 
 
-class UpdateCounts(BaseTransactionalBolt, ICommitter):
-    """Adds the batch to the counts in the store, all words in one go; emits each word's count now and before."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self.store = store
-
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.context, self.collector, self.attempt = context, collector, attempt
-        self.counts: Counter[str] = Counter()
-
-    def execute(self, tup: Tuple) -> None:
-        self.counts[tup[1]] += tup[2]
-
-    def finish_batch(self) -> None:
-        with self.store.transaction(self.context, self.attempt) as transaction:
-            updates = transaction.update_many(self.counts, added)
-        for word, update in updates.items():
-            self.collector.emit([self.attempt, word, update.curr, update.prev])
-
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", "word", "count", "prev"))
-
-
 class Bucketize(BaseBasicBolt):
     """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one it has left."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        attempt, _, count, prev = tup.values
+        attempt, _, prev, count = tup.values
         bucket = bucket_of(count)
         if prev is None:
             collector.emit([attempt, bucket, 1])
@@ -117,29 +93,6 @@ class Bucketize(BaseBasicBolt):
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(Fields("tx", "bucket", "delta"))
-
-
-class UpdateBuckets(BaseTransactionalBolt, ICommitter):
-    """Keeps the number of words in each bucket; emits nothing."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self.store = store
-
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.context, self.attempt = context, attempt
-        self.deltas: Counter[int] = Counter()
-
-    def execute(self, tup: Tuple) -> None:
-        self.deltas[tup[1]] += tup[2]
-
-    def finish_batch(self) -> None:
-        with self.store.transaction(self.context, self.attempt) as transaction:
-            transaction.update_many(self.deltas, added)
-
-
-def added(total: int | None, more: int) -> int:
-    """The new value of a key in the store: ``total`` is ``None`` the first time."""
-    return (total or 0) + more
 
 
 def bucket_of(count: int) -> int:
@@ -160,9 +113,9 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     spout = spout or FileTransactionalSpout(stdlib_files(), bytes_per_batch=BYTES_PER_BATCH, partitions=PARTITIONS, errors="replace")
     builder = TransactionalTopologyBuilder("stdlib-words", "lines", spout, 2)
     builder.set_bolt("split", SplitWords(), 2).none_grouping("lines")
-    builder.set_bolt("count", UpdateCounts(counts), 2).fields_grouping("split", Fields("word"))
+    builder.set_aggregate("count", Sum("count"), counts, 2).group_by("split", Fields("word"))
     builder.set_bolt("bucketize", Bucketize()).none_grouping("count")
-    builder.set_bolt("buckets", UpdateBuckets(buckets), 2).fields_grouping("bucketize", Fields("bucket"))
+    builder.set_aggregate("buckets", Sum("delta"), buckets, 2).group_by("bucketize", Fields("bucket"))
     return builder.build_topology()
 
 

@@ -2,7 +2,8 @@
 
 ``python -m tests.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is exhausted. ``python -m tests.drivers steps DIRECTORY DATABASE
 SIZE LIFE`` runs the topologies of ``tests.step_topologies`` side by side; it kills itself when every fault that *holds* has struck. So does
-``python -m tests.drivers small DIRECTORY SIZE LIFE NAME …`` with those of ``tests.small_topologies``.
+``python -m tests.drivers small DIRECTORY SIZE LIFE NAME …`` with those of ``tests.small_topologies``, and
+``python -m tests.drivers sinks DIRECTORY SIZE LIFE ADDRESSES`` with those of ``tests.sink_topologies``.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ def drive_small(directory: Path, size: int, life: int, names: Iterable[str], fau
     return _drive_with(directory, faults, ["small", str(directory), str(size), str(life), *names])
 
 
+def drive_sinks(directory: Path, addresses: dict[str, str], size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """The same for ``tests.sink_topologies``; ``addresses`` are those of their databases, by name."""
+    return _drive_with(directory, faults, ["sinks", str(directory), str(size), str(life), json.dumps(addresses)])
+
+
 def _drive_with(directory: Path, faults: Iterable[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
     (directory / "faults").mkdir(exist_ok=True)
     environment = {"TXTOPO_FAULT": ",".join(faults), "TXTOPO_FAULT_DIR": str(directory / "faults"), "JDK_JAVA_OPTIONS": QUICK_JAVA}
@@ -82,6 +88,13 @@ def run_steps(directory: Path, database: str, size: int, life: int) -> None:
 
     topologies = {variant.name: (variant.pending, make_topology(variant, directory, database, size, life)) for variant in VARIANTS}
     _run_side_by_side(directory, topologies)
+
+
+def run_sinks(directory: Path, size: int, life: int, addresses: dict[str, str]) -> None:
+    """Run in the driver process."""
+    from tests.sink_topologies import WRITING, make_topology
+
+    _run_side_by_side(directory, {writing.name: (2, make_topology(writing, directory, addresses, size, life)) for writing in WRITING})
 
 
 def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> None:
@@ -136,6 +149,8 @@ def _give_up(why: str) -> NoReturn:
 if __name__ == "__main__":
     if sys.argv[1] == "steps":
         run_steps(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    elif sys.argv[1] == "sinks":
+        run_sinks(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5]))
     elif sys.argv[1] == "small":
         run_small(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
     else:

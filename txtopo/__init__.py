@@ -22,8 +22,11 @@ from txtopo.errors import (
     LocalDiskError,
     MetadataError,
     OutOfMemoryError,
+    OutrunError,
     PoisonBatchError,
+    RowRefusedError,
     SetupError,
+    SparkLostError,
     StaleAttemptError,
     StateMismatchError,
     StoreConflictError,
@@ -35,6 +38,8 @@ from txtopo.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
+from txtopo.topology.aggregate import AggregateDeclarer
+from txtopo.topology.aggregator import CombinerAggregator, Count, Max, Min, ReducerAggregator, Sum
 from txtopo.topology.arrow import BaseArrowBatchBolt
 from txtopo.topology.bolt import (
     BaseBasicBolt,
@@ -49,6 +54,7 @@ from txtopo.topology.bolt import (
 from txtopo.topology.builder import BoltDeclarer, SpoutDeclarer, TransactionalTopologyBuilder
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.destination import Destination, Guarantee
 from txtopo.topology.spout import (
     BaseCommitterTransactionalSpout,
     BaseOpaquePartitionedTransactionalSpout,
@@ -75,6 +81,8 @@ if TYPE_CHECKING:
     from txtopo.runtime.main import main
     from txtopo.runtime.run import TopologyRun
     from txtopo.runtime.status import RunStatus
+    from txtopo.runtime.visibility import Visibility, visible_txid, wait_until_visible
+    from txtopo.stores.visible import VisibleTxid
 
 __version__ = "0.1.0"
 
@@ -83,8 +91,12 @@ _LAZY = {
     "LocalCluster": "txtopo.runtime.cluster",
     "RunStatus": "txtopo.runtime.status",
     "TopologyRun": "txtopo.runtime.run",
+    "Visibility": "txtopo.runtime.visibility",
+    "VisibleTxid": "txtopo.stores.visible",
     "main": "txtopo.runtime.main",
     "submit_topology": "txtopo.runtime.cluster",
+    "visible_txid": "txtopo.runtime.visibility",
+    "wait_until_visible": "txtopo.runtime.visibility",
 }
 
 
@@ -96,6 +108,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "INIT_TXID",
+    "AggregateDeclarer",
     "BaseArrowBatchBolt",
     "BaseBasicBolt",
     "BaseBatchBolt",
@@ -108,14 +121,18 @@ __all__ = [
     "BatchOutputCollector",
     "BatchTooLargeError",
     "BoltDeclarer",
+    "CombinerAggregator",
     "CommitterSpoutEmitter",
     "Config",
     "ConfigError",
     "CoordinatorContext",
+    "Count",
+    "Destination",
     "EmitError",
     "FailedException",
     "FencedError",
     "Fields",
+    "Guarantee",
     "HeldError",
     "HeldStateError",
     "IBasicBolt",
@@ -129,21 +146,28 @@ __all__ = [
     "InvalidTopologyError",
     "LocalCluster",
     "LocalDiskError",
+    "Max",
     "MetadataError",
+    "Min",
     "OpaquePartitionedSpoutCoordinator",
     "OpaquePartitionedSpoutEmitter",
     "OutOfMemoryError",
     "OutputFieldsDeclarer",
+    "OutrunError",
     "PartitionedSpoutCoordinator",
     "PartitionedSpoutEmitter",
     "PoisonBatchError",
+    "ReducerAggregator",
+    "RowRefusedError",
     "RunStatus",
     "SetupError",
+    "SparkLostError",
     "SpoutDeclarer",
     "StaleAttemptError",
     "StateMismatchError",
     "StoreConflictError",
     "StreamSpec",
+    "Sum",
     "TopologyConf",
     "TopologyContext",
     "TopologyRun",
@@ -156,9 +180,13 @@ __all__ = [
     "UnreadableStateError",
     "UsageError",
     "UserCodeError",
+    "Visibility",
+    "VisibleTxid",
     "WorkerCrashError",
     "ZooKeeperAccessError",
     "ZooKeeperUnavailableError",
     "main",
     "submit_topology",
+    "visible_txid",
+    "wait_until_visible",
 ]

@@ -1,13 +1,15 @@
 """The command ``txtopo``: run, explain and look after topologies.
 
 Results go to standard output, progress and errors to standard error. What a command does is elsewhere: ``runtime.main`` runs a topology,
-``runtime.inspection`` looks at stored state, ``runtime.upkeep`` changes it. Here is only what can be typed.
+``runtime.inspection`` looks at stored state, ``runtime.browse`` at results, ``runtime.upkeep`` changes both. Here is only what can be typed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,13 +18,19 @@ from typing import Any
 import txtopo
 from txtopo import config, errors
 from txtopo.config import display
-from txtopo.plan import compiler, explain
-from txtopo.runtime import cluster, inspection, options, session, spark_settings, submit, submit_process, target, upkeep
+from txtopo.plan import compiler, explain, guarantees
+from txtopo.runtime import browse, cluster, inspection, options, session, spark_settings, submit, submit_process, target, upkeep
 from txtopo.runtime import main as running
+from txtopo.runtime import run as runs
+from txtopo.runtime.visibility import Visibility
 from txtopo.state import administration, credentials, directory
+from txtopo.stores import opening
 from txtopo.testing import command as testing
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
+
+MASTERS = ("local", "spark://", "yarn", "k8s://")
+"""How the address of a Spark master may begin."""
 
 _DESCRIPTION = "Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order."
 _EXAMPLES = """\
@@ -31,6 +39,7 @@ examples:
   txtopo run words.py --until-exhausted      … or until its input ends
   txtopo submit words.py --master yarn       run it on a cluster, through spark-submit
   txtopo explain words.py                    what would run where
+  txtopo validate words.py --master yarn     whether it can be right there, and what it then promises
   txtopo test words.py --seeds 500           whether its results are right whatever fails
   txtopo status                              which topologies there are, and how far they have come
   txtopo state reset word-count              what it would take to begin with the first batch
@@ -86,10 +95,20 @@ def _parser() -> argparse.ArgumentParser:
         "explain", help="show what runs where", description="Show the plan of a topology: levels, shuffles, and what waits for the commit."
     )
     explained.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    explained.add_argument("--master", default="local[2]", metavar="URL", help="plan for this local Spark master (default: %(default)s)")
+    explained.add_argument("--master", default="local[2]", metavar="URL", help="plan for this Spark master (default: %(default)s)")
+    explained.add_argument("--cores", type=int, metavar="N", help="how many cores there are, if the master does not say so")
     explained.add_argument("--format", choices=("text", "mermaid"), default="text", help="as text, or as a Mermaid flow chart (default: %(default)s)")
     options.add_verbose(explained)
     explained.set_defaults(do=_explain)
+
+    validated = commands.add_parser(
+        "validate", help="whether a topology can be right", epilog=options.EXIT_CODES,
+        description="Refuse a topology that cannot count exactly once; say of one that can what it promises of each store and sink.",
+    )  # fmt: skip
+    validated.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    validated.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master it is to run on (default: %(default)s)")
+    options.add_verbose(validated)
+    validated.set_defaults(do=_validate)
 
     tested = commands.add_parser(
         "test", help="let everything fail that can, in simulated Spark", description=testing.DESCRIPTION, epilog=options.EXIT_CODES
@@ -155,9 +174,24 @@ def _add_state_commands(commands: Any) -> None:
 
 
 def _add_store_commands(commands: Any) -> None:
-    store = commands.add_parser("store", help="make a store and a state fit again", description="Stores: where topologies keep their results.")
+    text = "Stores: where topologies keep their results."
+    store = commands.add_parser("store", help="look at results, or make a store and a state fit again", description=text)
     store.set_defaults(do=_help_of(store))
     actions = store.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    get = actions.add_parser("get", help="show the value of a key", description="Show the value of a key, as JSON; exit code 1 if it has none.")
+    _add_reading_arguments(get)
+    get.add_argument("key", metavar="KEY", help="the key: a text as it is, a number, or JSON as '[\"dog\",7]'")
+    get.set_defaults(do=_store_get)
+
+    for name, do, text in (("scan", _store_scan, "show keys and values, in order, one in a line"), ("count", _store_count, "count the keys")):
+        reading = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        _add_reading_arguments(reading)
+        prefix_help = "only keys that begin so: a text, or as a JSON list the first elements of tuples (default: all)"
+        reading.add_argument("prefix", metavar="PREFIX", nargs="?", help=prefix_help)
+        reading.set_defaults(do=do, limit=None)
+        if name == "scan":
+            reading.add_argument("--limit", type=int, metavar="N", help="at most N of them")
 
     clear = actions.add_parser(
         "clear", help="remove a topology's results", epilog=_DRY_RUN, description="Remove what a topology has written to a store."
@@ -175,10 +209,20 @@ def _add_store_commands(commands: Any) -> None:
     adopt.set_defaults(do=_store_adopt)
 
 
-def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_store_place(parser: argparse.ArgumentParser) -> None:
     where = "the store: postgresql+psycopg://USER@HOST/DATABASE, redis://USER@HOST:PORT/0, or the path of an SQLite file"
     parser.add_argument("store", metavar="URL_OR_PATH", help=where)
     parser.add_argument("table", metavar="TABLE", help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)")
+
+
+def _add_reading_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_store_place(parser)
+    parser.add_argument("--as-of", metavar="ID", help="only what transactions of the topology of this id have written that are committed as a whole")
+    _add_state_options(parser)
+
+
+def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_store_place(parser)
     parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
     parser.add_argument(
         "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
@@ -230,22 +274,48 @@ def _submit(given: argparse.Namespace) -> int:
 
 
 def _explain(given: argparse.Namespace) -> int:
-    cores = _cores(given.master)
-    plan = compiler.compile_plan(target.resolve(given.target).topology, cores)
-    print(explain.mermaid(plan) if given.format == "mermaid" else explain.explain(plan), end="")
+    cores = _cores(given.master, given.cores)
+    graph = target.resolve(given.target).topology
+    runs.refuse_local_only(graph, given.master)
+    plan = compiler.compile_plan(graph, cores)
+    print(explain.mermaid(plan) if given.format == "mermaid" else _as_typed(explain.explain(plan)), end="")
     return 0
 
 
-def _cores(master: str) -> int:
+def _cores(master: str, given: int | None) -> int:
     try:
         cores = session.local_cores(master)
+        if cores is None:
+            cores = given
     except ValueError:
         cores = None
     if cores is None or cores < 1:
         raise errors.UsageError(
-            f"--master {master} does not say how many cores there are\n  Give local[N], with N the cores of the cluster, or local[*]."
+            f"--master {master} does not say how many cores there are\n  Give local[N] or local[*]; or --cores N, with N the cores of the cluster."
         )
     return cores
+
+
+def _validate(given: argparse.Namespace) -> int:
+    graph = target.resolve(given.target).topology
+    if not given.master.startswith(MASTERS) or _is_malformed(given.master):
+        raise errors.UsageError(f"--master {given.master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
+    runs.refuse_local_only(graph, given.master)
+    print(_as_typed("\n".join([f"topology {graph.id} is valid with master {given.master}", *guarantees.lines(graph)])))
+    return 0
+
+
+def _is_malformed(master: str) -> bool:
+    try:
+        session.local_cores(master)
+    except ValueError:
+        return True
+    return False
+
+
+def _as_typed(text: str) -> str:
+    """``text`` with the files below the current directory as people call them."""
+    return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
 def _config_show(given: argparse.Namespace) -> int:
@@ -306,8 +376,41 @@ def _state_reset(given: argparse.Namespace) -> int:
     return _say_how_to_execute(given)
 
 
+def _visibility(given: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
+    if given.as_of is None:
+        return contextlib.nullcontext()
+    return Visibility(given.as_of, zookeeper=given.zookeeper, data_dir=given.data_dir, conf=_where(given))
+
+
+def _store_get(given: argparse.Namespace) -> int:
+    store = opening.open_store(given.store, given.table)
+    with _visibility(given) as visibility:
+        line = browse.value_line(store, browse.key_of(given.key), visibility)
+    if line is None:
+        print(f"txtopo: {store.address} has no value of {given.key}", file=sys.stderr)
+        return 1
+    print(line)
+    return 0
+
+
+def _store_scan(given: argparse.Namespace) -> int:
+    if given.limit is not None and given.limit < 0:
+        raise errors.UsageError(f"--limit is {given.limit}\n  Give how many lines there may be.")
+    store = opening.open_store(given.store, given.table)
+    with _visibility(given) as visibility:
+        for line in browse.lines(store, browse.prefix_of(given.prefix), visibility, given.limit):
+            print(line)
+    return 0
+
+
+def _store_count(given: argparse.Namespace) -> int:
+    with _visibility(given) as visibility:
+        print(browse.count(opening.open_store(given.store, given.table), browse.prefix_of(given.prefix), visibility))
+    return 0
+
+
 def _store_clear(given: argparse.Namespace) -> int:
-    store = upkeep.open_store(given.store, given.table)
+    store = opening.open_store(given.store, given.table)
     # The store alone does not know whether its topology runs; where somebody can tell, ask.
     if _where(given).zookeeper is not None or directory.running(_data_dir(given)) is not None:
         with _opened(given) as opened:
@@ -317,7 +420,7 @@ def _store_clear(given: argparse.Namespace) -> int:
 
 
 def _store_adopt(given: argparse.Namespace) -> int:
-    store = upkeep.open_store(given.store, given.table, must_exist=False)
+    store = opening.open_store(given.store, given.table, must_exist=False)
     with _opened(given) as opened:
         found = inspection.require(opened, _data_dir(given))
         print(upkeep.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute))

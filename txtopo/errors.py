@@ -12,9 +12,12 @@
         │   ├── OutOfMemoryError         a Python worker may have no more memory
         │   ├── MetadataError            metadata that does not survive JSON
         │   └── StoreConflictError       two writers of one key in one transaction                   (R32)
+        ├── RowRefusedError              the database of a sink does not take a row
         ├── WorkerCrashError             workers kept dying on one transaction
         ├── BatchTooLargeError           a row, a held bolt or a record beyond a named bound
         ├── LocalDiskError               no room for what a batch spills
+        ├── OutrunError                  a reader asked for a transaction that the store has gone beyond
+        ├── SparkLostError               Spark's JVM has ended
         ├── UsageError                   2: the caller asked for something that cannot be
         │   ├── InvalidTopologyError     2: the topology is wrong; lists every mistake
         │   ├── ConfigError              2: an unknown or impossible setting
@@ -98,6 +101,26 @@ class StoreConflictError(UserCodeError):
     """Two writers updated one key of a store in one transaction (R32)."""
 
 
+class RowRefusedError(TxtopoError):
+    """The database of a sink does not take a row of the batch: the data must be mended, so it is not tried again.
+
+    ``row`` is the row's text, cut to 300 characters, empty if the database did not say which; ``number`` counts from 1 in the task, 0 if unknown.
+    """
+
+    def __init__(self, sink: str, component: str, task: int, attempt: str, number: int, row: str, why: str) -> None:
+        super().__init__(sink, component, task, attempt, number, row, why)
+        self.sink, self.component, self.task, self.attempt, self.number, self.row, self.why = sink, component, task, attempt, number, row, why
+
+    def __str__(self) -> str:
+        which = f"row {self.number} of" if self.number else "a row of"
+        shown = f"\n  The row: {self.row}" if self.row else ""
+        return (
+            f"the sink {self.sink} cannot write {which} component {self.component!r}, task {self.task}, attempt {self.attempt}: {self.why}{shown}\n"
+            "  Nothing of the transaction is kept. Mend the data where it comes from, drop or convert such rows in a bolt before the sink, or mend\n"
+            "  the table; then run again: the transaction is replayed first."
+        )
+
+
 class WorkerCrashError(TxtopoError):
     """Spark lost its workers ``crashes`` times on one transaction, without progress."""
 
@@ -136,6 +159,36 @@ class LocalDiskError(TxtopoError):
             f"a batch larger than memory cannot be spilled to {self.directory}: {self.why}\n"
             "  Make room there; or put Spark's local directories on a larger disk (spark.local.dir; SPARK_LOCAL_DIRS and a cluster manager overrule\n"
             "  it); or make the batches smaller. Nothing of this transaction is committed."
+        )
+
+
+class OutrunError(TxtopoError):
+    """What a store held as of transaction ``asked`` is gone: transaction ``found`` has begun to write, and a row remembers one transaction back."""
+
+    def __init__(self, store: str, topology_id: str, asked: int, found: int) -> None:
+        super().__init__(store, topology_id, asked, found)
+        self.store, self.topology_id, self.asked, self.found = store, topology_id, asked, found
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.store} cannot be read as of transaction {self.asked} of topology {self.topology_id!r}: "
+            f"transaction {self.found} has begun there\n"
+            "  Ask for the visible txid again, and read at once; `txtopo.Visibility.read` does so until it succeeds. With several stores, open\n"
+            "  every items() and scan() before the first of them is read."
+        )
+
+
+class SparkLostError(TxtopoError):
+    """The JVM of the driver, through which everything is asked of Spark, has ended or does not answer."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return (
+            f"Spark's JVM has ended, or does not answer any more: {self.what}\n"
+            "  Was it killed, or short of memory? What it said is above, or in its log. Nothing is lost: run again, and the topology resumes."
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import mistaken_stores
+from txtopo.stores import stamps
 from txtopo.testing import ContractError, check_store
 from txtopo.testing.contracts import store as contract
 
@@ -72,6 +73,30 @@ FOUND_BY = {
     "a key of another topology is refused, whatever its txid": "nothing is foreign",
     "what another task writes in the same transaction is never read": "rivals are read",
     "tasks of one attempt may write at the same time": "collides",
+    "a transaction under way is not seen as of the recorded one, whatever it does and however often it is tried": "shows what is under way",
+    "what a dead attempt left is not seen, though no component has taken it back": "goes by the txid alone",
+    "what was taken back to is seen as of its transaction": "nothing is settled for readers",
+    "a reader who comes too late is refused, and not given a mixture": "is never outrun",
+    "what is shown is fixed when it is asked for, however long it is then read": "reads along",
+    "only what the topology itself wrote is shown as of its transactions": "shows what others wrote",
+    "a store of another generation, or older than what is recorded, shows nothing as of it": "is never outrun",
+    "an adopted store is seen as of the transaction it was adopted at": "nothing is settled for readers",
+    "a number alone does not say what is visible": "checks no reader",
+    "a plain store cannot be read as of a transaction, and says so": "checks no reader",
+    "put sets a value whatever it was, and a replay finds it set": "nothing is mine",
+    "putting composes with updates, and is all or nothing": "forgets rows",
+    "values are kept by the codec that the store was given": "ignores the codec",
+    "a text that not every database keeps is refused, naming the codec": "any text",
+    "a store that was written in another form is refused, and changed only while it is empty": "any form",
+    "the last write stands, within a transaction, on a replay, and in the next": "overwrites nothing",
+    "what a failed attempt wrote is overwritten, by whichever task, and not taken back": "takes plain values back",
+    "updating is refused, with the cure, and so is writing what was read": "updates plain values",
+    "a late task of an older attempt, or of an older transaction, is refused and changes nothing in a plain store": "fence never above",
+    "a late task whose own fence nobody has raised does not overwrite a newer value of a plain store": "no plain value is ahead",
+    "a second writer of a key of a plain store in one attempt is refused, naming both": "nobody is a rival in a plain store",
+    "a plain store of another generation or age, or one that was emptied, is refused": "any generation",
+    "a block of a plain store that raises leaves nothing, and a written store pickles": "writes in place",
+    "tasks of one attempt may write to a plain store at the same time": "collides",
 }
 """By claim: the mistake that breaks it."""
 
@@ -80,11 +105,11 @@ FOUND_BY = {
 @pytest.mark.parametrize("clause", contract.STORE_CLAUSES, ids=str)
 def test_a_store_that_breaks_it_is_found(clause: contract.StoreClause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     factory, patch = mistaken_stores.MISTAKES[FOUND_BY[clause.claim]]
-    opaque = clause.only == "opaque"
+    kind: stamps.Kind = next((kind for kind in contract.KINDS if (clause.only or "").startswith(kind)), "transactional")
     if patch is not None:
         patch(monkeypatch)
     with pytest.raises(ContractError) as caught:
-        contract.check_clause(clause, lambda name, *, opaque: factory(tmp_path, name, opaque), opaque=opaque, prefix="wrong")
+        contract.check_clause(clause, lambda name, **form: factory(tmp_path, name, **form), kind=kind, prefix="wrong")
     error = caught.value
     assert (error.contract, error.rule, error.cure) == ("store", clause.rules[0] if clause.rules else None, clause.cure)
     assert error.what.startswith(f"{clause.claim}: ")
@@ -98,4 +123,4 @@ def test_every_mistake_is_one_of_some_clause() -> None:
 def test_the_whole_check_stops_at_the_first_clause_that_is_broken(tmp_path: Path) -> None:
     factory, _ = mistaken_stores.MISTAKES["holds a lock"]
     with pytest.raises(ContractError, match=r"^store contract, R12: a store is configuration only"):
-        check_store(lambda name, *, opaque: factory(tmp_path, name, opaque), opaque=False, concurrent=False)
+        check_store(lambda name, **form: factory(tmp_path, name, **form), kinds=("transactional",), concurrent=False)

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests import postgres, redis_server
-from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, Update
+from tests import mariadb as maria
+from tests import redis_server
+from tests.postgres import running_server
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, Update, stamps
 from txtopo.testing import check_store
 from txtopo.testing.contracts import store as contract
 from txtopo.testing.contracts.store_subject import add, block, never, plus, run, set_to
@@ -24,36 +26,41 @@ __all__ = ["FACTORIES", "Process", "add", "block", "never", "plus", "run", "set_
 class StoreFactory(Protocol):
     """Makes a store of results ``name`` in ``directory``; called again with the same arguments it finds the same results."""
 
-    def __call__(self, directory: Path, name: str = "results", *, opaque: bool = False) -> Store: ...
+    def __call__(self, directory: Path, name: str = "results", **form: Any) -> Store: ...
 
 
-def sqlite(directory: Path, name: str = "results", *, opaque: bool = False) -> Store:
-    return SqliteStore(directory / "results.db", name, opaque=opaque, busy_timeout_s=5)
+def sqlite(directory: Path, name: str = "results", **form: Any) -> Store:
+    return SqliteStore(directory / "results.db", name, busy_timeout_s=5, **form)
 
 
-def memory(directory: Path, name: str = "results", *, opaque: bool = False) -> Store:
-    return MemoryStore(name, str(directory), opaque=opaque)
+def memory(directory: Path, name: str = "results", **form: Any) -> Store:
+    return MemoryStore(name, str(directory), **form)
 
 
-def postgresql(directory: Path, name: str = "results", *, opaque: bool = False) -> Store:
+def postgresql(directory: Path, name: str = "results", **form: Any) -> Store:
     schema = f"of_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
-    return SqlStore(postgres.running_server().schema_url(schema), name, opaque=opaque, lock_timeout_s=5)
+    return SqlStore(running_server().schema_url(schema), name, lock_timeout_s=5, **form)
 
 
-def redis(directory: Path, name: str = "results", *, opaque: bool = False) -> Store:
-    return RedisStore(redis_server.running_server().url_for(directory), name, opaque=opaque)
+def mariadb(directory: Path, name: str = "results", **form: Any) -> Store:
+    database = f"of_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
+    return SqlStore(maria.running_server().url(database), name, lock_timeout_s=5, **form)
 
 
-FACTORIES: dict[str, StoreFactory] = {"memory": memory, "postgresql": postgresql, "redis": redis, "sqlite": sqlite}
+def redis(directory: Path, name: str = "results", **form: Any) -> Store:
+    return RedisStore(redis_server.running_server().url_for(directory), name, **form)
 
-CONCURRENT = {"postgresql", "redis", "sqlite"}
+
+FACTORIES: dict[str, StoreFactory] = {"mariadb": mariadb, "memory": memory, "postgresql": postgresql, "redis": redis, "sqlite": sqlite}
+
+CONCURRENT = {"mariadb", "postgresql", "redis", "sqlite"}
 """Stores that several tasks may write to at once."""
 
 CLAUSES = [
-    pytest.param(backend, opaque, clause, id=f"{backend}, {'opaque' if opaque else 'transactional'}: {clause.claim}")
+    pytest.param(backend, kind, clause, id=f"{backend}, {kind}: {clause.claim}")
     for backend in sorted(FACTORIES)
-    for opaque in (False, True)
-    for clause in contract.clauses_for(opaque, backend in CONCURRENT)
+    for kind in contract.KINDS
+    for clause in contract.clauses_for(kind, backend in CONCURRENT)
 ]
 
 
@@ -65,14 +72,14 @@ def process() -> Iterator[Process]:
 
 
 @pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)
-@pytest.mark.parametrize(("backend", "opaque", "clause"), CLAUSES)
-def test_it_keeps_the_contract(backend: str, opaque: bool, clause: Any, tmp_path: Path) -> None:
-    contract.check_clause(clause, lambda name, *, opaque: FACTORIES[backend](tmp_path, name, opaque=opaque), opaque=opaque, prefix="contract")
+@pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
+def test_it_keeps_the_contract(backend: str, kind: stamps.Kind, clause: Any, tmp_path: Path) -> None:
+    contract.check_clause(clause, lambda name, **form: FACTORIES[backend](tmp_path, name, **form), kind=kind, prefix="contract")
 
 
 @pytest.mark.parametrize("backend", sorted(FACTORIES))
 def test_it_keeps_the_whole_contract_in_one_place(backend: str, tmp_path: Path) -> None:
-    checked = check_store(lambda name, *, opaque: FACTORIES[backend](tmp_path, name, opaque=opaque), concurrent=backend in CONCURRENT)
+    checked = check_store(lambda name, **form: FACTORIES[backend](tmp_path, name, **form), concurrent=backend in CONCURRENT)
     assert checked == sum(backend == parameters.values[0] for parameters in CLAUSES)
 
 

@@ -5,6 +5,7 @@ Every process that descends from a driver inherits its environment, and so can b
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import uuid
@@ -142,3 +143,21 @@ def test_interrupted_twice_while_it_starts(tmp_path: Path, moment: Callable[[Dri
         command.signal(signal.SIGTERM)
         assert command.wait() == 143, command.said
         driver.expect_nothing_left()
+
+
+def test_its_jvm_is_killed(tmp_path: Path) -> None:
+    """As by a kernel that is short of memory: it is said what has ended, and the next run goes on."""
+    driver = Driver(tmp_path)
+    with driver.start() as command:
+        command.wait_until_it_says("begins at txid 1")
+        command.wait_until(lambda: SqliteStore(tmp_path / "numbers.db", "numbers").get("count") is not None)
+        (jvm,) = (pid for pid, line in driver.processes().items() if "org.apache.spark.deploy" in line and "java" in line.split()[0])
+        os.kill(jvm, signal.SIGKILL)
+        assert command.wait() == 1, command.said
+        driver.expect_nothing_left()
+    assert "txtopo: error: Spark's JVM has ended" in command.said
+    assert "run again, and the topology resumes" in command.said
+    assert "atexit" not in command.said
+    said = driver.run_one_transaction()
+    assert "resumes at txid" in said
+    driver.expect_exact(int(said.rsplit("begins at txid ", 1)[1]) - 1)

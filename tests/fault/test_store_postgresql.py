@@ -14,7 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
-from tests.postgres import PostgresServer, _state
+from tests.postgres import PostgresServer
+from tests.servers import state
 from txtopo.errors import FailedException
 from txtopo.stores import SqlStore, StoreTransaction
 
@@ -171,7 +172,8 @@ def test_connections_are_not_shared_across_a_fork(postgres: PostgresServer, data
 
 OWNER = """
 import sys
-from tests.postgres import PostgresServer, _state
+from tests.postgres import PostgresServer
+
 with PostgresServer() as server:
     print(server._directory, server._process.pid, flush=True)
     sys.stdin.read()
@@ -195,7 +197,7 @@ def test_the_server_ends_with_the_process_that_started_it(how: str) -> None:
             break
         threading.Event().wait(0.01)
     assert not Path(directory).exists()
-    assert _state(int(pid)) in "Z"
+    assert state(int(pid)) in "Z"
 
 
 def test_the_server_of_the_tests_listens_on_loopback_only_and_never_runs_as_root(postgres: PostgresServer) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.postgres import _state
 from tests.redis_server import RedisServer, running_server
+from tests.servers import state
 from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError
 from txtopo.stores import RedisStore, StoreTransaction, redis_connection, redis_layout
 from txtopo.topology.transaction import TransactionAttempt
@@ -465,7 +465,7 @@ def test_the_server_ends_with_the_process_that_started_it(how: str) -> None:
             break
         threading.Event().wait(0.01)
     assert not Path(directory).exists()
-    assert _state(int(pid)) in "Z"
+    assert state(int(pid)) in "Z"
 
 
 def test_the_server_of_the_tests_listens_on_loopback_only(redis_server: RedisServer) -> None:

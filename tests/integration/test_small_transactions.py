@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.clusters import fast, run_to_idle
 from tests.small_topologies import Small, Trouble
 from txtopo import LocalCluster, UserCodeError
-from txtopo.runtime import engine
+from txtopo.runtime import engine, standing
 
 SMALL = {"small_transaction_s": 60.0}
 """Everything is small, however slow the machine."""
@@ -42,6 +43,52 @@ def test_after_a_few_small_transactions_processing_and_commit_are_one_spark_task
     run_to_idle(cluster, topology.make(), max_spout_pending=pending, **SMALL)
     assert [one_task(topology, txid) for txid in (1, 2, 3)] == [[False]] * 3
     assert [one_task(topology, txid) for txid in range(certainly_from, LAST + 1)] == [[True]] * (LAST + 1 - certainly_from)
+
+
+def shared_tasks(topology: Small, txids: range) -> list[set[int]]:
+    """The Spark tasks that ran ``txids``, each with the transactions it ran."""
+    by_task: defaultdict[int, set[int]] = defaultdict(set)
+    for txid in txids:
+        for attempt in topology.ran(txid).values():
+            for task in set().union(*attempt.tasks.values()):
+                by_task[task].add(txid)
+    return list(by_task.values())
+
+
+@pytest.mark.rule(3, 23)
+def test_a_spark_task_stays_for_the_transactions_that_follow(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_LIFE_S", 60.0)
+    monkeypatch.setattr(standing, "_IDLE_S", 10.0)
+    topology = Small("stays", tmp_path)
+    run_to_idle(cluster, topology.make(), max_spout_pending=1, **SMALL)
+    assert shared_tasks(topology, range(4, LAST + 1)) == [set(range(4, LAST + 1))]
+
+
+@pytest.mark.rule(3, 23)
+def test_without_a_task_that_stays_each_transaction_has_a_spark_job_of_its_own(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster, whose executors may not reach the driver."""
+    monkeypatch.setattr(standing.StandingTasks, "ask", lambda self, group, request: None)
+    topology = Small("stays-not", tmp_path)
+    run_to_idle(cluster, topology.make(), max_spout_pending=1, **SMALL)
+    assert shared_tasks(topology, range(4, LAST + 1)) == [{txid} for txid in range(4, LAST + 1)]
+
+
+@pytest.mark.rule(3)
+def test_topologies_side_by_side_do_not_wait_for_a_task_that_stays(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Two of small transactions, one whose transactions are not, on two slots."""
+    together = [Small("beside-a", tmp_path, size=400), Small("beside-b", tmp_path, size=400), Small("beside-large", tmp_path)]
+    settings: list[dict[str, Any]] = [SMALL, SMALL, OFF]
+    runs = [
+        cluster.submit_topology(topology.id, fast(max_spout_pending=2, **how), topology.make())
+        for topology, how in zip(together, settings, strict=True)
+    ]
+    for run in runs:
+        run.wait_until_idle(60)
+        run.stop(20)
+    assert [run.status().replays for run in runs] == [0, 0, 0]
+    assert [len(topology.ran(LAST)[0].parts["finished"]) for topology in together] == [1, 1, 1]
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -95,6 +142,19 @@ def test_a_small_transaction_that_fails_is_processed_by_itself_and_counts_once(
     first, second = topology.ran(8).values()
     assert (first.is_one_task, second.is_apart) == (True, True)
     undisturbed = Small(f"fails-not-{hook}-{pending}", tmp_path)
+    run_to_idle(cluster, undisturbed.make(), max_spout_pending=3, **OFF)
+    assert topology.results(0)[0] == undisturbed.results(0)[0]
+
+
+@pytest.mark.rule(8, 28, 29, 33)
+def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothing_later(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Its task goes on when the transaction after the replay has begun, or is gone by then: what it would write then is refused."""
+    topology = Small("hangs", tmp_path, trouble=functools.partial(Trouble, hook="finish_batch", txid=8, kind="wait for the next two"))
+    run = run_to_idle(cluster, topology.make(), max_spout_pending=1, message_timeout_s=2.0, zombie_wait_s=1.0, **SMALL)
+    assert run.status().replays == 1
+    first, second = topology.ran(8).values()
+    assert (first.parts["executed"], second.is_apart) == ({"straight"}, True)
+    undisturbed = Small("hangs-not", tmp_path)
     run_to_idle(cluster, undisturbed.make(), max_spout_pending=3, **OFF)
     assert topology.results(0)[0] == undisturbed.results(0)[0]
 

@@ -17,10 +17,10 @@ from tests.conformance import test_store_contract as contract
 from tests.postgres import PASSWORD, PostgresServer
 from txtopo import cli
 from txtopo.errors import FailedException, SetupError, StaleAttemptError, StateMismatchError, UsageError
-from txtopo.runtime import inspection, upkeep
+from txtopo.runtime import inspection
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
-from txtopo.stores import Fence, SqlStore, StoreConflict, StoreTransaction
+from txtopo.stores import Fence, SqlStore, StoreConflict, StoreTransaction, opening
 from txtopo.stores.stamps import CLOSED_ATTEMPT, Stamp
 from txtopo.topology.transaction import TransactionAttempt as A
 
@@ -479,7 +479,7 @@ class TestAccess:
         with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
             contract.run(store, contract.Process().task(), 1, 0, x=1)
         with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            upkeep.open_store(store.url, "counts")
+            opening.open_store(store.url, "counts")
 
 
 class TestTables:
@@ -502,12 +502,12 @@ class TestTables:
         self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]
     ) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        postgres.execute("UPDATE txtopo_schema SET version = 2", database=database)
+        postgres.execute("UPDATE txtopo_schema SET version = 3", database=database)
         actions: list[Callable[[], Any]] = [
             lambda: store.get("x"), lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1), lambda: store.clear("words"),
         ]  # fmt: skip
         for action in actions:
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 2; this txtopo knows layout 1"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 2"):
                 action()
 
     @pytest.mark.rule(27)

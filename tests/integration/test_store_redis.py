@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.redis_server import PASSWORD, RedisServer, _wait_until
+from tests.redis_server import PASSWORD, RedisServer
 from txtopo import cli
 from txtopo.errors import BatchTooLargeError, FailedException, SetupError, StateMismatchError, TxtopoError, UsageError
-from txtopo.runtime import upkeep
-from txtopo.stores import Fence, RedisStore, StoreConflict, StoreTransaction, redis_connection, redis_layout, redis_reading
+from txtopo.stores import Fence, RedisStore, StoreConflict, StoreTransaction, opening, redis_connection, redis_layout, redis_reading
 from txtopo.stores.stamps import CLOSED_ATTEMPT
 
 BOUND_S = 60
@@ -83,7 +82,7 @@ class TestServerIsAsked:
             contract.run(words, process.task(), txid, 0, x=1)
         assert redis_server.clients() == before + 1
         process.close()
-        _wait_until(lambda: redis_server.clients() == before)
+        redis_server._wait_until(lambda: redis_server.clients() == before)
 
     def test_the_script_is_sent_again_to_a_server_that_has_forgotten_it(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
@@ -246,7 +245,7 @@ class TestServersThatAreRefused:
         contract.run(store, process.task(), 1, 0, x=1)
         with RedisServer({"replicaof": f"127.0.0.1 {redis_server.port}"}) as replica:
             copy = RedisStore(replica.url(), store.name)
-            _wait_until(lambda: "master_link_status:up" in _info(replica))
+            replica._wait_until(lambda: "master_link_status:up" in replica.told("INFO", "replication"))
             assert (dict(copy.items()), copy.get("x"), len(copy.fences())) == ({"x": 1}, 1, 1)
             with pytest.raises(FailedException, match="the server is a replica; give the address of the master"):
                 contract.run(copy, contract.Process().task(), 2, 0, x=1)
@@ -261,10 +260,6 @@ class TestServersThatAreRefused:
         for action in (lambda: contract.run(store, process.task(), 1, 0, x=1), store.exists, store.fences, lambda: store.get("x")):
             with pytest.raises(StateMismatchError, match="in layout 7; this txtopo knows layout 1"):
                 action()
-
-
-def _info(server: RedisServer) -> str:
-    return str(server.ask("INFO", "replication")).replace("'", "").replace(": ", ":")
 
 
 class TestAccess:
@@ -403,7 +398,7 @@ class TestCluster:
             two.ask("CLUSTER", "ADDSLOTS", *range(8192, 16384))
             two.ask("CLUSTER", "SET-CONFIG-EPOCH", 2)
             one.ask("CLUSTER", "MEET", "127.0.0.1", two.port)
-            _wait_until(lambda: all("cluster_state:ok" in _cluster(node) for node in (one, two)))
+            one._wait_until(lambda: all("cluster_state:ok" in node.told("CLUSTER", "INFO") for node in (one, two)))
             yield one, two
 
     @pytest.mark.rule(12, 29)
@@ -432,13 +427,9 @@ class TestCluster:
         with pytest.raises(FailedException, match="is not there"):
             contract.run(there, process.task(), 2, 0, x=1)
         two.start()
-        _wait_until(lambda: all("cluster_state:ok" in _cluster(node) for node in nodes))
+        one._wait_until(lambda: all("cluster_state:ok" in node.told("CLUSTER", "INFO") for node in nodes))
         contract.run(there, process.task(), 2, 1, x=1)
         assert there.get("x") == 2
-
-
-def _cluster(node: RedisServer) -> str:
-    return str(node.ask("CLUSTER", "INFO")).replace("'", "").replace(": ", ":")
 
 
 def _slot(node: RedisServer, store: RedisStore) -> int:
@@ -448,11 +439,11 @@ def _slot(node: RedisServer, store: RedisStore) -> int:
 class TestCommandLine:
     def test_a_store_is_opened_by_its_url(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
         contract.run(store, process.task(), 1, 0, x=1)
-        assert upkeep.open_store(store.url, store.name).get("x") == 1
+        assert opening.open_store(store.url, store.name).get("x") == 1
         with pytest.raises(UsageError, match="is no store of txtopo"):
-            upkeep.open_store(store.url, redis_server.new_name())
+            opening.open_store(store.url, redis_server.new_name())
         with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            upkeep.open_store("redis://127.0.0.1:1/0", "counts")
+            opening.open_store("redis://127.0.0.1:1/0", "counts")
 
     def test_a_store_is_cleared_from_the_command_line(
         self, store: RedisStore, process: contract.Process, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ here are the others, which make the ordinary course of things wrong.
 from __future__ import annotations
 
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, STATE, STRAIGHT, Mutation
+from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, STANDING, STATE, STRAIGHT, Mutation
 
 MUTATIONS = (
     *(mutation for guard in GUARDS for mutation in guard.mutations),
@@ -170,10 +170,10 @@ MUTATIONS = (
     ),
     Mutation(
         "what is downstream of a committer is not held",
-        "txtopo/plan/compiler.py",
-        "        if component.committer or any(subscription.source in held - {graph.spout.id} for subscription in component.inputs):\n",
-        "        if component.committer:\n",
-        ("tests/unit/test_plan_levels.py", *EXECUTE),
+        "txtopo/topology/soundness.py",
+        "any(source in found and source != spout for source in above)",
+        "False",
+        ("tests/unit/test_plan_levels.py", "tests/unit/test_soundness.py", *EXECUTE),
     ),
     # -- small transactions ----------------------------------------------------------------------------------------------------
     Mutation(
@@ -241,6 +241,13 @@ MUTATIONS = (
         "        expected = (self.task_attempt,) if self.parts else None\n",
         "        expected = (self.parts[-1].task_attempt,) if self.parts else None\n",
         STRAIGHT,
+    ),
+    Mutation(
+        "a standing task keeps its slot although others want it",
+        "txtopo/runtime/standing.py",
+        "            stays = self._others == 0 and task.used",
+        "            stays = task.used",
+        STANDING,
     ),
     Mutation(
         "on one slot all tasks get the same list",

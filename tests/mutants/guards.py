@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, RESULTS, STATE, STORE, ZOMBIES, Guard, Mutation
+from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, RESULTS, SOUNDNESS, STANDING, STATE, STORE, ZOMBIES, Guard, Mutation
 
 _HAZARDS = "tests/fault/test_spark_hazards.py"
 _ALONE = "tests/fault/test_spark_hazards_guards.py"
@@ -256,8 +256,8 @@ GUARDS = (
             Mutation(
                 "stamp of this transaction is taken for an earlier one",
                 "txtopo/stores/stamps.py",
-                "if stamp.generation != mine.generation or stamp.txid < mine.txid:",
-                "if stamp.generation != mine.generation or stamp.txid <= mine.txid:",
+                'stamp.txid < mine.txid:\n        return "undone" if',
+                'stamp.txid <= mine.txid:\n        return "undone" if',
                 STORE,
             ),
             Mutation(
@@ -278,8 +278,8 @@ GUARDS = (
             Mutation(
                 "no take-back of what a failed attempt of an opaque transaction wrote",
                 "txtopo/stores/base.py",
-                '        elif where == "void" or (where == "replayed" and self.opaque):\n            session.take_back(fence)\n',
-                "",
+                "            self._take_back(session, fence)\n",
+                "            pass\n",
                 STORE,
             ),
             Mutation(
@@ -355,6 +355,41 @@ GUARDS = (
         ),
     ),
     Guard(
+        "combinations that cannot be right",
+        (31, 32),
+        "a topology runs whose store cannot take back what an opaque spout's failed batch wrote, or whose tasks share keys",
+        (
+            Mutation(
+                "an opaque spout with a store that does not take back",
+                "txtopo/topology/soundness.py",
+                '        if spout_kind == "opaque" and not written.takes_back:\n',
+                "        if False:\n",
+                SOUNDNESS,
+            ),
+            Mutation(
+                "equal keys spread over the tasks of a keyed committer",
+                "txtopo/topology/soundness.py",
+                "        if grouping.kind in SPREADING:\n",
+                "        if False:\n",
+                SOUNDNESS,
+            ),
+            Mutation(
+                "a committer grouped by other fields than its key",
+                "txtopo/topology/soundness.py",
+                "            if others := [name for name in grouping.fields if name not in key_fields]:\n",
+                "            if others := []:\n",
+                SOUNDNESS,
+            ),
+            Mutation(
+                "fields groupings that part equal keys",
+                "txtopo/topology/soundness.py",
+                "    if len(by_fields) > 1:\n",
+                "    if False:\n",
+                SOUNDNESS,
+            ),
+        ),
+    ),
+    Guard(
         "stores are written in the commit phase only",
         (32,),
         "transactions write side by side, out of order",
@@ -392,8 +427,8 @@ GUARDS = (
             Mutation(
                 "a closure runs for whatever job",
                 "txtopo/runtime/task.py",
-                '        if asked != f"{self._job.run}/{self._job.name}":\n',
-                "        if False:\n",
+                "    if asked != group:\n",
+                "    if False:\n",
                 ("tests/unit/test_job_check.py",),
             ),
         ),
@@ -509,9 +544,23 @@ GUARDS = (
             Mutation(
                 "a task with effects may be begun again",
                 "txtopo/runtime/task.py",
-                "        if self._job.part in COMMITTING and context.attemptNumber() > 0:\n",
-                "        if False:\n",
+                "    if has_effects and context.attemptNumber() > 0:\n",
+                "    if False:\n",
                 ("tests/unit/test_job_check.py",),
+            ),
+            Mutation(
+                "a standing task may be begun again",
+                "txtopo/runtime/task.py",
+                '"a standing task", has_effects=True)\n',
+                '"a standing task", has_effects=False)\n',
+                ("tests/unit/test_job_check.py",),
+            ),
+            Mutation(
+                "a standing task lets several processes in",
+                "txtopo/runtime/standing.py",
+                "                    self._stop_listening()\n                    return self._channel\n",
+                "                    return self._channel\n",
+                STANDING,
             ),
         ),
         (_HAZARDS,),
@@ -548,6 +597,27 @@ GUARDS = (
                 'COMMITTING: frozenset[Part] = frozenset({"commit", "straight"})\n',
                 'COMMITTING: frozenset[Part] = frozenset({"commit"})\n',
                 ZOMBIES,
+            ),
+            Mutation(
+                "nobody knows which Spark job served a request that was lost",
+                "txtopo/runtime/standing.py",
+                "            if task.serving is not None:\n",
+                "            if False:\n",
+                STANDING,
+            ),
+            Mutation(
+                "nobody knows which Spark job served a request that was cancelled",
+                "txtopo/runtime/standing.py",
+                "            self._remember(group, task)\n        if task is not None:\n",
+                "            self._remember(group, None)\n        if task is not None:\n",
+                STANDING,
+            ),
+            Mutation(
+                "a request cancelled beforehand is sent",
+                "txtopo/runtime/standing.py",
+                '                raise TaskLostError(f"{group} was cancelled before it began")\n',
+                "                pass\n",
+                STANDING,
             ),
             Mutation(
                 "a zombie is waited for without end",

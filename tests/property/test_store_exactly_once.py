@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conformance import test_store_contract as contract
-from txtopo.errors import StaleAttemptError
-from txtopo.stores import Store, StoreTransaction
+from txtopo.errors import OutrunError, StaleAttemptError
+from txtopo.stores import Store, StoreTransaction, VisibleTxid
 from txtopo.topology.transaction import TransactionAttempt
 
 TASKS = (("count", 0), ("count", 1), ("sum", 0))
@@ -154,6 +154,21 @@ class Narrator:
         self.late: list[Late] = []
         self.newest: dict[str, TransactionAttempt] = {}
         self.recorded: dict[str, TransactionAttempt] = {}
+        self.is_slow = store.local_only_reason is None
+        """Whether a look is worth sparing: it makes connections to a server."""
+        self.visible = self.visible_before = VisibleTxid(0, "words", "first", {})
+        self.truth_before: dict[int, Any] = {}
+
+    def look(self) -> None:
+        """A reader sees what was recorded, whole, at any moment: while attempts write, die and come late, and before anything of theirs is undone.
+        One who asked a transaction ago sees that one, or is told that he is late."""
+        assert dict(self.store.items(as_of=self.visible)) == self.truth
+        try:
+            late = dict(self.store.items(as_of=self.visible_before))
+        except OutrunError:
+            event("a reader was outrun")
+        else:
+            assert late == self.truth_before
 
     def begin(self, txid: int, number: int, work: list[tuple[int, Block]]) -> Run:
         return Run(self.store, self.process, TransactionAttempt(txid, number), self.truth, work, self.recorded)
@@ -167,6 +182,8 @@ class Narrator:
                     self.newest[Late(run, index).component] = run.attempt
                     for _ in range(attempt.visits[index]):
                         self.visit()
+                    if not self.is_slow or index + 1 == attempt.dies_at:
+                        self.look()
                 if attempt.dies_at < len(attempt.blocks) and attempt.dies_inside:
                     with pytest.raises(Death):
                         run.block(attempt.dies_at, dies=True)
@@ -175,8 +192,11 @@ class Narrator:
                     if (dead.component, txid, number) in [(fence.component, fence.txid, fence.attempt) for fence in self.store.fences()]:
                         self.newest[dead.component] = run.attempt
                 self.late.extend(Late(run, index) for index in range(attempt.dies_at, len(attempt.blocks)))
+            self.truth_before, self.visible_before = self.truth, self.visible
             self.truth = run.view
             self.recorded |= dict.fromkeys(run.touched_stores, run.attempt)
+            self.visible = VisibleTxid(txid, "words", "first", self.recorded)
+            self.look()
         last = self.begin(len(story) + 1, 0, [(task, []) for task in range(len(TASKS))])
         for index in range(len(TASKS)):
             last.block(index)
@@ -229,7 +249,7 @@ EXAMPLES = {"memory": 120, "postgresql": 20, "redis": 60, "sqlite": 120}
 """A story in a database server takes a hundred times as long as in memory."""
 
 
-@pytest.mark.rule(28, 29, 30, 31, 32)
+@pytest.mark.rule(3, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 @pytest.mark.parametrize("backend", sorted(contract.FACTORIES))
 def test_every_transaction_takes_effect_exactly_once_whatever_fails(backend: str, opaque: bool) -> None:

@@ -17,7 +17,7 @@ from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import Holder, TopologyState
-from txtopo.stores import SqliteStore
+from txtopo.stores import SqliteStore, opening
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
 TASKS = {"spout": 1, "count": 1}
@@ -249,16 +249,16 @@ def test_adopting_a_store_that_nobody_is_known_to_write_asks_for_the_components(
 
 def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_path: Path) -> None:
     path = tmp_path / "words.db"
-    assert upkeep.open_store(str(path), "counts").get("all") == 20
-    assert upkeep.open_store(f"sqlite:///{path}", "counts").get("all") == 20
+    assert opening.open_store(str(path), "counts").get("all") == 20
+    assert opening.open_store(f"sqlite:///{path}", "counts").get("all") == 20
     for address, table, message in [
         (str(tmp_path / "no.db"), "counts", "there is no file"),
-        (str(path), "other", "holds no store 'other'"),
+        (str(path), "other", "words.db#other is no store of txtopo"),
         ("mongodb://host/db", "counts", r"stores at mongodb:// addresses are not known here\n  Give postgresql\+psycopg://"),
         ("postgresql://host/db", "counts", r"does not begin with postgresql\+psycopg://"),
     ]:
         with pytest.raises(UsageError, match=message):
-            upkeep.open_store(address, table)
+            opening.open_store(address, table)
     assert not (tmp_path / "no.db").exists()
 
 

@@ -13,7 +13,7 @@ from txtopo import TransactionAttempt
 from txtopo.dataplane import worker
 from txtopo.dataplane.job import Job, Part
 from txtopo.runtime import task
-from txtopo.runtime.task import ForwardFunction, LevelFunction, RepeatedTaskError, WrongJobError
+from txtopo.runtime.task import ForwardFunction, LevelFunction, RepeatedTaskError, StandingFunction, WrongJobError
 
 pytestmark = pytest.mark.rule(33)
 
@@ -98,3 +98,29 @@ def test_a_task_without_effects_may_be_begun_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
     monkeypatch.setattr(TaskContext, "get", lambda: Context("run/2:1:processing", earlier_attempts=1))
     assert list(Reached(None, JOB, 0, is_last=True)(0, iter([b"input"]))) == [b"computed by task attempt 7 from input"]
+
+
+NOWHERE = "/nowhere/socket"
+
+
+@pytest.mark.parametrize(
+    ("context", "error"),
+    [
+        (Context("run/2:1:straight"), WrongJobError),
+        (Context(None), WrongJobError),
+        (Context("run/standing-1", earlier_attempts=1), RepeatedTaskError),
+    ],
+)
+def test_a_standing_task_of_another_job_or_begun_again_does_not_ask_for_work(
+    context: Context, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    with pytest.raises(error, match="run/standing-1"):
+        list(StandingFunction(None, "run", "run/standing-1", NOWHERE)(0, NeverRead()))
+
+
+def test_a_standing_task_of_its_own_job_asks_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: Context("run/standing-1"))
+    monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
+    with pytest.raises(FileNotFoundError):
+        list(StandingFunction(None, "run", "run/standing-1", NOWHERE)(0, iter([b""])))

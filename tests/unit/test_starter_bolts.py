@@ -47,9 +47,14 @@ def context_of(component_id: str, resources: Resources) -> TopologyContext:
     return TopologyContext("topology", "generation", component_id, 0, {component_id: 1}, "commit", resources)
 
 
-def run_batch(bolt: Any, component_id: str, attempt: TransactionAttempt, rows: Sequence[Row], resources: Resources) -> list[Row]:
+NAMELESS = Fields("tx", *(f"field-{i}" for i in range(4)))
+
+
+def run_batch(
+    bolt: Any, component_id: str, attempt: TransactionAttempt, rows: Sequence[Row], resources: Resources, fields: Fields = NAMELESS
+) -> list[Row]:
     """One attempt of one batch on one task of a fresh copy of ``bolt``; what it emits, the attempt left out."""
-    source = TupleSource("source", 0, "default", Fields("tx", *(f"field-{i}" for i in range(4))))
+    source = TupleSource("source", 0, "default", fields)
     collector = CollectedByBasicBolt()
     fresh = pickling.loads(pickling.dumps(bolt))
     tuples = [Tuple((attempt, *row), source) for row in rows]
@@ -147,7 +152,8 @@ def test_a_word_that_changes_its_bucket_leaves_the_old_one(resources: Resources)
     rows = [("new", 3, None), ("stays", 9, 1), ("moves", 25, 9), ("new and many", 30, None)]
     attempt = TransactionAttempt(1, 0)
     assert run_batch(transactional_words.Bucketize(), "bucketize", attempt, rows, resources) == [(0, 1), (2, 1), (0, -1), (3, 1)]
-    assert run_batch(stdlib_words.Bucketize(), "bucketize", attempt, rows, resources) == [(1, 1), (3, 1), (0, -1), (4, 1), (3, -1), (4, 1)]
+    now_last = [(word, prev, count) for word, count, prev in rows]
+    assert run_batch(stdlib_words.Bucketize(), "bucketize", attempt, now_last, resources) == [(1, 1), (3, 1), (0, -1), (4, 1), (3, -1), (4, 1)]
 
 
 def test_the_store_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +200,16 @@ EXPECTED = {"def": 1, "spam": 2, "eggs": 4, "return": 1, "spam_1": 1, "Spam": 1,
 
 def run_stdlib_words(tmp_path: Path, sources: list[str], resources: Resources) -> tuple[SqliteStore, SqliteStore]:
     counts, buckets = stdlib_words.open_stores(tmp_path / "words.db")
+    components = stdlib_words.make_topology(tmp_path / "words.db").components
+    bolts = {id: pickling.loads(component.template) for id, component in components.items()}
     spout = FileTransactionalSpout(sources, bytes_per_batch=50, partitions=2, errors="replace")
     for txid, batch in enumerate(Drive(spout).run(), 1):
         for n in (0, 1):
             attempt = TransactionAttempt(txid, n)
-            words = [row for rows in batch.values() for row in run_batch(stdlib_words.SplitWords(), "split", attempt, rows, resources)]
-            counted = run_batch(stdlib_words.UpdateCounts(counts), "count", attempt, words, resources)
-            deltas = run_batch(stdlib_words.Bucketize(), "bucketize", attempt, counted, resources)
-            run_batch(stdlib_words.UpdateBuckets(buckets), "buckets", attempt, deltas, resources)
+            rows = [row for rows in batch.values() for row in rows]
+            for id in ("split", "count-of-split", "count", "bucketize", "buckets-of-bucketize", "buckets"):
+                above = components[id].inputs[0].source
+                rows = run_batch(bolts[id], id, attempt, rows, resources, components[above].outputs["default"].fields)
     return counts, buckets
 
 

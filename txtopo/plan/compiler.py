@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from txtopo.plan import levels
 from txtopo.plan.levels import Level, Levels
+from txtopo.topology import soundness
 from txtopo.topology.graph import TopologyGraph
 
 
@@ -45,11 +46,9 @@ class Plan:
 def held_components(graph: TopologyGraph) -> frozenset[str]:
     """The committers, and everything downstream of one; also a spout that takes part in the commit, but not what is downstream of it: all it
     emits, it emits in the processing phase."""
-    held: set[str] = set()
-    for id, component in graph.components.items():
-        if component.committer or any(subscription.source in held - {graph.spout.id} for subscription in component.inputs):
-            held.add(id)
-    return frozenset(held)
+    sources = {id: [subscription.source for subscription in component.inputs] for id, component in graph.components.items()}
+    committers = [id for id, component in graph.components.items() if component.committer]
+    return frozenset(soundness.held(sources, committers, graph.spout.id))
 
 
 def _late_components(graph: TopologyGraph, held: frozenset[str]) -> frozenset[str]:

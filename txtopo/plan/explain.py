@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from txtopo.plan import guarantees
 from txtopo.plan.compiler import Plan
 from txtopo.plan.levels import Levels
 from txtopo.topology.graph import Component
@@ -87,8 +88,9 @@ class _Explanation:
 
 
 def explain(plan: Plan) -> str:
-    """The plan as text, ending in a newline."""
-    return _Explanation(plan).text()
+    """The plan as text, ending in a newline; then what it promises."""
+    promises = guarantees.lines(plan.graph)
+    return _Explanation(plan).text() + ("\n" + "\n".join(promises) + "\n" if promises else "")
 
 
 def _node(id: str) -> str:

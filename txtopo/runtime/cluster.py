@@ -19,12 +19,13 @@ from txtopo import config, errors
 from txtopo.runtime import session, spark_settings
 from txtopo.runtime.run import TopologyRun
 from txtopo.runtime.status import RunStatus
+from txtopo.state import directory
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.topology.graph import TopologyGraph
 
 _DIRECTORY_POLL_S = 0.1
 
-DEFAULT_DATA_DIR = ".txtopo"
+DEFAULT_DATA_DIR = directory.DEFAULT
 """Where the command line keeps the embedded ZooKeeper's data unless told otherwise."""
 
 

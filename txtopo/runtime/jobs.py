@@ -8,16 +8,20 @@ The number of pools, threads and broadcasts does not grow with the number of tra
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import pickle
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import RDD, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
+from txtopo import errors
 from txtopo.dataplane import outcome, receive, shortage, wire
 from txtopo.dataplane.job import COMMITTING, Job, Run
 from txtopo.dataplane.outcome import Failure, Report, Tally
@@ -25,6 +29,7 @@ from txtopo.dataplane.wire import Frame
 from txtopo.plan.compiler import Plan
 from txtopo.plan.levels import Levels
 from txtopo.runtime import task
+from txtopo.runtime.standing import StandingTasks
 from txtopo.topology import pickling
 
 
@@ -86,6 +91,10 @@ def _one_to_one(key: int) -> int:
     return key
 
 
+_GONE = (Py4JNetworkError, ConnectionError)
+"""What asking the JVM of the driver comes to when it has ended."""
+
+
 def _clean(rdd: Any) -> None:
     rdd._jrdd.rdd().cleanShuffleDependencies(False)
 
@@ -99,21 +108,32 @@ class SparkJobs:
         self._partitioners: dict[int, Any] = {}
         self._seeds: dict[int, Any] = {}
         self._thread = threading.local()
+        self._standing = StandingTasks(run.token, run.cores, self._stand, self._cancel) if run.local_master else None
 
     def close(self) -> None:
         """Release what the run's jobs shared."""
-        self._broadcast.destroy()
+        if self._standing is not None:
+            self._standing.close()
+        with contextlib.suppress(*_GONE):
+            self._broadcast.destroy()
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure of user code is in the result."""
         job = reading(job, plan.levels_of(job.part), source)
         try:
-            self._begin(job, description)
-            rdd = self._chain(job, plan, source)
-            levels = plan.levels_of(job.part).levels
-            return self._collect(job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0)
+            if job.part == "straight" and self._standing is not None:
+                answer = self._standing.ask(self.group(job), pickling.dumps(job))
+                if answer is not None:
+                    return result_of(job, pickle.loads(answer), 1)
+            with contextlib.nullcontext() if self._standing is None else self._standing.making_room():
+                self._begin(self.group(job), "commit" if job.part in COMMITTING else "process", description)
+                rdd = self._chain(job, plan, source)
+                levels = plan.levels_of(job.part).levels
+                return self._collect(job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0)
         except receive.MixedEmissionsError as error:
             raise JobLostError(str(error)) from None
+        except _GONE as error:
+            raise errors.SparkLostError(str(error)) from None
         except Exception as error:
             text = str(error)
             failure = outcome.from_text(text)
@@ -126,10 +146,9 @@ class SparkJobs:
         """The Spark job group of ``job``."""
         return f"{job.run}/{job.name}"
 
-    def _begin(self, job: Job, description: str) -> None:
+    def _begin(self, group: str, pool: str, description: str) -> None:
         # Properties belong to the thread, which runs nothing but jobs of ours: the next one begins by setting them again.
-        self._context.setJobGroup(self.group(job), description, False)
-        pool = "commit" if job.part in COMMITTING else "process"
+        self._context.setJobGroup(group, description, False)
         if getattr(self._thread, "pool", None) != pool:
             self._context.setLocalProperty("spark.scheduler.pool", pool)
             self._thread.pool = pool
@@ -172,6 +191,11 @@ class SparkJobs:
             self._seeds[slots] = rdd
         return rdd
 
+    def _stand(self, group: str, address: str) -> None:
+        """A job whose one task serves who listens at ``address``, until it hangs up."""
+        self._begin(group, "commit", f"{self._run.graph.id} small transactions")
+        _raw(self._seed((), 1).mapPartitionsWithIndex(task.StandingFunction(self._broadcast, self._run.token, group, address))).collect()
+
     # -- the results -------------------------------------------------------------------------------------------------------
 
     def _collect(self, job: Job, rdd: Any, slots: int, shuffles: bool) -> JobResult:
@@ -198,10 +222,17 @@ class SparkJobs:
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks have stopped."""
-        self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        if self._standing is not None:
+            self._standing.cancel(group)
+        self._cancel(group)
+
+    def _cancel(self, group: str) -> None:
+        with contextlib.suppress(*_GONE):  # then there is no job any more
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
     def is_running(self, group: str) -> bool:
         """Whether a task of ``group`` still runs, as far as Spark knows."""
+        group = (self._standing and self._standing.spark_group(group)) or group
         tracker = self._context.statusTracker()
         for id in tracker.getJobIdsForGroup(group):
             info = tracker.getJobInfo(id)

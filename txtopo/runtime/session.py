@@ -12,6 +12,7 @@ is set to 127.0.0.1 for local masters only: the executors of a cluster must reac
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JNetworkError
 
 from txtopo import errors
 from txtopo.runtime import half_started, spark_settings
@@ -202,7 +204,8 @@ def stop_ours() -> None:
         _, context = _ours
         _ours = None
         if pyspark.SparkContext._active_spark_context is context:
-            context.stop()
+            with contextlib.suppress(ConnectionError, Py4JNetworkError):  # its JVM has ended before it
+                context.stop()
 
 
 def submitted_context() -> Any | None:

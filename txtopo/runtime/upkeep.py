@@ -7,15 +7,13 @@ Apart from ``inspection``, which only looks.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from txtopo import errors
 from txtopo.runtime import inspection
 from txtopo.state import administration, base, layout
-from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, StoreChange
+from txtopo.stores import Store, StoreChange
 
 
 def _counted(n: int, noun: str) -> str:
@@ -62,52 +60,6 @@ def _remove_dead_lease(found: inspection.Opened, topology_id: str) -> None:
 
 
 # -- stores --------------------------------------------------------------------------------------------------------------------
-
-
-def open_store(address: str, table: str, must_exist: bool = True) -> Store:
-    """The store ``table`` at ``address``: the URL of a PostgreSQL database or of a Redis server, or the path of an SQLite file, also after
-    ``sqlite:///``.
-
-    The password of a database is where libpq looks for it; that of a Redis server in ``REDISCLI_AUTH``.
-    """
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", address)
-    if scheme and scheme[1].startswith("postgres"):
-        return _open_sql_store(address, table, must_exist)
-    if scheme and scheme[1] in ("redis", "rediss", "unix"):
-        return _open_redis_store(address, table, must_exist)
-    if scheme and scheme[1] != "sqlite":
-        raise errors.UsageError(
-            f"stores at {scheme[1]}:// addresses are not known here\n"
-            "  Give postgresql+psycopg://user@host:port/database, redis://user@host:port/0, or the path of an SQLite file."
-        )
-    path = Path(address.removeprefix("sqlite:///") if scheme else address).expanduser()
-    if must_exist and not path.is_file():
-        raise errors.UsageError(f"there is no file {path}\n  Give the path of the store's SQLite file.")
-    store = SqliteStore(path, table)
-    if must_exist and not store.exists():
-        raise errors.UsageError(f"{path} holds no store {table!r}\n  The table is the second argument of SqliteStore(path, table).")
-    return store
-
-
-def _open_sql_store(url: str, table: str, must_exist: bool) -> Store:
-    store = SqlStore(url, table)
-    try:
-        if not store.exists() and must_exist:
-            raise errors.UsageError(f"{store.address} is no store of txtopo\n  The table is the second argument of SqlStore(url, table).")
-    except errors.FailedException as error:
-        raise errors.UsageError(f"{error}\n  Try again when the server can be reached.") from error
-    return store
-
-
-def _open_redis_store(url: str, name: str, must_exist: bool) -> Store:
-    # What adopts or clears is told what there is to lose; whether the server is a good one is for those who write results to ask.
-    store = RedisStore(url, name, accept_loss=True)
-    try:
-        if not store.exists() and must_exist:
-            raise errors.UsageError(f"{store.address} is no store of txtopo\n  The name is the second argument of RedisStore(url, name).")
-    except errors.FailedException as error:
-        raise errors.UsageError(f"{error}\n  Try again when the server can be reached.") from error
-    return store
 
 
 def clear_store(store: Store, topology_id: str, components: Sequence[str], execute: bool) -> str:

@@ -28,6 +28,9 @@ from pathlib import Path
 
 from txtopo import errors
 
+DEFAULT = ".txtopo"
+"""The data directory of the command line unless told otherwise."""
+
 LOCK = "lock"
 ENDPOINT = "endpoint.json"
 

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from txtopo.stores.base import Store, StoreChange, StoredValue
+from txtopo.stores.codecs import Codec
 from txtopo.stores.keys import Key
 from txtopo.stores.redis import RedisStore
 from txtopo.stores.sql import SqlStore
 from txtopo.stores.sqlite import SqliteStore
 from txtopo.stores.stamps import Fence
 from txtopo.stores.transaction import StoreConflict, StoreTransaction, Update
+from txtopo.stores.visible import VisibleTxid
 
 __all__ = [
-    "Fence", "Key", "RedisStore", "SqlStore", "SqliteStore", "Store", "StoreChange", "StoreConflict", "StoreTransaction", "StoredValue", "Update",
-]  # fmt: skip
+    "Codec",
+    "Fence",
+    "Key",
+    "RedisStore",
+    "SqlStore",
+    "SqliteStore",
+    "Store",
+    "StoreChange",
+    "StoreConflict",
+    "StoreTransaction",
+    "StoredValue",
+    "Update",
+    "VisibleTxid",
+]

@@ -24,9 +24,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.stores import keys, stamps
+from txtopo.stores import codecs, export, keys, stamps, visible
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
+from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 Resources = Callable[[str, Callable[[], Any]], Any]
@@ -58,13 +59,17 @@ class StoreChange:
     fences: int
 
 
-class Store(abc.ABC):
+class Store(destination.Destination):
     """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
 
-    local_only_reason: str | None = None
-    """Why every executor must be on the driver's machine, or None if they need not be."""
+    reads_one_state = True
+    """Whether all that one ``items`` or ``scan`` reads is as it was when its first row was read."""
 
-    def __init__(self, name: str, address: str, opaque: bool, location: str | None = None) -> None:
+    def __init__(
+        self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
+    ) -> None:
+        if opaque and plain:
+            raise errors.UsageError(f"store {address} is to be opaque and plain\n  A plain value cannot be taken back: choose one of the two.")
         self.name = name
         """What the results are called in their database; known to the coordinator as ``component/name``, so that the stores of one
         component need different names."""
@@ -74,6 +79,26 @@ class Store(abc.ABC):
         """What says on the command line where the results are, beside ``name``."""
         self.opaque = opaque
         """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout, allowed with any."""
+        self.plain = plain
+        """True if values keep nothing but the last write: they are set and deleted, and neither updated nor taken back."""
+        self.codec = codecs.checked(codec)
+        """What turns values into the texts that are kept."""
+
+    @property
+    def kind(self) -> stamps.Kind:
+        """What a value remembers."""
+        return "plain" if self.plain else "opaque" if self.opaque else "transactional"
+
+    @property
+    def form(self) -> str:
+        """What is kept beside the results, and must be the same for everybody who opens them; see ``rows``. A transactional store may be opened
+        as an opaque one and the other way round: both keep the same."""
+        return f"plain {self.codec.name}" if self.plain else self.codec.name
+
+    def guarantee(self) -> destination.Guarantee:
+        """What :class:`~txtopo.topology.destination.Destination` asks of it."""
+        cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
+        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, is_keyed=True, cure=cure)
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
@@ -93,7 +118,7 @@ class Store(abc.ABC):
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
         recorded = self._recorded(context)
         with self._fenced_session(context, mine, recorded) as session:
-            opened = transactions.StoreTransaction(self.address, self.opaque, session, mine, context.store_steps, recorded)
+            opened = transactions.StoreTransaction(self.address, self.kind, session, mine, context.store_steps, recorded, self.codec)
             try:
                 yield opened
                 steps = opened.finish()
@@ -103,28 +128,58 @@ class Store(abc.ABC):
         context.store_steps.update(steps)
         context.touched_stores.add(self._known_name(context.component_id))
 
-    def get(self, key: keys.Key) -> Any:
-        """The committed value of ``key``, None if there is none."""
+    def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:
+        """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for ``as_of``."""
         row = self._read_row(keys.encode_key(key))
-        return None if row is None else keys.decode_value(row.curr)
+        recorded = None if as_of is None else self._check_reaches(as_of)
+        if row is None:
+            return default
+        text = row.curr if as_of is None or recorded is None else visible.text_of(row, as_of, recorded)
+        return default if text is None else codecs.decode(self.codec, text)
 
     def inspect(self, key: keys.Key) -> StoredValue | None:
         """The committed value of ``key`` with its stamp, None if there is no such row; a deleted key may still have one."""
         row = self._read_row(keys.encode_key(key))
         if row is None:
             return None
-        curr, prev, stamp = keys.decode_value(row.curr), keys.decode_value(row.prev), row.stamp
+        curr, prev, stamp = codecs.decode(self.codec, row.curr), codecs.decode(self.codec, row.prev), row.stamp
         return StoredValue(curr, prev, stamp.txid, stamp.attempt, stamp.component, stamp.task, stamp.topology_id, stamp.generation)
 
-    def items(self) -> Iterator[tuple[keys.Key, Any]]:
-        """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the store, read as you go."""
-        return self._pairs(self._read_from(""))
+    def items(self, *, as_of: visible.VisibleTxid | None = None) -> Iterator[tuple[keys.Key, Any]]:
+        """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the store, read as you go.
 
-    def scan(self, prefix: str | tuple[keys.Key | None, ...]) -> Iterator[tuple[keys.Key, Any]]:
+        That is every transaction of the *database*: some of them may be of a transaction of the topology that is under way, and be replayed. With
+        ``as_of``, what ``topology_id`` had written here when that transaction had committed in all stores, and nothing else; what is read is
+        fixed when this is called.
+
+        :raises errors.OutrunError: that is gone; ask again, as :class:`txtopo.Visibility` does.
+        :raises errors.StateMismatchError: the store is of another generation, or older than ``as_of`` (R27).
+        :raises errors.UsageError: a plain store, which knows no value before the last, was to be read so.
+        """
+        return self._pairs(self._read_from(""), as_of)
+
+    def scan(
+        self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
+    ) -> Iterator[tuple[keys.Key, Any]]:
         """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose first elements it is."""
         itself, beginning = keys.prefix_texts(prefix)
         row = None if itself is None else self._read_row(itself)
-        return self._pairs(itertools.chain([] if row is None else [row], (other for other in self._read_prefix(beginning) if other.key != itself)))
+        others = (other for other in self._read_prefix(beginning) if other.key != itself)
+        return self._pairs(itertools.chain([] if row is None else [row], others), as_of)
+
+    def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
+        """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``, ``key_1``, … where all keys are tuples of one length.
+
+        Needs ``pip install 'txtopo[pandas]'``.
+        """
+        return export.pandas_frame(self.items(as_of=as_of), self.address)
+
+    def to_arrow(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
+        """The same as a ``pyarrow.Table``, with the types that Arrow infers. Needs ``pip install 'txtopo[arrow]'``.
+
+        :raises errors.UsageError: keys or values are of several types.
+        """
+        return export.arrow_table(self.items(as_of=as_of), self.address)
 
     @abc.abstractmethod
     def fences(self) -> list[stamps.Fence]:
@@ -177,6 +232,10 @@ class Store(abc.ABC):
     def exists(self) -> bool:
         """True if this store has been written to, or adopted; reading one that has not finds it empty."""
 
+    def stored_form(self) -> str | None:
+        """The form of what is there, whatever this object was opened as; None if nothing is."""
+        return None
+
     @contextlib.contextmanager
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
@@ -201,7 +260,7 @@ class Store(abc.ABC):
     def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         """The committed rows whose key's text is not below ``text``, ordered by code points."""
 
-    def _read_prefix(self, beginning: str) -> Iterable[stamps.Row]:
+    def _read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
         """The committed rows whose key's text begins with ``beginning``, in the same order."""
         return itertools.takewhile(lambda row: row.key.startswith(beginning), self._read_from(beginning))
 
@@ -219,10 +278,7 @@ class Store(abc.ABC):
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """What the context knows of this store, by component."""
-        if context.known_stores is None:
-            return None
-        split = ((name.rpartition("/"), attempt) for name, attempt in context.known_stores.items())
-        return {component: attempt for (component, _, name), attempt in split if name == self.name}
+        return None if context.known_stores is None else visible.recorded(context.known_stores, self.name)
 
     def _stand_at_fence(
         self, session: transactions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
@@ -244,17 +300,50 @@ class Store(abc.ABC):
             raise _behind(self, fence, last)
         elif last is not None and where == "unexplained":
             raise _unexplained(self, fence, last)
-        elif where == "void" or (where == "replayed" and self.opaque):
-            session.take_back(fence)
+        elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
+            self._take_back(session, fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
         if fence is not None and fence.txid < mine.txid:
             session.sweep(mine)
 
+    def _take_back(self, session: transactions.Session, void: stamps.Fence) -> None:
+        """Undo what the attempts of ``void`` wrote, in the transaction that raises the fence (R31). What keeps more than values undoes that too."""
+        session.take_back(void)
+
     def _known_name(self, component: str) -> str:
         return f"{component}/{self.name}"
 
-    def _pairs(self, rows: Iterable[stamps.Row]) -> Iterator[tuple[keys.Key, Any]]:
-        return ((keys.decode_key(row.key), keys.decode_value(row.curr)) for row in rows if row.curr is not None)
+    def _pairs(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None) -> Iterator[tuple[keys.Key, Any]]:
+        texts = ((row.key, row.curr) for row in rows) if as_of is None else self._texts_as_of(rows, as_of)
+        return ((keys.decode_key(key), codecs.decode(self.codec, text)) for key, text in texts if text is not None)
+
+    def _texts_as_of(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
+        # Fences only rise: if they still allow it once the first row is there, they did for the one state that all rows are of.
+        first = list(itertools.islice(rows, 1))
+        recorded = self._check_reaches(as_of)
+
+        def texts() -> Iterator[tuple[str, str | None]]:
+            for row in itertools.chain(first, rows):
+                yield row.key, visible.text_of(row, as_of, recorded)
+            if not self.reads_one_state:
+                self._check_reaches(as_of)
+
+        return texts()
+
+    def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
+        """Refuse if what was read up to now cannot be shown as of ``as_of``; what is recorded of this store."""
+        given: object = as_of
+        if not isinstance(given, visible.VisibleTxid):
+            cure = "Give what txtopo.visible_txid(…) returns."
+            raise errors.UsageError(f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n  {cure}")
+        if self.plain:
+            raise errors.UsageError(
+                f"store {self.address} is plain: it keeps no value before the last, so what it held as of transaction {int(as_of)} cannot be told\n"
+                "  Read it as it is; or leave out plain=True."
+            )
+        recorded = visible.recorded(as_of.stores, self.name)
+        visible.check_reaches(self.address, self.fences(), as_of, recorded)
+        return recorded
 
     def _maintain(self, change: Callable[[transactions.Session], StoreChange], dry_run: bool) -> StoreChange:
         result = StoreChange(rows=0, fences=0)
@@ -270,7 +359,7 @@ class Store(abc.ABC):
         return result
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.address}{' opaque' if self.opaque else ''}>"
+        return f"<{type(self).__name__} {self.address}{'' if self.kind == 'transactional' else f' {self.kind}'}>"
 
 
 class _DryRun(Exception):

@@ -9,8 +9,7 @@ the first one's row in its place, and is told whose it is. Rows are written in t
 keys meet at the first of them; where they write in several portions and still block each other, the one whom the server ends looks as well.
 
 Invariants:
-    - A connection is used by the process that opened it alone, and by one transaction at a time.
-    - A connection on which a statement failed is closed with its transaction; only a deadlock is looked into before.
+    - After a statement failed its transaction ends; only a deadlock is looked into before.
     - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has.
 """
 
@@ -19,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +27,7 @@ import sqlalchemy as sa
 from txtopo import errors
 from txtopo.stores import postgresql_connection as connections
 from txtopo.stores import postgresql_errors as faults
-from txtopo.stores import relational, stamps, transaction
+from txtopo.stores import relational, relational_connection, stamps, transaction
 from txtopo.stores import rows as layout
 
 if TYPE_CHECKING:
@@ -48,89 +46,28 @@ _VERSION = "xmin::text"
 _TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
 
 
-class Connection:
-    """One process's connection to one database, kept across transactions. Threads take turns on it."""
+class Connection(relational_connection.Connection):
+    """One process's connection to one database."""
 
-    def __init__(self) -> None:
-        self._raw: sa.Connection | None = None
-        self._tables: dict[str, relational.Tables] = {}
-        self._prepared: set[tuple[str, bool]] = set()
-        self._turn = threading.Lock()
-        self._owner: int | None = None
+    faults = faults
 
-    @contextlib.contextmanager
-    def transaction(self, store: SqlStore, mine: stamps.Stamp) -> Iterator[Session]:
-        """A transaction for one task, with the store's tables ready: committed on normal exit, rolled back when the block raises."""
-        with self._turn_of(store):
-            raw = self._ready(store, connections.milliseconds(store.lock_timeout_s), connections.milliseconds(store.statement_timeout_s))
-            with self._ending(raw, store):
-                yield Session(raw, self._tables[store.name], store.address, mine)
+    def _open(self, store: SqlStore, statement_s: float) -> sa.Connection:
+        statement_ms = connections.milliseconds(statement_s) if statement_s else 0
+        return connections.open_connection(
+            store, connections.milliseconds(store.lock_timeout_s), statement_ms, connections.milliseconds(store.idle_timeout_s)
+        )
 
-    @contextlib.contextmanager
-    def maintenance(self, store: SqlStore) -> Iterator[Session]:
-        """A transaction while which no task writes to the store; a statement may take as long as it takes."""
-        with self._turn_of(store):
-            raw = self._ready(store, connections.milliseconds(store.lock_timeout_s), 0)
-            with self._ending(raw, store):
-                session = Session(raw, self._tables[store.name], store.address, None)
-                session.lock_all_fences()
-                yield session
+    def _descriptor(self, driver: Any) -> int:
+        return -1 if driver.closed else int(driver.fileno())
 
-    def close(self) -> None:
-        """Close it; the next transaction opens it again."""
-        if self._raw is not None:
-            with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
-                self._raw.invalidate()
-                self._raw.close()
-        self._raw = None
-        self._prepared.clear()
+    def _layout(self, store: SqlStore) -> relational.Tables:
+        return _tables(store)
 
-    @contextlib.contextmanager
-    def _turn_of(self, store: SqlStore) -> Iterator[None]:
-        if self._owner == threading.get_ident():
-            raise errors.UsageError(
-                f"a transaction on the database of {store.address} is open already in this task\n"
-                "  End it first: write to one store of a database after the other."
-            )
-        if not self._turn.acquire(timeout=store.lock_timeout_s):
-            raise errors.FailedException(f"the store {store.address} is busy: another thread held the connection for {store.lock_timeout_s:g} s")
-        try:
-            self._owner = threading.get_ident()
-            yield
-        finally:
-            self._owner = None
-            self._turn.release()
+    def _prepare(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> None:
+        _prepare(raw, tables, store)
 
-    @contextlib.contextmanager
-    def _ending(self, raw: sa.Connection, store: SqlStore) -> Iterator[None]:
-        try:
-            yield
-            with faults.translating(store.address):
-                raw.commit()
-        except BaseException as error:
-            # Whether the connection is still good is not worth a question after any error but the rules' own.
-            if faults.was_reported(error) or raw.invalidated or not self._rolled_back(raw):
-                self.close()
-            raise
-
-    def _rolled_back(self, raw: sa.Connection) -> bool:
-        try:
-            raw.rollback()
-        except (sa.exc.SQLAlchemyError, psycopg.Error):
-            return False
-        return True
-
-    def _ready(self, store: SqlStore, lock_ms: int, statement_ms: int) -> sa.Connection:
-        if self._raw is not None and connections.has_news(self._raw):
-            self.close()
-        if self._raw is None:
-            self._raw = connections.open_connection(store, lock_ms, statement_ms, connections.milliseconds(store.idle_timeout_s))
-        if (store.name, store.opaque) not in self._prepared:
-            tables = self._tables.setdefault(store.name, _tables(store))
-            with self._ending(self._raw, store):
-                _prepare(self._raw, tables, store)
-            self._prepared.add((store.name, store.opaque))
-        return self._raw
+    def _session(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Session:
+        return Session(raw, tables, store.address, mine)
 
 
 class Session(relational.Session):
@@ -141,6 +78,16 @@ class Session(relational.Session):
         self._raw = raw
         self._versions: dict[str, str | None] = {}
         """Of rows that are there, by key: the version that was read; None once it is this transaction's own."""
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The driver's connection, where the transaction is open; to commit it is the store's alone."""
+        driver: psycopg.Connection[Any] = self._raw.connection.dbapi_connection  # type: ignore[assignment]
+        return driver
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """The database's errors as ours, for statements of somebody else in this transaction."""
+        return faults.translating(self._address)
 
     def lock_raisers(self, name: str) -> None:
         self._run(_LOCK, {"number": _lock_number(name)})
@@ -215,9 +162,11 @@ class Session(relational.Session):
 class Reader(relational.Reader):
     """One reading, with a cursor that stays on the server."""
 
-    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str) -> None:
+    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str, form: str) -> None:
         super().__init__(functools.partial(_run, raw, address), tables)
         self._raw, self._address = raw, address
+        self.form = form
+        """Of what is there."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time."""
@@ -240,14 +189,16 @@ class Reader(relational.Reader):
 
 
 @contextlib.contextmanager
-def reading(store: SqlStore) -> Iterator[Reader | None]:
+def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
     """What reads one state of the store, over a connection of its own; None if there is no such store."""
     raw = connections.open_connection(store, connections.milliseconds(store.lock_timeout_s), connections.milliseconds(store.statement_timeout_s), 0)
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
-        found = relational.is_registered(run, tables, store.address, functools.partial(_has_table, run))
-        yield Reader(raw, tables, store.address) if found else None
+        form = relational.form_of(run, tables, store.address, functools.partial(_has_table, run))
+        if form is not None and not any_form:
+            layout.check_form(store.address, form, store.form)
+        yield None if form is None else Reader(raw, tables, store.address, form)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
             raw.close()
@@ -258,11 +209,14 @@ def _prepare(raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> 
     run = functools.partial(_run, raw, store.address)
     has_table = functools.partial(_has_table, run)
     writer = f"{store.name}_writer"
-    if relational.is_registered(run, tables, store.address, has_table) and (not store.opaque or has_table(writer)):
+    if relational.form_of(run, tables, store.address, has_table) == store.form and (not store.opaque or has_table(writer)):
         return
     run(_LOCK, {"number": _lock_number("schema")})
-    if not relational.is_registered(run, tables, store.address, has_table):
-        relational.make(run, tables, store.address, has_table)
+    form = relational.form_of(run, tables, store.address, has_table)
+    if form is None:
+        relational.make(run, tables, store.address, store.form, has_table)
+    elif form != store.form:
+        relational.change_form(run, tables, store.address, form, store.form)
     if store.opaque and not has_table(writer):
         run(sa.schema.CreateIndex(tables.writer_index))
 
@@ -277,7 +231,9 @@ def _has_table(run: relational.Run, name: str) -> bool:
 
 
 def _tables(store: SqlStore) -> relational.Tables:
-    return relational.Tables(store.name, "C")
+    # In order of code points, whatever order people of this database prefer: so does Python, and so does every other store.
+    text = sa.Text(collation="C")
+    return relational.Tables(store.name, relational.Types(text, text, text), ("topology",))
 
 
 def _given(columns: Sequence[str]) -> str:

@@ -1,22 +1,16 @@
-"""One connection to PostgreSQL: how it is made, with which settings and password, and that it stays in the process that made it.
+"""One connection to PostgreSQL: how it is made, with which settings and password.
 
 Apart from ``postgresql``, which says what is done over it. Needs SQLAlchemy and psycopg.
 
 Invariants:
     - A password is read when a connection is made, given to the driver, and kept nowhere.
-    - A child that was forked can say nothing over its parent's connections, not even goodbye.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import select
-import weakref
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import sqlalchemy as sa
 import sqlalchemy.dialects.postgresql.psycopg
 
@@ -58,7 +52,6 @@ def open_connection(store: SqlStore, lock_ms: int, statement_ms: int, idle_ms: i
             limits = {"lock": str(lock_ms), "statement": str(statement_ms), "idle": str(idle_ms)}
             *_, encoding, version = raw.execute(_SETTINGS, limits).one()
             raw.commit()
-        _opened.add(raw)
         if encoding != "UTF8":
             raise errors.SetupError(
                 f"the database of {store.address} has the encoding {encoding}, which cannot hold every key and value\n"
@@ -70,25 +63,6 @@ def open_connection(store: SqlStore, lock_ms: int, statement_ms: int, idle_ms: i
         raw.close()
         raise
     return raw
-
-
-_opened: weakref.WeakSet[sa.Connection] = weakref.WeakSet()
-
-
-def _leave_to_parent() -> None:
-    """In a child that has just been forked: whatever is said over a connection that was carried along, to end it too, must not reach the server."""
-    for raw in list(_opened):
-        with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error, OSError):
-            driver: Any = raw.connection.dbapi_connection
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            try:
-                os.dup2(nowhere, driver.fileno(), inheritable=False)
-            finally:
-                os.close(nowhere)
-            raw.invalidate()
-
-
-os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @functools.lru_cache(maxsize=64)
@@ -107,16 +81,6 @@ def _engine(url: str, password_env: str | None, password_file: str | None, addre
             options["password"] = password
 
     return engine
-
-
-def has_news(raw: sa.Connection) -> bool:
-    """Whether an idle connection has something to read, which is the server's goodbye; found without asking the server."""
-    driver: Any = raw.connection.dbapi_connection
-    if driver is None or driver.closed:
-        return True
-    poll = select.poll()
-    poll.register(driver.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def milliseconds(seconds: float) -> int:

@@ -53,6 +53,10 @@ _CONNECTING = {
 }
 
 
+DRIVER_ERROR: type[Exception] = psycopg.Error
+"""What the driver raises."""
+
+
 def was_reported(error: BaseException) -> bool:
     """Whether ``error`` is one of ours that stands for an error of the database."""
     return isinstance(error.__cause__, psycopg.Error)

@@ -18,11 +18,11 @@ import importlib
 import os
 import re
 import urllib.parse
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, stamps, transaction
+from txtopo.stores import base, codecs, stamps, transaction
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
@@ -46,6 +46,8 @@ class RedisStore(base.Store):
         (``REDISCLI_AUTH``), or by ``password_env`` or ``password_file``. Of a cluster any node.
     :param name: letters, digits, ``_``, ``.`` and ``-``; also what the coordinator knows the store by (R27).
     :param opaque: True with an opaque spout (R30, R31).
+    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param codec: what makes texts of values; JSON by default.
     :param accept_loss: True to write also to a server that may forget what it has acknowledged: one whose append-only file is off, or is not
         synced before it answers. What is then lost is noticed where it can be (see the page on stores), not always.
     :param password_env: name of the environment variable, of the process that connects, that holds the password.
@@ -60,6 +62,8 @@ class RedisStore(base.Store):
         name: str,
         *,
         opaque: bool = False,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
         accept_loss: bool = False,
         password_env: str | None = None,
         password_file: str | os.PathLike[str] | None = None,
@@ -86,10 +90,14 @@ class RedisStore(base.Store):
         """Longest time for making a connection, in seconds."""
         self.answer_timeout_s = answer_timeout_s
         """Longest wait for an answer, in seconds."""
-        super().__init__(name=name, address=f"{place}#{name}", opaque=opaque, location=url)
+        super().__init__(name=name, address=f"{place}#{name}", opaque=opaque, location=url, plain=plain, codec=codec)
 
     def exists(self) -> bool:
         return bool(self._read(lambda reader: reader.exists))
+
+    def stored_form(self) -> str | None:
+        form: str | None = self._read(lambda reader: reader.form)
+        return form
 
     def fences(self) -> list[stamps.Fence]:
         return list(self._read(lambda reader: reader.fences()))
@@ -134,7 +142,7 @@ class RedisStore(base.Store):
     def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         yield from self._read(lambda reader: reader.rows_from(text))
 
-    def _read_prefix(self, beginning: str) -> Iterable[stamps.Row]:
+    def _read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
         yield from self._read(lambda reader: reader.rows_from(beginning, beginning))
 
     def _read(self, what: Callable[[Any], Any]) -> Any:

@@ -24,7 +24,7 @@ from txtopo.stores import redis_layout as layout
 from txtopo.stores import redis_maintenance as maintenance
 from txtopo.stores import redis_reading as readings
 from txtopo.stores import redis_session as sessions
-from txtopo.stores import stamps
+from txtopo.stores import rows, stamps
 
 if TYPE_CHECKING:
     from txtopo.stores.redis import RedisStore
@@ -53,18 +53,19 @@ class Connection:
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(store.accept_loss)
             names, field = layout.Names(store.name), layout.fence_field(mine.topology_id, mine.component)
-            places = [names.meta, names.fences, names.served, names.deleted]
+            places = [names.meta, names.fences, names.served, names.deleted, names.rows]
             # As of now: other threads go on, and what they are told may not be in the answer yet.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
-                found = link.run(layout.OPEN, places, [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0])
+                found = link.run(layout.OPEN, places, [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form])
                 if found:
                     break
-                maintenance.make(link, store.name, store.address)
+                maintenance.make(link, store.name, store.address, store.form)
             else:
                 raise errors.FailedException(f"the store {store.address} was removed as soon as it was made")
             readings.check_layout(store.address, store.name, found[0])
             opened = sessions.Opened._make(part.decode() if isinstance(part, bytes) else part for part in found[1:])
+            rows.check_form(store.address, opened.form, store.form)
             return sessions.Session(store, link, mine, opened, known, self._acknowledge)
 
         return self._at_home(store, begin)
@@ -75,7 +76,7 @@ class Connection:
 
         def begin(link: connections.Link) -> maintenance.Session:
             link.check_may_be_written(store.accept_loss)
-            return maintenance.Session(link, store.name, store.address)
+            return maintenance.Session(link, store.name, store.address, store.form)
 
         session = self._at_home(store, begin)
         yield session
@@ -83,7 +84,7 @@ class Connection:
 
     def read(self, store: RedisStore, what: Callable[[readings.Reader], T]) -> T:
         """``what``, of a reader at the place where the store is."""
-        return self._at_home(store, lambda link: what(readings.Reader(link, store.name, store.address)))
+        return self._at_home(store, lambda link: what(readings.Reader(link, store.name, store.address, store.form)))
 
     def close(self) -> None:
         """Close it; the next transaction opens it again."""

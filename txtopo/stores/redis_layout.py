@@ -2,8 +2,8 @@
 
 Layout, version 1; all keys of a store are in one hash slot, which its name in braces names, so that they are on one node of a cluster too::
 
-    txtopo:{<name>}:meta      hash: layout, born, version (of the whole store, one more with every change), tenure (the last of ``served``),
-                              held (why nobody may write: it is being adopted or cleared, or has lost something)
+    txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
+                              tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost)
     txtopo:{<name>}:fences    hash: ["topology","component"] → ["generation",txid,attempt,tenure]
     txtopo:{<name>}:rows      hash: key → ["topology","generation","component",task,txid,attempt], a line feed, [prev_txid,prev,curr]
                               JSON; key, prev and curr are JSON texts; curr null: deleted, prev null: was not there; a list of more than three if one
@@ -109,15 +109,20 @@ MAKE = _script("""
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'there' end
 if redis.call('EXISTS', unpack(KEYS, 2)) > 0 then return 'foreign' end
 local now = redis.call('TIME')
-redis.call('HSET', KEYS[1], 'layout', ARGV[1], 'born', now[1] .. '.' .. now[2] .. '.' .. ARGV[2], 'version', 0, 'tenure', 0)
+redis.call('HSET', KEYS[1], 'layout', ARGV[1], 'born', now[1] .. '.' .. now[2] .. '.' .. ARGV[2], 'version', 0, 'tenure', 0, 'form', ARGV[3])
 return 'made'
 """)
-"""meta, every other key; layout, run_id → there, made, or foreign: somebody else's keys."""
+"""meta, every other key; layout, run_id, form → there, made, or foreign: somebody else's keys."""
 
 OPEN = _script(f"""
 local meta = redis.call('HMGET', KEYS[1], 'layout', 'born', 'version', 'tenure', 'held')
 if not meta[1] then return {{}} end
 if meta[1] ~= ARGV[1] then return {{meta[1]}} end
+local form = redis.call('HGET', KEYS[1], 'form')
+if form ~= ARGV[5] and redis.call('EXISTS', KEYS[5]) == 0 then
+  form = ARGV[5]
+  redis.call('HSET', KEYS[1], 'form', form)
+end
 local tenure = tonumber(meta[4])
 local served = redis.call('HGET', KEYS[3], tenure)
 if not served or string.sub(served, 1, #ARGV[2] + 1) ~= ARGV[2] .. ' ' then
@@ -127,21 +132,22 @@ if not served or string.sub(served, 1, #ARGV[2] + 1) ~= ARGV[2] .. ' ' then
 end
 local then_served = redis.call('HMGET', KEYS[3], ARGV[4], ARGV[4] + 1)
 return {{meta[1], meta[2], tonumber(meta[3]), tenure, meta[5] or '', redis.call('HGET', KEYS[2], ARGV[3]) or '',
-  then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4])}}
+  then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form}}
 """)
-"""meta, fences, served, deleted; layout, run_id, field of the fence, a tenure → nothing if there is no store, the layout alone if it is another
+"""meta, fences, served, deleted, rows; layout, run_id, field of the fence, a tenure, form →
+nothing if there is no store, the layout alone if it is another
 one, else layout, born, version, tenure, held, fence, who served in the given tenure and in the one after it, how many keys
-are deleted."""
+are deleted, form: an empty store takes the form of who comes."""
 
 APPLY = _script("""
-local held = redis.call('HMGET', KEYS[1], 'born', 'held')
-if held[1] ~= ARGV[1] or (held[2] or '') ~= ARGV[2] then return {'held', held[2] or ''} end
+local held = redis.call('HMGET', KEYS[1], 'born', 'held', 'form')
+if held[1] ~= ARGV[1] or (held[2] or '') ~= ARGV[2] or held[3] ~= ARGV[10] then return {'held', held[2] or ''} end
 if ARGV[3] ~= '' then
   local fence = redis.call('HGET', KEYS[2], ARGV[3]) or ''
   if fence ~= ARGV[4] then return {'fence', fence} end
 end
 if ARGV[6] ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(ARGV[6]) then return {'written'} end
-local first, last = 10, 9 + 3 * ARGV[9]
+local first, last = 11, 10 + 3 * ARGV[9]
 local changed = {}
 for i = first, last, 3 do
   local there = redis.call('HGET', KEYS[3], ARGV[i]) or ''
@@ -191,17 +197,17 @@ return {'done', version}
 """)
 """meta, fences, rows, order, deleted, written; born and held as they must be, field of the fence and the fence as it must be (no field: it does not
 matter), the new fence (none: as it is), how long the list of what was written must be (none: it does not matter), 1 to forget that list,
-1 to add to it, number of rows; for each its key, what must be there, what is to be there (none: nothing); then the keys that are deleted
+1 to add to it, number of rows, form; for each its key, what must be there, what is to be there (none: nothing); then the keys that are deleted
 from now on, each after a 1, or no longer, each after a 0 → done and the version, or what is not as it must be: held, fence, written, rows."""
 
 HOLD = _script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return '' end
 local held = ARGV[3] .. ' ' .. redis.call('HINCRBY', KEYS[1], 'version', 1)
-redis.call('HSET', KEYS[1], 'held', held)
+redis.call('HSET', KEYS[1], 'held', held, 'form', ARGV[4])
 return held
 """)
-"""meta; born and version as they must be, why it is held → what must be known to change it from now on; none if it has changed."""
+"""meta; born and version as they must be, why it is held, form → what must be known to change it from now on; none if it has changed."""
 
 RELEASE = _script("""
 local held = redis.call('HMGET', KEYS[1], 'born', 'held')

@@ -28,10 +28,10 @@ PORTION_ROWS = 5_000
 class Session(transaction.Session):
     """What is to change in the store ``name``; ``commit`` changes it."""
 
-    def __init__(self, link: connections.Link, name: str, address: str) -> None:
-        self._link, self._name, self._address = link, name, address
+    def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
+        self._link, self._name, self._address, self._form = link, name, address, form
         self._names = layout.Names(name)
-        reader = readings.Reader(link, name, address)
+        reader = readings.Reader(link, name, address, form)
         self._exists = reader.exists
         self._state, found = reader.state()
         self._there = {key.decode(): row.decode() for key, row in found}
@@ -71,7 +71,7 @@ class Session(transaction.Session):
         if not self._exists:
             self._make()
         born, _, version = self._state.partition(" ")
-        held = self._link.run(layout.HOLD, [self._names.meta], [born, version, "maintained"]).decode()
+        held = self._link.run(layout.HOLD, [self._names.meta], [born, version, "maintained", self._form]).decode()
         if not held:
             raise self._refusal("it was written to while it was being read")
         changed = sorted(self._changed)
@@ -81,7 +81,7 @@ class Session(transaction.Session):
 
     def _change(self, born: str, held: str, keys: Sequence[str]) -> None:
         names = self._names
-        arguments: list[Any] = [born, held, "", "", "", "", 0, 0, len(keys)]
+        arguments: list[Any] = [born, held, "", "", "", "", 0, 0, len(keys), self._form]
         for key in keys:
             row = self._rows.get(key)
             arguments += (key, self._there[key], "" if row is None else layout.row_text(row))
@@ -102,8 +102,8 @@ class Session(transaction.Session):
             raise self._refusal("somebody else adopts or clears it too")
 
     def _make(self) -> None:
-        make(self._link, self._name, self._address)
-        self._state = readings.Reader(self._link, self._name, self._address).state()[0]
+        make(self._link, self._name, self._address, self._form)
+        self._state = readings.Reader(self._link, self._name, self._address, self._form).state()[0]
 
     def _of(self, topology_id: str, component: str | None) -> list[stamps.Row]:
         return [
@@ -137,9 +137,9 @@ class Session(transaction.Session):
         raise errors.TxtopoError(f"the store {self._address} is open for maintenance, not for a task\n  Use Store.transaction.")
 
 
-def make(link: connections.Link, name: str, address: str) -> None:
+def make(link: connections.Link, name: str, address: str, form: str) -> None:
     """Make the store if it is not there; several processes may find it missing at once."""
     names = layout.Names(name)
     places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.served]
-    if link.run(layout.MAKE, places, [layout.LAYOUT_VERSION, link.run_id]) == b"foreign":
+    if link.run(layout.MAKE, places, [layout.LAYOUT_VERSION, link.run_id, form]) == b"foreign":
         raise errors.SetupError(f"the server of {address} has keys of that name that are not a store of txtopo\n  Choose another name.")

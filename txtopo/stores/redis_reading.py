@@ -15,6 +15,7 @@ from txtopo import errors
 from txtopo.stores import redis_connection as connections
 from txtopo.stores import redis_layout as layout
 from txtopo.stores import redis_session as sessions
+from txtopo.stores import rows as versions
 from txtopo.stores import stamps
 
 PAGE_ROWS = 2_000
@@ -25,19 +26,28 @@ READINGS_MAX = 4
 
 
 class Reader:
-    """Reads the store ``name`` over ``link``; ``address`` is for messages."""
+    """Reads the store ``name`` over ``link``, whose values are to be of ``form``; ``address`` is for messages."""
 
-    def __init__(self, link: connections.Link, name: str, address: str) -> None:
-        self._link, self._name, self._address = link, name, address
+    def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
+        self._link, self._name, self._address, self._form = link, name, address, form
         self._names = layout.Names(name)
 
     @property
     def exists(self) -> bool:
-        """True if there is such a store; raises if it is of another version of txtopo."""
-        found = self._link.ask("HGET", self._names.meta, "layout")
+        """True if there is such a store; raises if it is of another version of txtopo, or holds values of another form."""
+        found = self.form
         if found is not None:
-            check_layout(self._address, self._name, found)
+            versions.check_form(self._address, found, self._form)
         return found is not None
+
+    @property
+    def form(self) -> str | None:
+        """The form of what is there; None if nothing is."""
+        version, form = self._link.ask("HMGET", self._names.meta, "layout", "form")
+        if version is None:
+            return None
+        check_layout(self._address, self._name, version)
+        return str(form.decode())
 
     def row(self, text: str) -> stamps.Row | None:
         """One committed row."""

@@ -58,6 +58,7 @@ class Opened(NamedTuple):
     served_then: str
     served_next: str
     deleted: int
+    form: str
 
 
 class Acknowledged(NamedTuple):
@@ -214,7 +215,8 @@ class Session(transaction.Session):
         """What became of it: done, written (the list of what was written has changed), fence, or a mapping of the rows that have changed."""
         names, mine = self._names, self._mine
         keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(mine.topology_id, mine.component)]
-        arguments: list[Any] = [self._opened.born, "", self._field, self._fence, fence, length, int(forgets), int(adds), len(changes)]
+        must_be = (self._opened.born, "", self._field, self._fence)
+        arguments: list[Any] = [*must_be, fence, length, int(forgets), int(adds), len(changes), self._opened.form]
         for text, row in changes.items():
             arguments += (text, self._found[text], row)
         for text, is_deleted in marks.items():
@@ -224,7 +226,8 @@ class Session(transaction.Session):
         if outcome == "done":
             self._acknowledge(self._store.name, Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, found[0]))
         elif outcome == "held":
-            raise errors.FailedException(f"the store {self._store.address} is busy: it is being adopted or cleared, or was emptied")
+            what = "it is being adopted or cleared, was emptied, or is of another form by now"
+            raise errors.FailedException(f"the store {self._store.address} is busy: {what}")
         elif outcome == "fence" and not fence:
             raise FenceMovedError(found[0].decode())
         elif outcome == "rows":

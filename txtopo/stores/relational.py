@@ -1,8 +1,8 @@
 """The tables of a store in a database server, and the statements on them that every SQL database understands alike.
 
-Layout, version 1; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 2; NULL means "there is none", a stored JSON null is the text ``null``::
 
-    txtopo_schema(store, version)                                     one row per value table in this database
+    txtopo_schema(store, version, form)                               one row per value table in this database; form: codec, plain or not
     txtopo_fence(store, topology, component, generation, txid, attempt)
     <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
             topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -35,32 +35,46 @@ Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
 
 
+class Types(NamedTuple):
+    """The types of a database that compare and order texts by code points."""
+
+    name: sa.types.TypeEngine[str]
+    """Of topologies, components, stores."""
+    key: sa.types.TypeEngine[str]
+    """Of a key's text."""
+    value: sa.types.TypeEngine[str]
+    """Of a value's text, however long."""
+
+
 class Tables:
-    """The three tables of the store ``name``."""
+    """The three tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
 
-    def __init__(self, name: str, collation: str) -> None:
+    def __init__(self, name: str, types: Types, tombstones: Sequence[str], **options: Any) -> None:
         metadata = sa.MetaData()
-        # In order of code points, whatever order people of this database prefer: so does Python, and so does every other store.
-        text = sa.Text(collation=collation)
 
-        def column(name: str, kind: Any = text, **options: Any) -> sa.Column[Any]:
+        def column(name: str, kind: Any = types.name, **options: Any) -> sa.Column[Any]:
             return sa.Column(name, kind, **{"nullable": False, **options})
 
+        def text(name: str) -> sa.Column[Any]:
+            return column(name, types.value, nullable=True)
+
         self.name = name
-        self.schema = sa.Table("txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer))
+        self.schema = sa.Table(
+            "txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer), column("form"), **options
+        )
         self.fence = sa.Table(
             "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
-            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger),
+            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), **options,
         )  # fmt: skip
         self.values = sa.Table(
-            name, metadata, column("key", primary_key=True), column("curr", nullable=True), column("prev", nullable=True),
+            name, metadata, column("key", types.key, primary_key=True), text("curr"), text("prev"),
             column("topology"), column("generation"), column("component"), column("task", sa.Integer), column("txid", sa.BigInteger),
-            column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), column("steps", nullable=True),
+            column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), text("steps"),
             sa.Column("deleted", sa.Boolean, sa.Computed("curr IS NULL", persisted=True)),
-            quote=True,
+            quote=True, **options,
         )  # fmt: skip
         values = self.values.c
-        self.deleted_index = sa.Index(f"{name}_deleted", values.topology, postgresql_where=values.deleted)
+        self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
         self.writer_index = sa.Index(f"{name}_writer", values.component, values.txid)
         self.values.indexes.discard(self.writer_index)
         self.columns = [values[name] for name in layout.COLUMNS]
@@ -193,22 +207,45 @@ def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool]) -> list[st
     return [stamps.Fence(*row) for row in found]
 
 
-def is_registered(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> bool:
-    """True if the tables of this store are there; raises if the database is of another version of txtopo."""
+def form_of(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> str | None:
+    """The form of the store, None if there is none; raises if the store is of another version of txtopo. Others beside it may be of any."""
     if not has_table(tables.schema.name):
-        return False
-    versions = {str(store): int(version) for store, version in run(sa.select(tables.schema.c.store, tables.schema.c.version))}
-    layout.check_versions(address, versions)
-    return tables.name in versions
+        return None
+    schema = tables.schema.c
+    version = run(sa.select(schema.version).where(schema.store == tables.name)).scalar_one_or_none()
+    if version is None or version == layout.BEING_MADE:
+        return None
+    layout.check_version(address, tables.name, version)
+    return str(run(sa.select(schema.form).where(schema.store == tables.name)).scalar_one())
 
 
-def make(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+    """Refuse to make a store among stores that are all of another version, since the tables it would share with them are theirs."""
+    if has_table(tables.schema.name):
+        schema = tables.schema.c
+        layout.check_neighbours(address, {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))})
+
+
+def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]) -> None:
     """Make the tables of a store, beside those of others; not to be done by two at once."""
     if has_table(tables.name):
-        raise errors.SetupError(f"the database of {address} has a table {tables.name!r} that is not a store of txtopo\n  Choose another table name.")
+        raise not_a_store(tables, address)
+    check_neighbours(run, tables, address, has_table)
     for table in (tables.schema, tables.fence, tables.values):
         if not has_table(table.name):
             run(sa.schema.CreateTable(table))
             for index in sorted(table.indexes, key=lambda index: str(index.name)):
                 run(sa.schema.CreateIndex(index))
-    run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION))
+    run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION, form=form))
+
+
+def not_a_store(tables: Tables, address: str) -> errors.SetupError:
+    """Somebody else has a table of this name."""
+    return errors.SetupError(f"the database of {address} has a table {tables.name!r} that is not a store of txtopo\n  Choose another table name.")
+
+
+def change_form(run: Run, tables: Tables, address: str, found: str, form: str) -> None:
+    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once."""
+    if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
+        layout.check_form(address, found, form)
+    run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))

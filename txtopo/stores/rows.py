@@ -3,6 +3,9 @@
 Apart from the backends because two of them must write the same columns, so that a table can be carried from one to the other.
 Standard library only.
 
+The *form* of a store says what its values are: the name of the codec that wrote their texts, after ``plain`` where values keep no ``prev``. It is
+kept with the version, since whoever took values of one form for those of another would misread them, or take them back to what they never were.
+
 Invariants:
     - ``steps`` is NULL unless a transaction updated the key repeatedly; ``curr`` alone then says what ``steps`` would.
 """
@@ -10,12 +13,16 @@ Invariants:
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from txtopo import errors
 from txtopo.stores import stamps
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Of the tables; what has any other is refused."""
+
+BEING_MADE = 0
+"""Instead of the version, until all tables of a store are there: where a database makes them one by one, a process may die between two."""
 
 COLUMNS = ("key", "curr", "prev", "topology", "generation", "component", "task", "txid", "attempt", "prev_txid", "steps")
 """Of a table of values, in the order of :func:`row_of` and :func:`columns_of`."""
@@ -49,11 +56,38 @@ def columns_of(row: stamps.Row) -> tuple[Column, ...]:
     return (row.key, row.curr, row.prev, *who, row.prev_txid, steps)
 
 
-def check_versions(place: str, versions: dict[str, int]) -> None:
-    """Refuse tables of another version of txtopo; ``versions`` is by store, ``place`` what holds them."""
-    for store, version in versions.items():
-        if version != LAYOUT_VERSION:
-            raise errors.StateMismatchError(
-                f"{place} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
-                "  Nothing was changed. Use the txtopo that wrote it, or another place."
-            )
+def check_version(place: str, store: str, version: int) -> None:
+    """Refuse a store of another version of txtopo; ``place`` is what holds it."""
+    if version != LAYOUT_VERSION:
+        raise errors.StateMismatchError(
+            f"{place} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
+            "  Nothing was changed. Use the txtopo that wrote it, or another place."
+        )
+
+
+def check_neighbours(place: str, versions: Mapping[str, int]) -> None:
+    """Refuse to make a store in ``place`` if all that it holds, by store, are of another version: so are the tables that stores share."""
+    if versions and not {LAYOUT_VERSION, BEING_MADE} & set(versions.values()):
+        store, version = min(versions.items())
+        check_version(place, store, version)
+
+
+def check_form(address: str, found: str, expected: str) -> None:
+    """Refuse values of another form; ``found`` is what is there, ``expected`` what the store at ``address`` was opened as."""
+    if found == expected:
+        return
+    raise errors.StateMismatchError(
+        f"the store {address} holds {_values(found)}; it was opened for {_values(expected)}\n"
+        f"  Nothing was changed. Open it with {_arguments(found)}, or use another store; an empty one takes the form of who writes to it next."
+    )
+
+
+def _values(form: str) -> str:
+    plain, _, codec = form.rpartition(" ")
+    return f"{'plain' if plain else 'stamped'} values, by the codec {codec!r}"
+
+
+def _arguments(form: str) -> str:
+    plain, _, codec = form.rpartition(" ")
+    given = [*(["plain=True"] if plain else []), *([f"codec= the one called {codec!r}"] if codec != "json" else [])]
+    return " and ".join(given) or "neither plain=True nor a codec="

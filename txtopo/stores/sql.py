@@ -1,7 +1,7 @@
 """A store in a database server, for executors on any machine: zombies lose to its fence also across hosts (R29).
 
-Apart from ``relational`` and ``postgresql``, which need SQLAlchemy and a driver: this module is configuration, pickles, and needs the standard
-library only; they are imported where a connection is made. A database gets a module of its own with what is its own (see ``_DIALECTS``).
+Apart from ``relational``, ``postgresql`` and ``mysql``, which need SQLAlchemy and a driver: this module is configuration, pickles, and needs the
+standard library only; they are imported where a connection is made. A database gets a module of its own with what is its own (see ``_DIALECTS``).
 
 Opening a store transaction takes two steps, so that the tasks of an attempt do not wait for each other. Only the first of them finds the fence
 below its attempt: it *raises* it in a database transaction of its own, with what the raise takes back (R31), after every open transaction
@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import os
 import re
@@ -23,34 +24,73 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, stamps, transaction
+from txtopo.stores import base, codecs, stamps, transaction
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
 """How often one opening tries to find, after it raised the fence, that it is still its own. One is enough unless connections drop."""
 
 TABLE_NAME_MAX = 50
-"""Characters; PostgreSQL cuts names, also those of a table's indexes, after 63."""
+"""Characters; PostgreSQL cuts names, also those of a table's indexes, after 63; MySQL refuses more than 64."""
 
-_DIALECTS = {"postgresql+psycopg": "txtopo.stores.postgresql"}
-_SECRETS = ("password", "sslpassword", "oauth_client_secret")
-_INSTALL = "Type: pip install 'txtopo[postgres]', for the interpreter of the driver and of every executor."
+
+@dataclasses.dataclass(frozen=True)
+class _Dialect:
+    """A database as an address names it."""
+
+    module: str
+    driver: str
+    extra: str
+    secrets: frozenset[str]
+    """Options of an address that hold a password."""
+    places: str
+    """Where the driver takes a password from, when it is given none."""
+    naming: frozenset[str] = frozenset()
+    """Options of an address that may name the database."""
+
+    @property
+    def install(self) -> str:
+        """What to type."""
+        return f"Type: pip install 'txtopo[{self.extra}]', for the interpreter of the driver and of every executor."
+
+    @property
+    def password_cure(self) -> str:
+        """Where else to give a password."""
+        return f"Give the password by {self.places}, or by password_env= or password_file=."
+
+
+_DIALECTS = {
+    "postgresql+psycopg": _Dialect(
+        "txtopo.stores.postgresql", "psycopg", "postgres",
+        secrets=frozenset({"password", "sslpassword", "oauth_client_secret"}),
+        places="PGPASSWORD, ~/.pgpass or a service file", naming=frozenset({"service", "dbname"}),
+    ),
+    "mysql+pymysql": _Dialect(
+        "txtopo.stores.mysql", "PyMySQL", "mysql",
+        secrets=frozenset({"password", "passwd", "ssl_key_password"}),
+        places="a file named by read_default_file in the URL",
+    ),
+}  # fmt: skip
 
 
 class SqlStore(base.Store):
-    """Results in table ``table`` of the PostgreSQL database at ``url``; the tables are made when it is first written.
+    """Results in table ``table`` of the PostgreSQL, MySQL or MariaDB database at ``url``; the tables are made when it is first written.
 
-    Needs ``pip install 'txtopo[postgres]'`` wherever it is written or read.
+    Needs ``pip install 'txtopo[postgres]'``, or ``'txtopo[mysql]'``, wherever it is written or read.
 
-    :param url: ``postgresql+psycopg://user@host:port/database``, with options of libpq after a ``?``. A password in it is refused, since a store
-        is pickled and shown: give it as libpq takes it (``PGPASSWORD``, ``~/.pgpass``, a service file), or by one of the next two.
+    :param url: ``postgresql+psycopg://user@host:port/database``, with options of libpq after a ``?``, or ``mysql+pymysql://user@host:port/database``,
+        with options of PyMySQL. A password in it is refused, since a store is pickled and shown: give it as the driver takes it (``PGPASSWORD``,
+        ``~/.pgpass``, a service file; ``read_default_file``), or by ``password_env`` or ``password_file``.
     :param table: letters, digits and ``_``; also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
+    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param codec: what makes texts of values; JSON by default.
     :param password_env: name of the environment variable, of the process that connects, that holds the password.
     :param password_file: path of a file, on the machine that connects, whose first line is the password.
     :param lock_timeout_s: how long to wait for others, in seconds: a task for its turn on the process's connection, a new attempt
         for open transactions of an older one. Then the attempt fails and is replayed.
     :param statement_timeout_s: longest time a single statement of a transaction may take, in seconds; then the attempt is replayed.
+        MySQL and MariaDB take whole seconds for the other two limits, which are rounded up.
     :param idle_timeout_s: how long the server keeps an open transaction that says nothing, in seconds: what bounds how long a task that hangs, or
         whose machine is lost, stands in the way of the next attempt.
     """
@@ -61,6 +101,8 @@ class SqlStore(base.Store):
         table: str,
         *,
         opaque: bool = False,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
         password_env: str | None = None,
         password_file: str | os.PathLike[str] | None = None,
         lock_timeout_s: float = 30.0,
@@ -90,11 +132,15 @@ class SqlStore(base.Store):
         """Longest statement, in seconds."""
         self.idle_timeout_s = idle_timeout_s
         """Longest silence in an open transaction, in seconds."""
-        super().__init__(name=table, address=f"{place}#{table}", opaque=opaque, location=url)
+        super().__init__(name=table, address=f"{place}#{table}", opaque=opaque, location=url, plain=plain, codec=codec)
 
     def exists(self) -> bool:
         with self._reading() as reader:
             return reader is not None
+
+    def stored_form(self) -> str | None:
+        with self._reading(any_form=True) as reader:
+            return None if reader is None else str(reader.form)
 
     def fences(self) -> list[stamps.Fence]:
         with self._reading() as reader:
@@ -133,16 +179,17 @@ class SqlStore(base.Store):
             if reader is not None:
                 yield from reader.rows_from(text)
 
-    def _reading(self) -> Any:
+    def _reading(self, any_form: bool = False) -> Any:
         """What reads one state of the store, over a connection of its own; None if the store does not exist, which is not changed by looking."""
-        return self._backend().reading(self)
+        return self._backend().reading(self, any_form)
 
     def _backend(self) -> Any:
+        dialect = _DIALECTS[self.url.partition("://")[0]]
         try:
-            return importlib.import_module(_DIALECTS[self.url.partition("://")[0]])
+            return importlib.import_module(dialect.module)
         except ImportError as error:
-            what = f"the store {self.address} needs SQLAlchemy and psycopg, which cannot be imported: {error}"
-            raise errors.SetupError(f"{what}\n  {_INSTALL}") from error
+            what = f"the store {self.address} needs SQLAlchemy and {dialect.driver}, which cannot be imported: {error}"
+            raise errors.SetupError(f"{what}\n  {dialect.install}") from error
 
 
 def password_from(address: str, variable: str | None, path: str | None) -> str | None:
@@ -178,16 +225,17 @@ def _place(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _DIALECTS:
         # Not echoed: what cannot be understood may hold a password anywhere.
-        known = " or ".join(_DIALECTS)
-        raise errors.UsageError(f"the address of a SqlStore does not begin with {known}://\n  Give {known}://user@host:port/database.")
-    split = _split(url)
+        known = [f"{name}://" for name in _DIALECTS]
+        forms = " or ".join(f"{name}user@host:port/database" for name in known)
+        raise errors.UsageError(f"the address of a SqlStore does not begin with {' or '.join(known)}\n  Give {forms}.")
+    dialect, split = _DIALECTS[scheme], _split(url)
     if split is None:
-        raise errors.UsageError(f"the address of a SqlStore is not understood\n  Give {scheme}://user@host:port/database. {_PASSWORD_CURE}")
+        raise errors.UsageError(f"the address of a SqlStore is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}")
     names = {name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)}
-    if split.password is not None or "@" in split.path + split.query + split.fragment or not names.isdisjoint(_SECRETS):
-        raise errors.UsageError(f"the address of a SqlStore holds a password, or a stray @; a store is pickled and shown\n  {_PASSWORD_CURE}")
+    if split.password is not None or "@" in split.path + split.query + split.fragment or not names.isdisjoint(dialect.secrets):
+        raise errors.UsageError(f"the address of a SqlStore holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}")
     database = split.path.removeprefix("/")
-    if split.fragment or "/" in database or not (database or names & {"service", "dbname"}):
+    if split.fragment or "/" in database or not (database or names & dialect.naming):
         raise errors.UsageError(f"the address of a SqlStore names no database\n  Give {scheme}://user@host:port/database, with options after a ?.")
     host = split.hostname or ""
     where = f"[{host}]" if ":" in host else host
@@ -203,6 +251,3 @@ def _split(url: str) -> urllib.parse.SplitResult | None:
     except ValueError:
         return None
     return split
-
-
-_PASSWORD_CURE = "Give the password by PGPASSWORD, ~/.pgpass or a service file, or by password_env= or password_file=."

@@ -3,9 +3,9 @@
 The file is in WAL mode with ``synchronous=FULL``: a commit that returned is on disk. Writers take turns (``BEGIN IMMEDIATE``), also
 between processes; readers never wait. A file may hold several stores, and tables of others, which are left alone.
 
-Layout, version 1; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 2; NULL means "there is none", a stored JSON null is the text ``null``::
 
-    txtopo_schema(store, version)                                     one row per value table in this file
+    txtopo_schema(store, version, form)                               one row per value table in this file; form: codec, plain or not
     txtopo_fence(store, topology, component, generation, txid, attempt)
     <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
             topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
@@ -33,7 +33,7 @@ import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from txtopo import errors
-from txtopo.stores import base, stamps, transaction
+from txtopo.stores import base, codecs, stamps, transaction
 from txtopo.stores import rows as layout
 
 LOOKUP_KEYS_MAX = 500
@@ -54,12 +54,23 @@ class SqliteStore(base.Store):
     :param path: made absolute here and now, so that every process means the same file; its directory must exist.
     :param table: letters, digits and ``_``; also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
+    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param codec: what makes texts of values; JSON by default.
     :param busy_timeout_s: how long a transaction waits for other writers before its attempt fails and is replayed, in seconds.
     """
 
     local_only_reason = "SqliteStore writes a file on this machine"
 
-    def __init__(self, path: str | os.PathLike[str], table: str, *, opaque: bool = False, busy_timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        table: str,
+        *,
+        opaque: bool = False,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
+        busy_timeout_s: float = 30.0,
+    ) -> None:
         given = os.fspath(path)
         if not given or given == ":memory:":
             raise errors.UsageError(f"SqliteStore needs a file that outlives the process, not {given!r}\n  Give the path of a file.")
@@ -71,11 +82,15 @@ class SqliteStore(base.Store):
         """The file, absolute."""
         self.busy_timeout_s = busy_timeout_s
         """Longest wait for other writers, in seconds."""
-        super().__init__(name=table, address=f"{self.path}#{table}", opaque=opaque)
+        super().__init__(name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec)
 
     def exists(self) -> bool:
         with self._reading() as connection:
             return connection is not None
+
+    def stored_form(self) -> str | None:
+        with self._reading(any_form=True) as connection:
+            return None if connection is None else _form(connection, self.path, self.name)
 
     def fences(self) -> list[stamps.Fence]:
         with self._reading() as connection:
@@ -87,7 +102,7 @@ class SqliteStore(base.Store):
     def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
         # Keyed by process: a connection that a fork carried along must not be touched (https://sqlite.org/howtocorrupt.html, 2.6).
         connection: _Connection = resources(f"sqlite:{self.path}:{os.getpid()}", lambda: _Connection(self.path))
-        with connection.transaction(self.name, self.opaque, self.busy_timeout_s) as raw:
+        with connection.transaction(self, self.busy_timeout_s) as raw:
             yield _Session(raw, self.path, self.name)
 
     def _read_row(self, text: str) -> stamps.Row | None:
@@ -104,7 +119,7 @@ class SqliteStore(base.Store):
                     yield layout.row_of(*found)
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+    def _reading(self, any_form: bool = False) -> Iterator[sqlite3.Connection | None]:
         """A connection that cannot write, for this reading only; None if the store does not exist, which is not changed by looking."""
         if not os.path.exists(self.path):
             yield None
@@ -112,7 +127,10 @@ class SqliteStore(base.Store):
         with _translating(self.path):
             address = f"file:{urllib.parse.quote(self.path)}?mode=ro"
             with contextlib.closing(sqlite3.connect(address, uri=True, timeout=self.busy_timeout_s, isolation_level=None)) as connection:
-                yield connection if _registered(connection, self.path, self.name) else None
+                form = _form(connection, self.path, self.name)
+                if form is not None and not any_form:
+                    layout.check_form(self.address, form, self.form)
+                yield None if form is None else connection
 
 
 class _Session(transaction.Session):
@@ -120,6 +138,15 @@ class _Session(transaction.Session):
 
     def __init__(self, connection: sqlite3.Connection, path: str, table: str) -> None:
         self._connection, self._path, self._table = connection, path, table
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Where the transaction is open; to commit it is the store's alone."""
+        return self._connection
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """SQLite's errors as ours, for statements of somebody else in this transaction."""
+        return _translating(self._path)
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         select = "SELECT generation, txid, attempt FROM txtopo_fence WHERE store = ? AND topology = ? AND component = ?"
@@ -185,14 +212,14 @@ class _Connection:
         self._path = path
         self._raw: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        self._prepared: set[tuple[str, bool]] = set()
+        self._prepared: set[tuple[str, bool, str]] = set()
         self._turn = threading.Lock()
         self._owner: int | None = None
         _connections.add(self)
 
     @contextlib.contextmanager
-    def transaction(self, table: str, opaque: bool, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
-        """A database transaction with ``table`` ready in it: committed on normal exit, rolled back when the block raises."""
+    def transaction(self, store: SqliteStore, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
+        """A database transaction with the table of ``store`` ready in it: committed on normal exit, rolled back when the block raises."""
         if self._owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on {self._path} is open already in this task\n"
@@ -206,15 +233,16 @@ class _Connection:
                 raw = self._opened(busy_timeout_s)
                 raw.execute("BEGIN IMMEDIATE")
             try:
-                if (table, opaque) not in self._prepared:
-                    _prepare(raw, self._path, table, opaque)
+                needed = (store.name, store.opaque, store.form)
+                if needed not in self._prepared:
+                    _prepare(raw, store)
                 yield raw
                 with _translating(self._path):
                     raw.execute("COMMIT")
             except BaseException:
                 self._roll_back(raw)
                 raise
-            self._prepared.add((table, opaque))
+            self._prepared.add(needed)
         finally:
             self._owner = None
             self._turn.release()
@@ -293,21 +321,28 @@ def _switch_to_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> str
         time.sleep(WAL_RETRY_S)
 
 
-def _prepare(connection: sqlite3.Connection, path: str, table: str, opaque: bool) -> None:
+def _prepare(connection: sqlite3.Connection, store: SqliteStore) -> None:
     """Make what is missing of the layout, inside the open transaction."""
+    path, table = store.path, store.name
     with _translating(path):
-        if not _registered(connection, path, table):
+        form = _form(connection, path, table)
+        if form is None:
             if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE", [table]).fetchone():
                 raise errors.SetupError(f"{path} has a table {table!r} that is not a store of txtopo\n  Choose another table name, or another file.")
+            layout.check_neighbours(path, _versions(connection))
             for statement in _LAYOUT:
                 connection.execute(statement.format(table=table))
-            connection.execute("INSERT INTO txtopo_schema(store, version) VALUES (?, ?)", [table, layout.LAYOUT_VERSION])
-        if opaque:
+            connection.execute("INSERT INTO txtopo_schema(store, version, form) VALUES (?, ?, ?)", [table, layout.LAYOUT_VERSION, store.form])
+        elif form != store.form:
+            if connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone():
+                layout.check_form(store.address, form, store.form)
+            connection.execute("UPDATE txtopo_schema SET form = ? WHERE store = ?", [store.form, table])
+        if store.opaque:
             connection.execute(f'CREATE INDEX IF NOT EXISTS "{table}_writer" ON "{table}"(component, txid)')
 
 
 _LAYOUT = (
-    "CREATE TABLE IF NOT EXISTS txtopo_schema(store TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS txtopo_schema(store TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL, form TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS txtopo_fence(store TEXT NOT NULL, topology TEXT NOT NULL, component TEXT NOT NULL, generation TEXT NOT NULL,"
     " txid INTEGER NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (store, topology, component)) WITHOUT ROWID",
     'CREATE TABLE "{table}"(key TEXT NOT NULL PRIMARY KEY, curr TEXT, prev TEXT, topology TEXT NOT NULL, generation TEXT NOT NULL,'
@@ -317,13 +352,20 @@ _LAYOUT = (
 )
 
 
-def _registered(connection: sqlite3.Connection, path: str, table: str) -> bool:
-    """True if ``table`` is a store in this file; raises if the file is of another version of txtopo."""
+def _form(connection: sqlite3.Connection, path: str, table: str) -> str | None:
+    """The form of ``table``, None if it is no store in this file; raises if it is of another version of txtopo. Others beside it may be of any."""
+    versions = _versions(connection)
+    if table not in versions:
+        return None
+    layout.check_version(path, table, versions[table])
+    return str(connection.execute("SELECT form FROM txtopo_schema WHERE store = ?", [table]).fetchone()[0])
+
+
+def _versions(connection: sqlite3.Connection) -> dict[str, int]:
+    """Of the stores in this file."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'").fetchone():
-        return False
-    versions = dict(connection.execute("SELECT store, version FROM txtopo_schema"))
-    layout.check_versions(path, versions)
-    return table in versions
+        return {}
+    return dict(connection.execute("SELECT store, version FROM txtopo_schema"))
 
 
 def _identity(path: str) -> tuple[int, int] | None:

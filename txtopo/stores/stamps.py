@@ -37,6 +37,10 @@ CLOSED_ATTEMPT = 2**63 - 1
 """Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
 
 
+Kind = Literal["plain", "transactional", "opaque"]
+"""What a value remembers. Transactional and opaque ones know what they were before their transaction (R30); of a plain one only the last write is
+kept: it can be set and deleted, but not be updated, nor taken back."""
+
 Recorded = Mapping[str, transaction.TransactionAttempt]
 """Of one store, by component: the last recorded attempt that opened it. A component that is not in it has never done so."""
 
@@ -171,6 +175,25 @@ def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | No
     if opaque and stamp.attempt < mine.attempt:
         return "undone"
     return "mine" if (stamp.component, stamp.task) == (mine.component, mine.task) else "rival"
+
+
+def plain_standing(row: Row | None, mine: Stamp) -> Standing:
+    """How a row of a plain store stands to the writer ``mine``: past if it may be overwritten (R29, R32).
+
+    What an earlier attempt of this transaction wrote is overwritten like anything else. Only within an attempt are two writers told apart: the
+    last write of an attempt that failed says nothing about who writes the key in this one.
+    """
+    if row is None:
+        return "past"
+    stamp = row.stamp
+    if stamp.topology_id != mine.topology_id:
+        return "foreign"
+    if stamp.generation != mine.generation or stamp.txid < mine.txid:
+        return "past"
+    if stamp.txid > mine.txid or stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
+        return "ahead"
+    is_another = (stamp.component, stamp.task) != (mine.component, mine.task)
+    return "rival" if stamp.attempt == mine.attempt and is_another else "past"
 
 
 def seen(row: Row | None, where: Standing, step: int) -> str | None:

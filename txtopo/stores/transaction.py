@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from txtopo import errors
-from txtopo.stores import keys, stamps
+from txtopo.stores import codecs, keys, stamps
 
 K = TypeVar("K", bound=keys.Key)
 D = TypeVar("D")
@@ -84,9 +84,16 @@ class Session(abc.ABC):
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         """The rows of these keys, tombstones too; absent keys are left out."""
 
+    def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        """As :meth:`read_rows`, of keys that will be written; a database may lock them here, so that nobody changes them meanwhile.
+
+        :raises RowsChangedError: another writer of these keys stood in the way.
+        """
+        return self.read_rows(texts)
+
     @abc.abstractmethod
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        """Make or replace these rows, all of which were looked for with :meth:`read_rows`.
+        """Make or replace these rows, all of which were looked for with :meth:`read_rows_to_write`.
 
         :raises RowsChangedError: not all are as they were read. Where nobody else can write meanwhile, this cannot happen.
         """
@@ -119,15 +126,28 @@ class Session(abc.ABC):
 class StoreTransaction:
     """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use after its ``with`` block.
 
+    A plain store has ``put``, ``put_many`` and ``delete``, which set what they are told to set; and ``get``. What is computed from the value before
+    needs a store that remembers it, or a replay would compute it again from its own result: ``update`` is refused there, and so is writing
+    what was read.
+
     A key that this attempt updates several times, in one block or in several of the same ``finish_batch``, is taken one step further each
     time; on replay each of these updates returns what it returned at first (R32).
     """
 
     def __init__(
-        self, address: str, opaque: bool, session: Session, mine: stamps.Stamp, earlier_steps: Mapping[Any, int], recorded: stamps.Recorded | None
+        self,
+        address: str,
+        kind: stamps.Kind,
+        session: Session,
+        mine: stamps.Stamp,
+        earlier_steps: Mapping[Any, int],
+        recorded: stamps.Recorded | None,
+        codec: codecs.Codec = codecs.JSON,
     ) -> None:
-        self._address, self._opaque, self._session, self._mine, self._earlier_steps = address, opaque, session, mine, earlier_steps
-        self._recorded = recorded
+        self._address, self._kind, self._session, self._mine, self._earlier_steps = address, kind, session, mine, earlier_steps
+        self._recorded, self._codec = recorded, codec
+        self._read: set[str] = set()
+        """Keys of a plain store whose value was asked for before this attempt had set it."""
         self._rows: dict[str, stamps.Row | None] = {}
         self._unwritten: dict[str, None] = {}
         self._steps: dict[str, int] = {}
@@ -138,16 +158,38 @@ class StoreTransaction:
     def get(self, key: keys.Key) -> Any:
         """The value as this task sees it, None if there is none: as it was before the transaction, plus this attempt's own updates.
 
-        What another task wrote in the same transaction is not seen, on no attempt: it would be there or not by chance.
+        What another task wrote in the same transaction is not seen, on no attempt: it would be there or not by chance. A plain store cannot
+        tell: it gives the last write, on a replay also one of the attempt before. So a key that was read there cannot be written any more.
         """
         self._check_open()
         text = keys.encode_key(key)
         with self._all_or_nothing():
             row = self._rows[text] if text in self._rows else self._session.read_rows([text]).get(text)
-        where = stamps.standing(row, self._mine, self._opaque, self._recorded)
+        where = self._standing(row)
         if row is not None and where == "ahead":
             self._refuse_late(row)
-        return keys.decode_value(stamps.seen(row, where, self._steps_taken(text)))
+        if self._kind == "plain":
+            if row is None or row.stamp != self._mine:
+                self._read.add(text)
+            return codecs.decode(self._codec, None if row is None else row.curr)
+        return codecs.decode(self._codec, stamps.seen(row, where, self._steps_taken(text)))
+
+    def put(self, key: keys.Key, value: Any) -> None:
+        """Set ``key`` to ``value``, whatever it was.
+
+        :raises StoreConflict: another task or component wrote this key in this transaction.
+        :raises errors.StaleAttemptError: a newer attempt wrote this key.
+        """
+        self.put_many({key: value})
+
+    def put_many(self, values: Mapping[K, Any]) -> None:
+        """Set every key to its value; reads and writes in bulk. All or nothing: when a value cannot be kept, the transaction is lost."""
+        pairs = iter(values.items())
+        with self._all_or_nothing():
+            while chunk := [(keys.encode_key(key), value) for key, value in itertools.islice(pairs, ROWS_HELD_MAX)]:
+                self._load([text for text, _ in chunk])
+                for text, value in chunk:
+                    self._set(text, codecs.encode(self._codec, value))
 
     def update(self, key: keys.Key, fn: Callable[[Any], Any]) -> Update:
         """Set ``key`` to ``fn(old)``, where ``old`` is None if there is no value; ``fn`` is not called if that was done before.
@@ -155,12 +197,14 @@ class StoreTransaction:
         :raises StoreConflict: another task or component wrote this key in this transaction.
         :raises errors.StaleAttemptError: a newer attempt wrote this key.
         """
+        self._check_has_previous()
         text = keys.encode_key(key)
         self._load([text])
         return self._step(text, functools.partial(self._made_by, fn))
 
     def update_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> dict[K, Update]:
         """Set every key to ``combine(old, delta)``; reads and writes in bulk. All or nothing: when ``combine`` raises, the transaction is lost."""
+        self._check_has_previous()
         updates: dict[K, Update] = {}
         pairs = iter(deltas.items())
         with self._all_or_nothing():
@@ -171,14 +215,32 @@ class StoreTransaction:
         return updates
 
     def delete(self, key: keys.Key) -> Update:
-        """Remove ``key``; an update like another, also when there is nothing to remove. Its ``curr`` is None."""
+        """Remove ``key``; an update like another, also when there is nothing to remove. Its ``curr`` is None; so is ``prev`` in a plain store."""
         text = keys.encode_key(key)
         self._load([text])
+        if self._kind == "plain":
+            self._set(text, None)
+            return Update(None, None, applied=True)
         return self._step(text, lambda old: None)
+
+    def _set(self, text: str, curr: str | None) -> None:
+        if self._kind != "plain":
+            self._step(text, lambda old: curr)
+            return
+        if text in self._read:
+            self._refuse(_written_after_read(self._address, text))
+        row = self._rows[text]
+        where = self._standing(row)
+        if row is not None and where in ("foreign", "rival"):
+            self._refuse(StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
+        if row is not None and where == "ahead":
+            self._refuse_late(row)
+        self._rows[text] = stamps.Row(text, self._mine, prev=None, prev_txid=0, steps=[curr])
+        self._unwritten[text] = None
 
     def _step(self, text: str, change: Callable[[str | None], str | None]) -> Update:
         row = self._rows[text]
-        where = stamps.standing(row, self._mine, self._opaque, self._recorded)
+        where = self._standing(row)
         step = self._steps_taken(text)
         known = len(row.steps) if row is not None and where == "mine" else 0
         if row is not None and where in ("foreign", "rival"):
@@ -195,12 +257,12 @@ class StoreTransaction:
             self._rows[text] = stamps.advanced(row, text, where, self._mine, curr)
             self._unwritten[text] = None
         self._steps[text] = step + 1
-        return Update(keys.decode_value(prev), keys.decode_value(curr), applied=step >= known)
+        return Update(codecs.decode(self._codec, prev), codecs.decode(self._codec, curr), applied=step >= known)
 
     def _made_by(self, fn: Callable[[Any], Any], old: str | None) -> str:
         self._is_inside_function = True
         try:
-            return keys.encode_value(fn(keys.decode_value(old)))
+            return codecs.encode(self._codec, fn(codecs.decode(self._codec, old)))
         finally:
             self._is_inside_function = False
 
@@ -214,8 +276,14 @@ class StoreTransaction:
                 self._rows.clear()
             missing = [text for text in texts if text not in self._rows]
             if missing:
-                found = self._session.read_rows(missing)
+                found = self._found_to_write(missing)
                 self._rows.update((text, found.get(text)) for text in missing)
+
+    def _found_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        try:
+            return self._session.read_rows_to_write(texts)
+        except RowsChangedError as changed:
+            self._refuse_changed(changed.found)
 
     def _write(self) -> None:
         try:
@@ -223,6 +291,18 @@ class StoreTransaction:
         except RowsChangedError as changed:
             self._refuse_changed(changed.found)
         self._unwritten.clear()
+
+    @property
+    def session(self) -> Session:
+        """The open transaction of the database, for what is written there beside the values and must be committed with them."""
+        self._check_open()
+        return self._session
+
+    def flush(self) -> None:
+        """Write the updates made so far to the (still open) transaction of the database: whoever wants to make the same ones waits from here on."""
+        self._check_open()
+        with self._all_or_nothing():
+            self._write()
 
     def finish(self) -> dict[tuple[str, str], int]:
         """Write what is left; the last act before the database commits. Returns the updates made so far of each key, for ``store_steps``.
@@ -242,6 +322,11 @@ class StoreTransaction:
         """Refuse every later call."""
         self._is_open = False
 
+    def _standing(self, row: stamps.Row | None) -> stamps.Standing:
+        if self._kind == "plain":
+            return stamps.plain_standing(row, self._mine)
+        return stamps.standing(row, self._mine, self._kind == "opaque", self._recorded)
+
     def _steps_taken(self, text: str) -> int:
         return self._steps.get(text) or self._earlier_steps.get((self._address, text), 0)
 
@@ -258,7 +343,7 @@ class StoreTransaction:
 
     def _refuse_changed(self, found: Mapping[str, stamps.Row | None]) -> NoReturn:
         """Somebody else was faster: another writer of this transaction, a newer attempt, or one whom a replay will not meet again."""
-        places = {text: stamps.standing(row, self._mine, self._opaque, self._recorded) for text, row in sorted(found.items())}
+        places = {text: self._standing(row) for text, row in sorted(found.items())}
         for text, where in places.items():
             row = found[text]
             if row is not None and where in ("foreign", "rival"):
@@ -280,6 +365,13 @@ class StoreTransaction:
             self._doom = self._doom or error
             raise
 
+    def _check_has_previous(self) -> None:
+        if self._kind == "plain":
+            raise errors.UsageError(
+                f"store {self._address} is plain: it keeps no value before the transaction, so a replay would apply an update twice\n"
+                "  Set values that do not depend on the one before with put() or put_many(); or leave out plain=True."
+            )
+
     def _check_open(self) -> None:
         if self._doom is not None:
             raise self._doom
@@ -289,6 +381,13 @@ class StoreTransaction:
 
 def _combined(combine: Callable[[Any, D], Any], delta: D, old: Any) -> Any:
     return combine(old, delta)
+
+
+def _written_after_read(address: str, text: str) -> errors.UsageError:
+    return errors.UsageError(
+        f"store {address} is plain, and key {text} was read and is now written in one transaction: on a replay the value read would be this one\n"
+        "  Set values that do not depend on the one before; or leave out plain=True, and use update()."
+    )
 
 
 def _changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:

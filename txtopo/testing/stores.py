@@ -16,16 +16,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from txtopo import errors
-from txtopo.stores import base, stamps, transaction
+from txtopo.stores import base, codecs, stamps, transaction
+from txtopo.stores import rows as layout
 
 
 @dataclass(slots=True)
 class _Table:
+    form: str
     rows: dict[str, stamps.Row] = field(default_factory=dict)
     fences: dict[tuple[str, str], stamps.Fence] = field(default_factory=dict)
 
     def copy(self) -> _Table:
-        return _Table(dict(self.rows), dict(self.fences))
+        return _Table(self.form, dict(self.rows), dict(self.fences))
 
 
 @dataclass(slots=True)
@@ -47,12 +49,16 @@ class MemoryStore(base.Store):
 
     :param database: any text; stores of the same database are written one after the other, like tables of one file.
     :param opaque: True with an opaque spout (R30, R31).
+    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param codec: what makes texts of values; JSON by default.
     """
 
     local_only_reason: str | None = "MemoryStore keeps its results in the memory of one process"
 
-    def __init__(self, name: str, database: str = "memory", *, opaque: bool = False) -> None:
-        super().__init__(name=name, address=f"{database}#{name}", opaque=opaque)
+    def __init__(
+        self, name: str, database: str = "memory", *, opaque: bool = False, plain: bool = False, codec: codecs.Codec | None = None
+    ) -> None:
+        super().__init__(name=name, address=f"{database}#{name}", opaque=opaque, plain=plain, codec=codec)
         self.database = database
         """The database's name."""
 
@@ -83,16 +89,26 @@ class MemoryStore(base.Store):
         with database.turn:
             database.owner = threading.get_ident()
             try:
-                table = database.tables.get(self.name, _Table()).copy()
+                table = database.tables.get(self.name, _Table(self.form)).copy()
+                if table.rows:
+                    layout.check_form(self.address, table.form, self.form)
+                table.form = self.form
                 yield _Session(table)
                 database.tables[self.name] = table
                 database.commits += 1
             finally:
                 database.owner = None
 
-    def _table(self) -> _Table | None:
+    def stored_form(self) -> str | None:
+        table = self._table(any_form=True)
+        return None if table is None else table.form
+
+    def _table(self, any_form: bool = False) -> _Table | None:
         database = _databases.get(self.database)
-        return None if database is None else database.tables.get(self.name)
+        table = None if database is None else database.tables.get(self.name)
+        if table is not None and not any_form:
+            layout.check_form(self.address, table.form, self.form)
+        return table
 
     def _read_row(self, text: str) -> stamps.Row | None:
         table = self._table()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import DEFAULT_STREAM, OutputFieldsDeclarer, Tuple
+from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer, Tuple
 from txtopo.topology.transaction import TransactionAttempt
 
 if TYPE_CHECKING:
@@ -77,6 +77,14 @@ class _Component:
 
 class IBatchBolt(_Component, abc.ABC):
     """A bolt that sees a whole batch (Storm: ``IBatchBolt``). Subclass :class:`BaseBatchBolt`."""
+
+    has_own_keys: ClassVar[bool] = False
+    """Set it to True in a class whose tasks never write the same key of a store in one transaction, however their input is grouped: because the
+    task's index is part of every key, or because it only reads there. Otherwise several tasks need a fields grouping on the key (R32)."""
+    input_fields: Fields | None = None
+    """Fields that it needs of every stream it listens to; that they are there is checked when the topology is built."""
+    key_fields: Fields | None = None
+    """The fields of its input that its keys in a store are made of; a fields grouping on others is then refused (R32)."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         """Begin a batch.

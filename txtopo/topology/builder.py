@@ -5,14 +5,13 @@ Nothing here raises before ``build_topology``, which reports every mistake at on
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 from txtopo import errors
-from txtopo.topology import arrow, pickling, spout
+from txtopo.topology import aggregate, aggregator, arrow, destination, pickling, soundness, spout
 from txtopo.topology import bolt as bolts
 from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
 from txtopo.topology.grouping import CustomGrouping, Grouping, GroupingKind
@@ -110,6 +109,11 @@ class BoltDeclarer:
         """Tuples stay in the sender's process where it has a task of this bolt."""
         return self._add("local_or_shuffle", component, stream)
 
+    def _add_problem(self, problem: str) -> BoltDeclarer:
+        """Have ``build_topology`` refuse this bolt; for what declares bolts by itself."""
+        self._draft.problems.append(f"bolt {self._draft.id!r}: {problem}")
+        return self
+
     def add_configuration(self, key: str, value: Any) -> BoltDeclarer:
         """Set ``key`` in the ``conf`` this bolt's tasks receive."""
         self._draft.config[key] = value
@@ -138,6 +142,19 @@ class TransactionalTopologyBuilder:
     def set_committer_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
         """Add ``bolt`` as a committer, marked or not."""
         return self._set(id, bolt, parallelism, True)
+
+    def set_aggregate(self, id: str, what: aggregator.Aggregator, store: Any, parallelism: int = 1) -> aggregate.AggregateDeclarer:
+        """Add a committer that keeps ``what`` per key in ``store`` (``Count()``, say), and before it bolts that combine where tuples are made.
+
+        For every key that a batch has changed it emits the key, its value before (None if it had none), and its value now: the fields of the key,
+        ``prev`` and ``curr``.
+        """
+        return aggregate.AggregateDeclarer(self, id, what, store, parallelism)
+
+    def parallelism_of(self, id: str) -> int | None:
+        """The number of tasks of a component that was set before; None if none was, or not with a number."""
+        found = next((draft.parallelism for draft in (self._spout, *self._bolts) if draft.id == id), None)
+        return found if isinstance(found, int) else None
 
     def _set(self, id: str, bolt: Any, parallelism: int, committer: bool) -> BoltDeclarer:
         draft = _Draft(id, bolt, parallelism, committer)
@@ -168,12 +185,15 @@ class _Build:
         for draft in self.drafts:
             self.problems.extend(draft.problems)
             self.check_parallelism(draft)
-        templates = {draft: self.pickle(draft) for draft in self.drafts if kinds[draft] is not None}
+        searches = {draft: destination.Search() for draft in self.drafts}
+        templates = {draft: self.pickle(draft, searches[draft]) for draft in self.drafts if kinds[draft] is not None}
         for draft in self.drafts:
             self.inspect(draft, templates.get(draft, (b"", ()))[0])
         for draft in self.bolts:
             self.check_subscriptions(draft)
         order = self.topological_order()
+        writes = {draft: searches[draft].writes(draft.instance) for draft in self.drafts}
+        self.check_writes(writes, (kinds[self.spout] or (None, None))[1])
         self.raise_problems()
         by_value: list[type] = []
         components: dict[str, Component] = {}
@@ -182,11 +202,11 @@ class _Build:
             data, classes = templates[draft]
             by_value.extend(cls for cls in classes if cls not in by_value)
             kind, spout_kind = kinds[draft] or ("batch", None)
-            local_only.extend((draft.id, reason) for reason in _local_only(draft.instance))
+            local_only.extend((draft.id, reason) for reason in searches[draft].local_only)
             components[draft.id] = Component(
                 draft.id, kind, draft.parallelism, data, self.outputs[draft.id] or {}, self.inputs[draft],
                 draft.committer, spout_kind, self.configs[draft], type(draft.instance).__qualname__,
-                arrow.takes_columns(draft.instance), arrow.emits_columns(draft.instance),
+                arrow.takes_columns(draft.instance), arrow.emits_columns(draft.instance), writes[draft],
             )  # fmt: skip
         return TopologyGraph(self.topology_id, components, tuple(by_value), tuple(local_only))
 
@@ -246,9 +266,9 @@ class _Build:
         if not isinstance(draft.parallelism, int) or isinstance(draft.parallelism, bool) or draft.parallelism < 1:
             self.problems.append(f"component {draft.id!r}: parallelism is {draft.parallelism!r}; it is a whole number of at least 1")
 
-    def pickle(self, draft: _Draft) -> tuple[bytes, tuple[type, ...]]:
+    def pickle(self, draft: _Draft, search: destination.Search) -> tuple[bytes, tuple[type, ...]]:
         try:
-            data, classes = pickling.dumps_with_classes(draft.instance)
+            data, classes = pickling.dumps_with_classes(draft.instance, search.visit)
             pickling.loads(data)
             return data, classes
         except Exception as error:
@@ -336,6 +356,10 @@ class _Build:
             self.problems.append(
                 f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is not a direct stream; declare it with direct=True"
             )
+        for name in getattr(draft.instance, "input_fields", None) or ():
+            if name not in spec.fields:
+                what = f"stream {subscription.stream!r} of {subscription.source!r} has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
+                self.problems.append(f"bolt {draft.id!r} needs the field {name!r}, but {what}")
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
                 self.problems.append(f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping")
@@ -345,6 +369,15 @@ class _Build:
                         f"{where} on field {name!r}, but stream {subscription.stream!r} of {subscription.source!r}"
                         f" has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
                     )
+
+    def check_writes(self, writes: Mapping[_Draft, destination.Writes], spout_kind: SpoutKind | None) -> None:
+        named = [draft for draft in self.drafts if isinstance(draft.id, str)]
+        sources = {draft.id: [subscription.source for subscription in draft.subscriptions] for draft in named}
+        held = soundness.held(sources, [draft.id for draft in named if draft.committer], self.spout.id)
+        for draft in named:
+            if draft.id in held and isinstance(draft.parallelism, int):
+                what = (draft.id, draft.parallelism, draft.subscriptions, writes[draft], self.spout.id, spout_kind)
+                self.problems.extend(soundness.problems(*what))
 
     def topological_order(self) -> list[_Draft]:
         """Kahn's algorithm, always taking the first declared of the components that are free, so that the order is stable."""
@@ -390,16 +423,6 @@ def _copied(value: Any) -> Any:
 def _cannot_be_pickled(instance: Any, error: Exception) -> str:
     name = pickling.culprit(instance, _copied)
     return f"{f'its attribute {name!r}' if name else 'it'} cannot be pickled ({type(error).__name__}: {error})"
-
-
-def _local_only(instance: Any) -> Iterator[str]:
-    """Reasons why ``instance`` or one of its attributes (a store, say) needs every executor on the driver's machine."""
-    for part in [instance, *getattr(instance, "__dict__", {}).values()]:
-        reason: Any = None
-        with contextlib.suppress(Exception):
-            reason = getattr(part, "local_only_reason", None)
-        if isinstance(reason, str):
-            yield reason
 
 
 __all__ = ["BoltDeclarer", "SpoutDeclarer", "TransactionalTopologyBuilder"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from txtopo.topology.destination import Writes
 from txtopo.topology.grouping import Grouping
 from txtopo.topology.stream import StreamSpec
 
@@ -41,6 +42,8 @@ class Component:
     """It is a bolt that is given RecordBatches."""
     emits_columns: bool = False
     """It says of itself that it emits RecordBatches; any component may."""
+    writes: Writes = field(default_factory=Writes)
+    """The stores and sinks in it, and what it says of its keys."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", MappingProxyType(dict(self.outputs)))
@@ -48,7 +51,7 @@ class Component:
 
     def __reduce__(self) -> tuple[Any, ...]:
         args = (self.id, self.kind, self.parallelism, self.template, dict(self.outputs), self.inputs, self.committer)
-        return Component, (*args, self.spout_kind, dict(self.config), self.type_name, self.takes_columns, self.emits_columns)
+        return Component, (*args, self.spout_kind, dict(self.config), self.type_name, self.takes_columns, self.emits_columns, self.writes)
 
 
 @dataclass(frozen=True, slots=True)

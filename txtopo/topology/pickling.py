@@ -32,13 +32,19 @@ FILE_MODULE = "__txtopo_main__"
 
 
 class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
-    """Notes every class that travels by value, so that executors can name it instead of carrying it (see ``dataplane.wire``)."""
+    """Notes every class that travels by value, so that executors can name it instead of carrying it (see ``dataplane.wire``).
 
-    def __init__(self, file: io.BytesIO) -> None:
+    ``visit`` is given every object that is no plain data, however deep in the pickled one.
+    """
+
+    def __init__(self, file: io.BytesIO, visit: Callable[[Any], None] | None) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.by_value: list[type] = []
+        self._visit = visit
 
     def reducer_override(self, obj: Any) -> Any:
+        if self._visit is not None:
+            self._visit(obj)
         if isinstance(obj, type) and _is_in(obj.__module__, by_value_modules()) and obj not in self.by_value:
             self.by_value.append(obj)
         return super().reducer_override(obj)
@@ -64,10 +70,10 @@ def dumps(obj: Any) -> bytes:
     return data
 
 
-def dumps_with_classes(obj: Any) -> tuple[bytes, tuple[type, ...]]:
-    """``obj`` as bytes, and the classes in it that travel by value."""
+def dumps_with_classes(obj: Any, visit: Callable[[Any], None] | None = None) -> tuple[bytes, tuple[type, ...]]:
+    """``obj`` as bytes, and the classes in it that travel by value; ``visit`` is given every object in it that is no plain data."""
     buffer = io.BytesIO()
-    pickler = _RecordingPickler(buffer)
+    pickler = _RecordingPickler(buffer, visit)
     pickler.dump(obj)
     return buffer.getvalue(), tuple(pickler.by_value)
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from txtopo.testing.contracts import clauses, store_fences, store_late, store_reading, store_subject, store_values, store_writers
+from txtopo.stores import stamps
+from txtopo.testing.contracts import (
+    clauses,
+    store_fences,
+    store_forms,
+    store_late,
+    store_plain,
+    store_reading,
+    store_subject,
+    store_values,
+    store_visible,
+    store_writers,
+)
 
 StoreClause = clauses.Clause[store_subject.Subject]
 STORE_CLAUSES: tuple[StoreClause, ...] = (
@@ -11,37 +23,49 @@ STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_late.CONTRACT.clauses,
     *store_values.CONTRACT.clauses,
     *store_writers.CONTRACT.clauses,
+    *store_forms.CONTRACT.clauses,
+    *store_plain.CONTRACT.clauses,
+    *store_visible.CONTRACT.clauses,
 )
-"""Every promise of a store; ``only`` says whether it is one of transactional, of opaque, or of concurrent stores."""
+"""Every promise of a store; ``only`` says whether it is one of transactional, of opaque, of plain, or of concurrent stores. A promise about the
+value before a transaction is one of transactional and opaque stores, and so is every one whose ``only`` does not name plain ones."""
+
+KINDS: tuple[stamps.Kind, ...] = ("transactional", "opaque", "plain")
 
 
-def check_store(make_store: store_subject.MakeStore, *, opaque: bool | None = None, concurrent: bool = True, prefix: str = "contract") -> int:
+def check_store(
+    make_store: store_subject.MakeStore, *, kinds: tuple[stamps.Kind, ...] = KINDS, concurrent: bool = True, prefix: str = "contract"
+) -> int:
     """Run a store through its whole contract; returns how many clauses were checked.
 
-    ``make_store(name, opaque=...)`` gives the store called ``name``: empty the first time, afterwards with what was written under that name.
+    ``make_store(name, **form)`` gives the store called ``name``: empty the first time, afterwards with what was written under that name; ``form`` is
+    for its constructor: ``opaque=`` always, ``plain=`` and ``codec=`` where they matter.
     It is called with many names, all beginning with ``prefix`` and made of letters, digits and ``_``; give them an empty place, or a new
-    ``prefix`` each time. ``opaque`` limits the check to opaque stores, or to transactional ones; by default both are checked.
+    ``prefix`` each time. ``kinds`` limits the check to some of the kinds of value.
     ``concurrent=False``: the store is for one thread of one process, so do not ask what happens when several write at once.
 
     :raises ContractError: the first clause that is broken, with the number of its rule.
     """
     checked = 0
-    for flavour in (False, True) if opaque is None else (opaque,):
-        for number, clause in enumerate(clauses_for(flavour, concurrent)):
-            check_clause(clause, make_store, opaque=flavour, prefix=f"{prefix}_{'opaque' if flavour else 'plain'}_{number}")
+    for kind in kinds:
+        for number, clause in enumerate(clauses_for(kind, concurrent)):
+            check_clause(clause, make_store, kind=kind, prefix=f"{prefix}_{kind}_{number}")
             checked += 1
     return checked
 
 
-def clauses_for(opaque: bool, concurrent: bool = True) -> list[StoreClause]:
-    """The clauses of opaque stores, or of transactional ones."""
-    kinds = {None, "opaque" if opaque else "transactional", "concurrent" if concurrent else None}
+def clauses_for(kind: stamps.Kind, concurrent: bool = True) -> list[StoreClause]:
+    """The clauses of stores of one kind."""
+    if kind == "plain":
+        chosen = {"plain", "plain, concurrent" if concurrent else "plain"}
+        return [clause for clause in STORE_CLAUSES if clause.only in chosen]
+    kinds = {None, kind, "concurrent" if concurrent else None}
     return [clause for clause in STORE_CLAUSES if clause.only in kinds]
 
 
-def check_clause(clause: StoreClause, make_store: store_subject.MakeStore, *, opaque: bool, prefix: str) -> None:
+def check_clause(clause: StoreClause, make_store: store_subject.MakeStore, *, kind: stamps.Kind, prefix: str) -> None:
     """Check one clause, for suites that make a test of each."""
-    subject = store_subject.Subject(make_store, opaque, prefix)
+    subject = store_subject.Subject(make_store, kind, prefix)
     try:
         clause.run(subject)
     finally:

@@ -5,32 +5,38 @@ Apart from the clauses because all of them begin here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from txtopo.stores import base, transaction
+from txtopo.stores import base, stamps, transaction
+from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt
 
 
 class MakeStore(Protocol):
-    """Makes the store called ``name``: empty if the name is new, otherwise with what was written under that name."""
+    """Makes the store called ``name``: empty if the name is new, otherwise with what was written under that name.
 
-    def __call__(self, name: str, *, opaque: bool) -> base.Store: ...
+    ``form`` is what the store is to be opened as, for its constructor: ``opaque=``, and where they matter ``plain=`` and ``codec=``.
+    """
+
+    def __call__(self, name: str, **form: Any) -> base.Store: ...
 
 
 class Subject:
-    """An implementation, transactional or opaque, for one clause; ``prefix`` makes its names new."""
+    """An implementation, of one kind, for one clause; ``prefix`` makes its names new."""
 
-    def __init__(self, make_store: MakeStore, opaque: bool, prefix: str) -> None:
-        self._make_store, self._prefix, self.opaque = make_store, prefix, opaque
+    def __init__(self, make_store: MakeStore, kind: stamps.Kind, prefix: str) -> None:
+        self._make_store, self._prefix, self.kind = make_store, prefix, kind
         self.process = worker_process.WorkerProcess()
         self.task = self.process.task
 
-    def store(self, name: str = "results", opaque: bool | None = None) -> base.Store:
-        """A store of this clause's own."""
-        return self._make_store(f"{self._prefix}_{name}", opaque=self.opaque if opaque is None else opaque)
+    def store(self, name: str = "results", opaque: bool | None = None, **form: Any) -> base.Store:
+        """A store of this clause's own, of the kind that is checked unless the call says otherwise."""
+        if self.kind == "plain":
+            form = {"plain": True, **form}
+        return self._make_store(f"{self._prefix}_{name}", opaque=self.kind == "opaque" if opaque is None else opaque, **form)
 
 
 def run(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> dict[str, transaction.Update]:
@@ -43,6 +49,17 @@ def block(store: base.Store, context: TopologyContext, txid: int, attempt: int, 
     """One store transaction that does ``action``."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         return action(opened)
+
+
+def put(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **values: Any) -> None:
+    """One store transaction that sets ``values``."""
+    with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
+        opened.put_many(values)
+
+
+def visible_at(txid: int, known: Mapping[str, TransactionAttempt], generation: str = "first") -> VisibleTxid:
+    """What is visible when transaction ``txid`` of the tasks' topology is recorded, and ``known`` by store."""
+    return VisibleTxid(txid, "words", generation, known)
 
 
 def plus(n: int) -> Callable[[int | None], int]:

@@ -38,7 +38,7 @@ class SimulatedStore(stores.MemoryStore):
     local_only_reason: str | None = None
 
     def __init__(self, original: base.Store, database: str) -> None:
-        super().__init__(original.name, database, opaque=original.opaque)
+        super().__init__(original.name, database, opaque=original.opaque, plain=original.plain, codec=original.codec)
         self.address = original.address
         for name, value in vars(original).items():
             self.__dict__.setdefault(name, value)

@@ -1,0 +1,293 @@
+"""What a sink promises, over every database and every kind of sink: the rows of a transaction once, whatever is replayed and whoever comes late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, Shop, WorkerProcess, shop, write
+from txtopo.connectors import sql_ledger, sql_target
+from txtopo.errors import StaleAttemptError, StateMismatchError, TxtopoError
+from txtopo.stores import StoreConflict, stamps
+from txtopo.testing.contracts import store as contract
+from txtopo.topology.transaction import TransactionAttempt
+
+A = TransactionAttempt
+
+
+@pytest.fixture
+def process() -> Iterator[WorkerProcess]:
+    process = WorkerProcess()
+    yield process
+    process.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def sales(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return shop(request.param, tmp_path)
+
+
+@pytest.fixture(params=BACKENDS)
+def loose(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return shop(request.param, tmp_path, LOOSE)
+
+
+STAMPED: tuple[stamps.Kind, ...] = ("transactional", "opaque")
+CLAUSES = [
+    pytest.param(backend, kind, clause, id=f"{backend}, {kind}: {clause.claim}")
+    for backend in BACKENDS
+    for kind in STAMPED
+    for clause in contract.clauses_for(kind, True)
+]
+
+
+class TestTheLedgerIsAStore:
+    @pytest.mark.rule(27, 28, 29, 30, 31)
+    @pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
+    def test_it_keeps_the_contract_of_stores(self, backend: str, kind: stamps.Kind, clause: Any, tmp_path: Path) -> None:
+        address = shop(backend, tmp_path).address
+        limit = {"busy_timeout_s" if backend == "sqlite" else "lock_timeout_s": 5}
+
+        def ledger(name: str, *, opaque: bool = False, **form: Any) -> sql_ledger.Ledger:
+            target = sql_target.Target("sales", ("id", "cents"), mark="written_by", opaque=opaque)
+            return sql_ledger.open_ledger(address, name, target, {**limit, **form})
+
+        contract.check_clause(clause, ledger, kind=kind, prefix="contract")
+
+
+class TestReplays:
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize("kind", TRANSACTIONAL)
+    def test_rows_of_a_transaction_that_is_replayed_are_there_once(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        sink = sales.sink(kind)
+        for attempt in range(3):
+            assert write(sink, process.task(), 1, attempt, [(1, 10), (2, 20)]) == (attempt == 0)
+            assert write(sink, process.task(task=1), 1, attempt, [(3, 30)]) == (attempt == 0)
+        assert sales.sales == [(1, 10), (2, 20), (3, 30)]
+
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize("kind", TRANSACTIONAL)
+    def test_a_transaction_of_which_one_task_was_written_is_completed_by_the_others(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        sink = sales.sink(kind)
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        assert not write(sink, process.task(), 1, 1, [(1, 10)])
+        assert write(sink, process.task(task=1), 1, 1, [(2, 20)])
+        assert sales.sales == [(1, 10), (2, 20)]
+
+    @pytest.mark.rule(28, 31)
+    @pytest.mark.parametrize("kind", OPAQUE)
+    def test_rows_of_a_failed_attempt_of_an_opaque_batch_are_taken_back(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        sink = sales.sink(kind)
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        write(sink, process.task(), 2, 0, [(2, 20), (3, 30)])
+        write(sink, process.task(task=1), 2, 0, [(4, 40)])
+        # The replay has fewer rows, in another task; and the one after it others again.
+        assert write(sink, process.task(task=1), 2, 1, [(2, 22)])
+        assert write(sink, process.task(), 2, 1)
+        assert sales.sales == [(1, 10), (2, 22)]
+        assert write(sink, process.task(), 2, 2, [(5, 50)])
+        assert sales.sales == [(1, 10), (5, 50)]
+        assert write(sink, process.task(), 3, 0, [(3, 30)])
+        assert sales.sales == [(1, 10), (3, 30), (5, 50)]
+
+    @pytest.mark.rule(31)
+    def test_what_an_upsert_of_a_failed_attempt_replaced_is_there_again(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink("undo log")
+        sales.execute("INSERT INTO sales VALUES (7, 70, 'somebody else')")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        write(sink, process.task(), 2, 0, [(1, 11), (3, 33), (7, 77), (1, 12)])
+        assert sales.sales == [(1, 12), (2, 20), (3, 33), (7, 77)]
+        write(sink, process.task(), 2, 1, [(2, 21)])
+        assert sales.sales == [(1, 10), (2, 21), (7, 70)]
+        assert sales.execute("SELECT written_by FROM sales WHERE id = 7") == [("somebody else",)]
+
+    @pytest.mark.rule(29, 31)
+    @pytest.mark.parametrize("kind", OPAQUE)
+    def test_a_task_that_has_nothing_to_write_takes_back_as_well(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        sink = sales.sink(kind)
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        write(sink, process.task(task=3), 1, 1)
+        assert sales.sales == []
+
+    @pytest.mark.rule(28)
+    def test_a_batch_that_is_another_one_on_replay_is_refused_where_it_cannot_be_taken_back(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink()
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        with pytest.raises(TxtopoError, match=r"wrote 2 rows of component 'count', task 0, for transaction 1, whose replay now has 1\n.*opaque=True"):
+            write(sink, process.task(), 1, 1, [(1, 10)])
+        assert sales.sales == [(1, 10), (2, 20)]
+
+
+class TestLateTasks:
+    @pytest.mark.rule(29)
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("late", [(2, 0), (1, 5)], ids=["of an older attempt", "of an older transaction"])
+    def test_a_late_task_fails_and_changes_nothing(self, sales: Shop, process: WorkerProcess, kind: str, late: tuple[int, int]) -> None:
+        sink = sales.sink(kind)
+        write(sink, process.task(), 1, 5, [(1, 10)])
+        write(sink, process.task(), 2, 1, [(2, 20)])
+        with pytest.raises(StaleAttemptError):
+            write(sink, process.task(task=1), *late, [(3, 30), (1, 99)])
+        assert sales.sales == [(1, 10), (2, 20)]
+
+    @pytest.mark.rule(29, 31)
+    def test_a_zombie_in_the_middle_of_its_rows_ends_before_the_next_attempt_begins(
+        self, sales: Shop, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink, zombie = sales.sink("marks"), WorkerProcess()
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        write(sink, zombie.task(), 2, 0)
+        writer: Any = sink.ledger._writer()
+        is_writing, may_go_on = threading.Event(), threading.Event()
+        original = writer.write
+
+        def slow(session: Any, work: Any) -> None:
+            original(session, work)
+            is_writing.set()
+            assert may_go_on.wait(60)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "write", slow)
+            late = threading.Thread(target=write, args=(sink, zombie.task(task=1), 2, 0, [(2, 20)]), daemon=True)
+            late.start()
+            assert is_writing.wait(60)
+        next_one = threading.Thread(target=write, args=(sink, process.task(), 2, 1, [(3, 30)]), daemon=True)
+        next_one.start()
+        next_one.join(0.2)
+        assert next_one.is_alive(), "the fence was raised under a transaction of an older attempt"
+        may_go_on.set()
+        late.join(60)
+        next_one.join(60)
+        zombie.close()
+        assert sales.sales == [(1, 10), (3, 30)]
+
+    @pytest.mark.rule(28)
+    def test_the_same_task_of_the_same_attempt_twice_at_once_writes_once(self, loose: Shop) -> None:
+        sink = loose.sink()
+        both = [WorkerProcess(), WorkerProcess()]
+        write(sink, both[0].task(), 1, 0)
+        rows = [(n, n) for n in range(5000)]
+        outcomes: list[object] = []
+
+        def run(process: WorkerProcess) -> None:
+            try:
+                outcomes.append(write(sink, process.task(), 2, 0, rows))
+            except Exception as error:
+                outcomes.append(type(error).__name__)
+
+        threads = [threading.Thread(target=run, args=(process,), daemon=True) for process in both]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for process in both:
+            process.close()
+        assert outcomes.count(True) == 1
+        assert set(outcomes) <= {True, False, "FailedException"}
+        assert loose.sales == rows
+
+
+class TestOtherNumbersOfTasks:
+    """A transaction that was sealed is replayed with the tasks it had (R23); the next one may have others."""
+
+    @pytest.mark.rule(23, 28)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_rows_are_there_once_also_where_the_tasks_of_a_component_change_between_runs(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
+        sink = sales.sink(kind)
+        expected: list[tuple[int, int]] = []
+        for txid, tasks in enumerate((1, 4, 2, 3, 1, 5), start=1):
+            parts = [[(100 * txid + task, txid), (100 * txid + task + 50, txid)] for task in range(tasks)]
+            # The first attempt dies when half of the tasks have written; the driver begins again, and its replay has as many.
+            for task, rows in list(enumerate(parts))[: (tasks + 1) // 2]:
+                write(sink, process.task(task=task), txid, 0, rows)
+            for task, rows in enumerate(parts):
+                write(sink, process.task(task=task), txid, 1_000_000, rows)
+            expected += [row for rows in parts for row in rows]
+        assert sales.sales == sorted(expected)
+
+    @pytest.mark.rule(31)
+    def test_the_undo_log_keeps_one_transaction_of_the_tasks_there_are(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink("undo log")
+        for task in range(4):
+            write(sink, process.task(task=task), 1, 0, [(task, 1)])
+        write(sink, process.task(), 2, 0, [(0, 2)])
+        assert sorted(sales.execute("SELECT sink_task, id FROM sales_undo")) == [(0, 0)]
+
+
+class TestRecordedAttempts:
+    """What ZooKeeper knows of the sink: whether the database is the one it was."""
+
+    @pytest.mark.rule(27)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_database_that_was_emptied_is_refused_and_can_be_adopted(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        sink = sales.sink(kind)
+        known = {"count/sink_transactions": A(7, 0)}
+        with pytest.raises(StateMismatchError, match=r"txtopo store adopt .* sink_transactions --topology words") as caught:
+            write(sink, process.task(known_stores=known), 8, 0, [(1, 10)])
+        assert caught.value.exit_code == 6
+        assert sales.sales == []
+        sink.ledger.adopt("words", "first", 7, ["count"])
+        assert write(sink, process.task(known_stores=known), 8, 0, [(1, 10)])
+
+    @pytest.mark.rule(27, 29)
+    def test_an_older_copy_of_the_database_and_another_generation_are_refused(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink()
+        write(sink, process.task(), 3, 0, [(1, 10)])
+        with pytest.raises(StateMismatchError, match="is behind"):
+            write(sink, process.task(known_stores={"count/sink_transactions": A(7, 0)}), 8, 0, [(2, 20)])
+        with pytest.raises(StateMismatchError, match="belongs to generation first"):
+            write(sink, process.task(generation="second"), 1, 0, [(2, 20)])
+        assert sales.sales == [(1, 10)]
+        sink.ledger.clear("words")
+        assert write(sink, process.task(generation="second"), 1, 0, [(2, 20)])
+
+    @pytest.mark.rule(31)
+    def test_rows_of_an_attempt_that_does_not_count_are_taken_back_by_the_next_transaction(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink(mark="written_by")
+        write(sink, process.task(known_stores={}), 1, 0, [(1, 10)])
+        # 1 was replayed by code that had no such component.
+        write(sink, process.task(known_stores={}), 2, 0, [(2, 20)])
+        assert sales.sales == [(2, 20)]
+
+    @pytest.mark.rule(31)
+    @pytest.mark.parametrize("kind", TRANSACTIONAL)
+    def test_where_nothing_tells_such_rows_from_others_the_run_ends_with_what_to_type(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        sink = sales.sink(kind)
+        write(sink, process.task(known_stores={}), 1, 0, [(1, 10)])
+        said = r"attempt 1:0, which was replayed without the sink\n.*Remove them by hand.*\n.*txtopo store adopt"
+        with pytest.raises(StateMismatchError, match=said):
+            write(sink, process.task(known_stores={}), 2, 0, [(2, 20)])
+        sales.execute("DELETE FROM sales")
+        sink.ledger.adopt("words", "first", 1, ["count"])
+        write(sink, process.task(known_stores={}), 2, 0, [(2, 20)])
+        assert sales.sales == [(2, 20)]
+
+
+class TestWriters:
+    @pytest.mark.rule(32)
+    def test_two_tasks_that_write_one_key_are_refused_where_it_would_have_to_be_taken_back(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        with pytest.raises(StoreConflict, match=r"(?s)1.*task 1 of topology 'words'.*fields_grouping"):
+            write(sink, process.task(task=1), 1, 0, [(3, 30), (1, 11)])
+        assert sales.sales == [(1, 10), (2, 20)]
+
+    def test_components_and_topologies_share_a_table_of_auxiliary_rows(self, loose: Shop, process: WorkerProcess) -> None:
+        sink = loose.sink("marks")
+        write(sink, process.task("a"), 1, 0, [(1, 1)])
+        write(sink, process.task("b"), 1, 0, [(1, 1)])
+        write(sink, process.task("a", topology_id="other"), 1, 0, [(1, 1)])
+        write(sink, process.task("b"), 1, 1)
+        assert loose.sales == [(1, 1), (1, 1)]
+        assert sorted(loose.execute("SELECT written_by FROM sales")) == [("other/a/first/1",), ("words/a/first/1",)]
+
+    @pytest.mark.parametrize("kind", ["upserts", "undo log"])
+    def test_the_last_row_of_a_key_wins(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20), (1, 11), (1, 12)])
+        assert sales.sales == [(1, 12), (2, 20)]

@@ -1,0 +1,183 @@
+"""What a sink says when a table or a row is not as it should be, over every database: once, with the row and the cure, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres import PostgresServer
+from tests.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, WorkerProcess, shop, write
+from txtopo.connectors import sql_postgresql
+from txtopo.errors import FailedException, RowRefusedError, SetupError
+from txtopo.topology.transaction import TransactionAttempt
+
+
+@pytest.fixture
+def process() -> Iterator[WorkerProcess]:
+    process = WorkerProcess()
+    yield process
+    process.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def sales(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return shop(request.param, tmp_path)
+
+
+class Unknown:
+    """A value that no database knows."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param((7, -5), "(?i)check constraint", id="a check"),
+        pytest.param((7, None), "(?i)not.null constraint", id="not null"),
+        pytest.param((7, Unknown()), "(not supported|cannot adapt)", id="a type the driver does not know"),
+        pytest.param((2**70, 1), "(too large|out of range)", id="a number that is too large"),
+    ],
+)
+def test_a_row_that_the_table_does_not_take_is_named_and_nothing_of_its_transaction_is_kept(
+    sales: Shop, process: WorkerProcess, kind: str, wrong: tuple[Any, Any], said: str
+) -> None:
+    sink = sales.sink(kind)
+    write(sink, process.task(), 1, 0, [(1, 10)])
+    with pytest.raises(RowRefusedError, match=said) as caught:
+        write(sink, process.task(task=3), 2, 0, [(2, 20), wrong, (3, 30)])
+    error = caught.value
+    assert (error.component, error.task, error.attempt, error.exit_code) == ("count", 3, "2:0", 1)
+    # Only a server that was given all rows at once, or one by one ahead, does not say which.
+    if "://" not in sales.address:
+        assert (error.number, error.row.partition("=")[0]) == (2, "id")
+    elif kind in ("inserts", "marks"):
+        assert error.number == 2
+    else:
+        assert error.number == 2 or "7, " in error.why or "out of range" in error.why, str(error)
+    assert sales.sales == [(1, 10)]
+    assert write(sink, process.task(task=3), 2, 1, [(2, 20)]), "mended"
+    assert sales.sales == [(1, 10), (2, 20)]
+
+
+def test_a_row_that_is_there_already_is_refused_by_its_number(sales: Shop, process: WorkerProcess) -> None:
+    sales.execute("INSERT INTO sales VALUES (3, 33, NULL)")
+    with pytest.raises(RowRefusedError, match=r"(?i)unique") as caught:
+        write(sales.sink(), process.task(), 1, 0, [(1, 10), (2, 20), (3, 30)])
+    assert (caught.value.number, caught.value.row) == (3, "id=3, cents=30")
+    assert sales.sales == [(3, 33)]
+
+
+@pytest.mark.parametrize("kind", ["upserts", "undo log"])
+def test_a_row_without_a_key_is_refused_by_a_sink_that_replaces_rows(sales: Shop, process: WorkerProcess, kind: str) -> None:
+    with pytest.raises(RowRefusedError, match="its key is None") as caught:
+        write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (None, 20)])
+    assert (caught.value.number, caught.value.row) == (2, "id=None, cents=20")
+    assert sales.sales == []
+
+
+def test_a_constraint_that_waits_for_the_commit_is_asked_before_it(tmp_path: Path, process: WorkerProcess) -> None:
+    sales = shop("postgresql", tmp_path, SALES.replace("PRIMARY KEY", "PRIMARY KEY DEFERRABLE INITIALLY DEFERRED"))
+    sales.execute("INSERT INTO sales VALUES (3, 33, NULL)")
+    with pytest.raises(RowRefusedError, match=r"(?s)violates unique constraint .*Key \(id\)=\(3\) already exists"):
+        write(sales.sink(), process.task(), 1, 0, [(3, 30)])
+
+
+def test_the_number_of_a_row_counts_on_where_rows_are_copied_in_portions(
+    tmp_path: Path, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_postgresql, "COPY_ROWS", 4)
+    sales = shop("postgresql", tmp_path)
+    rows = [(n, n) for n in range(10)]
+    write(sales.sink("marks"), process.task(), 1, 0, rows)
+    assert sales.sales == rows
+    with pytest.raises(RowRefusedError) as caught:
+        write(sales.sink("marks"), process.task(), 2, 0, [(100 + n, n if n != 6 else "x") for n in range(10)])
+    assert (caught.value.number, caught.value.row) == (7, "id=106, cents='x'")
+    write(sales.sink("upserts", auxiliary_table="others"), process.task(), 3, 0, [(n % 5, 100 + n) for n in range(10)])
+    assert sales.sales == [(n, 105 + n) for n in range(5)] + rows[5:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_table_that_is_not_there_is_named_with_the_cure(backend: str, tmp_path: Path, process: WorkerProcess, kind: str) -> None:
+    empty = shop(backend, tmp_path, layout=None)
+    with pytest.raises(SetupError, match=r"(?s)sales.*\n  (Make|Mend)") as caught:
+        write(empty.sink(kind), process.task(), 1, 0, [(1, 10)])
+    assert caught.value.exit_code == 2
+
+
+def test_columns_that_are_not_there_are_named_with_the_cure(sales: Shop, process: WorkerProcess) -> None:
+    with pytest.raises(SetupError, match=r"(?s)price.*\n.*columns="):
+        write(sales.sink(columns=["id", "price"]), process.task(), 1, 0, [(1, 10)])
+    with pytest.raises(SetupError, match="writer"):
+        write(sales.sink("marks", mark="writer", auxiliary_table="others"), process.task(), 1, 0, [(1, 10)])
+
+
+@pytest.mark.parametrize("kind", ["upserts", "undo log"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_key_that_is_not_unique_in_its_table_is_refused_with_the_index_to_make(
+    backend: str, tmp_path: Path, process: WorkerProcess, kind: str
+) -> None:
+    sales = shop(backend, tmp_path, LOOSE)
+    with pytest.raises(SetupError, match="CREATE UNIQUE INDEX ON"):
+        write(sales.sink(kind), process.task(), 1, 0, [(1, 10)])
+    assert sales.sales == []
+
+
+def test_a_statement_that_is_wrong_is_told_from_a_row_that_is(sales: Shop, process: WorkerProcess) -> None:
+    with pytest.raises(SetupError, match=r"syntax error.*\n  Mend"):
+        write(sales.sink("a statement", statement="INSRT INTO sales VALUES (:id, :cents)"), process.task(), 1, 0, [(1, 10)])
+
+
+@pytest.mark.parametrize("kind", ["upserts", "undo log"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_values_that_look_like_sql_and_names_with_every_character_are_taken_as_they_are(
+    backend: str, tmp_path: Path, process: WorkerProcess, kind: str
+) -> None:
+    rows: list[tuple[Any, int]] = [("'; DROP TABLE t; --", 1), ("\\N", 2), ("a\tb\nc\\", 3), ("%s :id", 4), ("", 5)]
+    odd = shop(backend, tmp_path, 'CREATE TABLE "100% ""x""" ("a%b" TEXT PRIMARY KEY, "c d" INTEGER)')
+    sink = odd.sink(kind, table='100% "x"', columns=["a%b", "c d"], key=["a%b"])
+    write(sink, process.task(), 1, 0, rows)
+    write(sink, process.task(), 2, 0, [("\\N", 22), *rows[2:]])
+    write(sink, process.task(), 3, 0, [("\\N", 23), *rows[2:]])
+    if kind == "undo log":
+        write(sink, process.task(), 3, 1, [("\\N", 23)])
+    assert sorted(odd.execute('SELECT * FROM "100% ""x"""')) == sorted([*rows[:1], ("\\N", 23), *rows[2:]])
+
+
+class TestConnections:
+    def test_a_worker_keeps_one_connection_for_all_its_sinks_and_transactions(self, postgres: PostgresServer, process: WorkerProcess) -> None:
+        database = postgres.new_database()
+        sales = Shop(postgres.url(database))
+        for txid in range(1, 5):
+            write(sales.sink("undo log"), process.task("a"), txid, 0, [(txid, 1)])
+            write(sales.sink("undo log"), process.task("b"), txid, 0, [(-txid, 1)])
+        assert len(postgres.backends(database)) == 1
+
+    @pytest.mark.rule(7, 28)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_connection_that_is_lost_among_the_rows_fails_the_attempt_and_its_replay_writes_once(
+        self, postgres: PostgresServer, process: WorkerProcess, kind: str
+    ) -> None:
+        database = postgres.new_database()
+        sales = Shop(postgres.url(database))
+        sink = sales.sink(kind)
+        write(sink, process.task(), 1, 0, [(1, 10)])
+
+        class Cutting(list[tuple[int, int]]):
+            def __iter__(self) -> Iterator[tuple[int, int]]:
+                yield (2, 20)
+                postgres.disconnect(database)
+                for number in range(3, 30_000):
+                    yield (number, 1)
+
+            def __len__(self) -> int:
+                return 2
+
+        with pytest.raises(FailedException, match="the connection is lost"):
+            sink.ledger.apply(process.task(), TransactionAttempt(2, 0), (), Cutting())
+        assert write(sink, process.task(), 2, 1, [(2, 20)])
+        assert sales.sales == [(1, 10), (2, 20)]

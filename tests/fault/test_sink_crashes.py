@@ -1,0 +1,41 @@
+"""A task of a sink is killed at every statement of its transaction, over every database and every kind of sink; its replay makes it right."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import PostgresServer
+from tests.sink_crashes import crash_everywhere
+from tests.sinks import BACKENDS, KINDS, OPAQUE
+
+BEFORE = [[1, 10], [2, 20]]
+AFTER = {
+    "inserts": [[1, 10], [1, 11], [2, 20], [3, 30], [4, 40]],
+    "marks": [[1, 10], [1, 11], [2, 20], [3, 30], [4, 40]],
+    "upserts": [[1, 11], [2, 20], [3, 30], [4, 40]],
+    "undo log": [[1, 11], [2, 20], [3, 30], [4, 40]],
+    "a statement": [[1, 21], [2, 20], [3, 30], [4, 40]],
+}
+REPLAYED = {**AFTER, "marks": [[1, 10], [2, 20], [2, 21], [5, 50]], "undo log": [[1, 10], [2, 21], [5, 50]]}
+
+
+@pytest.mark.rule(28, 29, 30, 31)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whenever_a_task_dies_all_of_its_rows_are_there_or_none_and_its_replay_makes_it_right(
+    backend: str, kind: str, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    *killed, whole = crash_everywhere(str(tmp_path / "shop.db") if backend == "sqlite" else postgres.new_url(), kind)
+    assert len(killed) > 15, "moments before and after every statement"
+    assert {found["status"] for found in killed} == {-signal.SIGKILL}
+    assert (whole["status"], whole["left"]) == (0, AFTER[kind])
+    lefts = [found["left"] for found in killed]
+    assert BEFORE in lefts
+    assert AFTER[kind] in lefts, "killed when it had committed"
+    for found in [*killed, whole]:
+        assert found["left"] in (BEFORE, AFTER[kind]), found
+        assert found["sales"] == REPLAYED[kind], found
+        assert found["written"] == (kind in OPAQUE or found["left"] == BEFORE), found

@@ -1,0 +1,75 @@
+"""Topologies on Spark whose results are rows of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters import fast, run_to_idle
+from tests.postgres import PostgresServer
+from tests.sinks import LOOSE, SALES, Shop
+from txtopo import FailedException, Fields, LocalCluster, RowRefusedError, TransactionalTopologyBuilder
+from txtopo.connectors.sql import SqlSink
+from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.topology.transaction import is_first_try
+
+SOLD: dict[int, list[tuple[Any, ...]]] = {p: [(1000 * p + n, n) for n in range(40)] for p in range(2)}
+ROWS = sorted(row for rows in SOLD.values() for row in rows)
+
+
+class FailsOnce(SqlSink):
+    """One whose first attempt at every batch fails when its rows are there."""
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        if is_first_try(self.attempt):
+            raise FailedException("the first attempt fails once its rows are there")
+
+
+def topology(id: str, sink: SqlSink, told: SqlSink, opaque: bool = False) -> Any:
+    make = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
+    builder = TransactionalTopologyBuilder(id, "spout", make(SOLD, Fields("id", "cents"), 15), 2)
+    builder.set_bolt("write", sink, 3).fields_grouping("spout", Fields("id"))
+    builder.set_bolt("told", told).global_grouping("write")
+    return builder.build_topology()
+
+
+@pytest.mark.rule(28, 29, 31)
+@pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
+def test_rows_are_there_once_although_every_batch_is_written_twice(cluster: LocalCluster, postgres: PostgresServer, opaque: bool) -> None:
+    database = postgres.new_database()
+    shop = Shop(postgres.url(database), LOOSE)
+    shop.execute("CREATE TABLE told (rows INTEGER, written_by TEXT)")
+    sink = FailsOnce(shop.address, "sales", ["id", "cents"], mark="written_by", opaque=opaque)
+    told = SqlSink(shop.address, "told", ["rows"], mark="written_by", opaque=opaque)
+    run = run_to_idle(cluster, topology(f"sink-{opaque}", sink, told, opaque), max_spout_pending=3)
+    assert shop.sales == ROWS
+    assert shop.execute("SELECT SUM(rows), COUNT(*) FROM told") == [(len(ROWS), 3 * run.status().committed)]
+    assert run.status().replays >= run.status().committed == 3
+    assert len(postgres.backends(database)) <= 2, "one connection per worker process"
+
+
+@pytest.mark.rule(7)
+def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_the_table_was_mended(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    shop = Shop(str(tmp_path / "shop.db"), SALES.replace("cents >= 0", "cents <> 20"))
+    shop.execute("CREATE TABLE told (rows INTEGER)")
+    made = topology("sink-poison", shop.sink(), SqlSink(shop.address, "told", ["rows"]))
+    run = cluster.submit_topology("sink-poison", fast(max_spout_pending=2), made)
+    said = r"(?s)component 'write', task \d, attempt 2:0: CHECK constraint failed.*The row: id=\d+, cents=20"
+    with pytest.raises(RowRefusedError, match=said) as caught:
+        run.join(90)
+    assert (caught.value.exit_code, run.status().replays) == (1, 0)
+    # Tasks that had no such row have written; their transaction has not committed.
+    assert [row for row in shop.sales if row[1] < 15] == [row for row in ROWS if row[1] < 15]
+    rows = shop.execute("SELECT id, cents, written_by FROM sales")
+    shop.execute("DROP TABLE sales")
+    shop.execute(SALES)
+    for row in rows:
+        shop.execute("INSERT INTO sales VALUES (?, ?, ?)", row)
+    run_to_idle(cluster, made)
+    assert shop.sales == ROWS
+    assert shop.execute("SELECT SUM(rows) FROM told") == [(len(ROWS),)]

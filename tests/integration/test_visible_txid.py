@@ -1,0 +1,99 @@
+"""Two stores in one transaction, a reader outside, and a driver that is killed between the commits of the two."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import transfers
+from tests.drivers import QUICK_JAVA, ROOT
+from txtopo import OutrunError, Visibility, VisibleTxid, visible_txid, wait_until_visible
+
+HELD = 7
+"""The transaction in which the first driver stops: one task has committed to the first store, and nothing to the second."""
+BOUND_S = 100.0
+
+
+@contextmanager
+def driver(directory: Path, fault: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A driver process of the topology, killed at the end if it still runs."""
+    faults = directory / "faults"
+    faults.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA, "TXTOPO_FAULT": fault, "TXTOPO_FAULT_DIR": str(faults)}
+    command, pipe = [sys.executable, "-m", "tests.transfers", str(directory)], subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def look(directory: Path, visible: VisibleTxid) -> VisibleTxid:
+    """Read both stores as of ``visible``; they must hold just that."""
+    debits, credits = transfers.stores(directory)
+    readings = debits.items(as_of=visible), credits.items(as_of=visible)
+    seen = dict(readings[0]), dict(readings[1])
+    assert seen == transfers.expected(visible), f"a mixture is seen as of {visible!r}"
+    return visible
+
+
+def wait_for_file(file: Path) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file.name} was not hit"
+        threading.Event().wait(0.02)
+
+
+@pytest.mark.rule(3, 28, 31)
+def test_a_reader_of_two_stores_sees_whole_transactions_while_the_topology_runs_dies_and_runs_again(tmp_path: Path) -> None:
+    state, fault = tmp_path / "state", f"apply.inside@{HELD}=hold"
+    debits, credits = transfers.stores(tmp_path)
+    with driver(tmp_path, fault) as first:
+        assert wait_until_visible(transfers.ID, HELD - 1, BOUND_S, data_dir=state) >= HELD - 1
+        wait_for_file(tmp_path / "faults" / fault)
+        with Visibility(transfers.ID, data_dir=state) as visibility:
+            held = visibility.read(lambda visible: look(tmp_path, visible))
+        assert held == HELD - 1, "nothing moves on while the commit is held"
+        mixture = dict(debits.items()), dict(credits.items())
+        assert mixture[0] != transfers.expected(HELD - 1)[0], "without as_of the transaction that is under way is seen, in one store"
+        assert mixture[1] == transfers.expected(HELD - 1)[1], "and not in the other"
+        with pytest.raises(TimeoutError, match=rf"transaction {HELD} of topology 'transfers' is not visible after 0.1 s: transaction {HELD - 1} is"):
+            wait_until_visible(transfers.ID, HELD, 0.1, data_dir=state)
+        first.kill()
+        first.communicate()
+    assert look(tmp_path, visible_txid(transfers.ID, data_dir=state)) == HELD - 1, "while no driver runs, what was recorded is visible"
+    seen: list[int] = []
+    outrun = 0
+    with driver(tmp_path) as second, Visibility(transfers.ID, data_dir=state) as visibility:
+        assert visibility.wait(HELD, BOUND_S) >= HELD
+        while not seen or seen[-1] < transfers.TRANSACTIONS:
+            try:
+                visible = visibility.txid()
+                seen.append(int(look(tmp_path, visible)))
+            except OutrunError:
+                outrun += 1
+            except Exception:
+                if second.poll() is None:
+                    raise
+                break  # the driver has ended, and its ZooKeeper with it
+        out, error = second.communicate(timeout=BOUND_S)
+    assert out.strip() == str(transfers.TRANSACTIONS + 1), error
+    assert seen == sorted(seen), "what was visible is never taken back"
+    assert len(set(seen)) > 2, f"the reader met the topology at work only at {set(seen)}, and was outrun {outrun} times"
+    assert look(tmp_path, visible_txid(transfers.ID, data_dir=state)) == transfers.TRANSACTIONS
+
+
+def test_a_reader_needs_no_spark(tmp_path: Path) -> None:
+    code = f"import sys, txtopo; txtopo.Visibility('x', data_dir={str(tmp_path)!r}); sys.exit('pyspark' in sys.modules)"
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=60, check=False).returncode == 0

@@ -1,0 +1,79 @@
+"""Sinks for tests: a table ``sales`` in a SQLite file or on a PostgreSQL server, and sinks of every kind that write to it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.postgres import running_server
+from txtopo.connectors.sql import SqlSink
+from txtopo.testing.contracts.worker_process import WorkerProcess
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.transaction import TransactionAttempt
+
+BACKENDS = ("postgresql", "sqlite")
+
+UPSERT = "INSERT INTO sales(id, cents) VALUES (:id, :cents) ON CONFLICT (id) DO UPDATE SET cents = sales.cents + excluded.cents"
+KINDS: dict[str, dict[str, Any]] = {
+    "inserts": {},
+    "upserts": {"key": ["id"]},
+    "a statement": {"table": None, "columns": None, "statement": UPSERT},
+    "marks": {"mark": "written_by", "opaque": True},
+    "undo log": {"key": ["id"], "opaque": True},
+}
+"""Arguments of the sink, by its kind."""
+OPAQUE = ("marks", "undo log")
+TRANSACTIONAL = tuple(kind for kind in KINDS if kind not in OPAQUE)
+
+SALES = "CREATE TABLE sales (id INTEGER NOT NULL PRIMARY KEY, cents INTEGER NOT NULL CHECK (cents >= 0), written_by TEXT)"
+LOOSE = "CREATE TABLE sales (id INTEGER, cents INTEGER, written_by TEXT)"
+"""Without a key, so that what is written twice is there twice."""
+
+
+class Shop:
+    """A database with a table ``sales``, made with ``layout``."""
+
+    def __init__(self, address: str, layout: str | None = SALES) -> None:
+        self.address = address
+        if layout is not None:
+            self.execute(layout)
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement of SQLite's dialect, in a transaction of its own."""
+        if "://" not in self.address:
+            with contextlib.closing(sqlite3.connect(self.address)) as file, file:
+                return file.execute(statement, values).fetchall()
+        import psycopg
+
+        with psycopg.connect(self.address.replace("+psycopg", ""), autocommit=True) as connection:
+            cursor = connection.execute(statement.replace("?", "%s").encode(), values or None)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    @property
+    def sales(self) -> list[tuple[int, int]]:
+        """``(id, cents)`` of every row, sorted."""
+        return sorted(self.execute("SELECT id, cents FROM sales"))
+
+    def sink(self, kind: str = "inserts", **changed: Any) -> SqlSink:
+        """A sink of this kind."""
+        return SqlSink(self.address, **{"table": "sales", "columns": ["id", "cents"], **KINDS[kind], **changed})
+
+
+def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
+    """An empty shop; it is the same for the same directory."""
+    if backend == "sqlite":
+        return Shop(str(directory / "shop.db"), layout)
+    schema = f"sink_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
+    return Shop(running_server().schema_url(schema), layout)
+
+
+def write(sink: SqlSink, context: TopologyContext, txid: int, attempt: int, rows: Iterable[tuple[Any, Any]] = ()) -> bool:
+    """One task of one attempt writes ``rows``; False if they were there."""
+    return sink.ledger.apply(context, TransactionAttempt(txid, attempt), ("id", "cents"), list(rows))
+
+
+__all__ = ["BACKENDS", "KINDS", "LOOSE", "OPAQUE", "SALES", "TRANSACTIONAL", "UPSERT", "Shop", "WorkerProcess", "shop", "write"]

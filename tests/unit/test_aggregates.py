@@ -1,0 +1,172 @@
+"""What ``set_aggregate`` makes: which bolts, grouped how; and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.aggregates import FIELDS, ROWS, aggregated
+from tests.topologies import FIRST
+from txtopo import Count, Fields, InvalidTopologyError, Max, Min, Sum, TopologyConf, TransactionalTopologyBuilder, Tuple
+from txtopo.plan import compiler
+from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout
+from txtopo.topology.aggregate import KeyOf, PartialAggregate
+from txtopo.topology.stream import TupleSource
+
+
+def builder(parallelism: int = 3) -> TransactionalTopologyBuilder:
+    return TransactionalTopologyBuilder("aggregates", "rows", MemoryTransactionalSpout(ROWS, FIELDS, 2), parallelism)
+
+
+def store(opaque: bool = False) -> SqliteStore:
+    return SqliteStore("values.db", "kept", opaque=opaque)
+
+
+def problems_of(made: TransactionalTopologyBuilder) -> str:
+    with pytest.raises(InvalidTopologyError) as refused:
+        made.build_topology()
+    return "\n".join(refused.value.problems)
+
+
+def test_tuples_are_combined_in_the_process_that_makes_them_and_only_then_travel() -> None:
+    made = builder()
+    made.set_aggregate("kept", Count(), store(), 5).group_by("rows", Fields("word"))
+    graph = made.build_topology()
+    assert graph.task_counts == {"rows": 3, "kept-of-rows": 3, "kept": 5}
+    [[into], [across]] = [graph.components[id].inputs for id in ("kept-of-rows", "kept")]
+    assert (into.source, str(into.grouping)) == ("rows", "none")
+    assert (across.source, str(across.grouping)) == ("kept-of-rows", "fields(word)")
+    assert ("rows", "default", "kept-of-rows") in compiler.compile_plan(graph, 2).processing.fused
+    assert graph.components["kept"].committer
+
+
+def test_it_emits_the_key_and_its_value_before_and_now(tmp_path: Path) -> None:
+    graph = aggregated(tmp_path, Count(), ("word", "day")).build_topology()
+    assert graph.components["kept"].outputs["default"].fields == Fields("tx", "word", "day", "prev", "curr")
+
+
+def test_a_reducer_is_given_the_tuples_themselves(tmp_path: Path) -> None:
+    graph = aggregated(tmp_path, Count()).build_topology()
+    [given] = graph.components["changes"].inputs
+    assert (given.source, str(given.grouping)) == ("kept", "fields(word)")
+
+
+def test_several_sources_may_name_the_same_key_differently() -> None:
+    made = builder()
+    made.set_aggregate("first", Sum("cents"), store()).group_by("rows", "word")
+    made.set_aggregate("kept", Max("curr"), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows-of", "term")
+    assert "unknown component 'rows-of'; did you mean 'rows'" in problems_of(made)
+    made = builder()
+    made.set_aggregate("first", Count(), store()).group_by("rows", "word")
+    both = made.set_aggregate("kept", Count(), SqliteStore("values.db", "both"), 2)
+    both.group_by("first", "word").group_by("rows", "day").add_configuration("own", 1)
+    graph = made.build_topology()
+    assert {subscription.source: str(subscription.grouping) for subscription in graph.components["kept"].inputs} == {
+        "kept-of-first": "fields(word)",
+        "kept-of-rows": "fields(word)",
+    }
+    assert graph.components["kept"].config == {"own": 1}
+
+
+def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggregate_has() -> None:
+    made = builder()
+    made.set_aggregate("kept", Count(), store(), 4).group_by("later", "word")
+    made.set_aggregate("later", Count(), SqliteStore("values.db", "later")).group_by("rows", "word")
+    assert made.build_topology().task_counts["kept-of-later"] == 4
+
+
+class Plain:
+    """A store of plain values, as far as an aggregate looks."""
+
+    plain = True
+
+    def transaction(self, context: Any, attempt: Any) -> Any:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "<Plain>"
+
+
+@pytest.mark.parametrize(
+    ("what", "into", "fields", "problem"),
+    [
+        (Count, store(), "word", "aggregates nothing; give Count(), Sum('field')"),
+        (Count(), "counts.db", "word", "bolt 'kept': 'counts.db' is no store; give one of txtopo.stores"),
+        (Count(), Plain(), "word", "bolt 'kept': <Plain> keeps plain values, which are set and not updated"),
+        (Count(), store(), "wrod", "needs the field 'wrod', but stream 'default' of 'rows' has tx, word, day, cents; did you mean 'word'?"),
+        (Sum("price"), store(), "word", "bolt 'kept-of-rows' needs the field 'price', but stream"),
+        (Count(), store(), (), "bolt 'kept': group_by on 'rows' names no field"),
+        (Count(), store(), 7, "bolt 'kept': group_by on 'rows': "),
+        (Count(), store(), ("word", "word"), "bolt 'kept': group_by on 'rows': duplicate field 'word'"),
+    ],
+    ids=["a class", "no store", "plain", "no such key", "no such field", "no key", "a number", "twice"],
+)  # fmt: skip
+def test_a_mistake_is_found_when_the_topology_is_built(what: Any, into: Any, fields: Any, problem: str) -> None:
+    made = builder()
+    made.set_aggregate("kept", what, into).group_by("rows", fields)
+    assert problem in problems_of(made)
+
+
+def test_keys_of_several_sources_have_as_many_fields() -> None:
+    made = builder()
+    made.set_aggregate("first", Count(), store()).group_by("rows", "word")
+    made.set_aggregate("kept", Count(), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows", ("word", "day"))
+    assert "bolt 'kept': its keys are made of word, but on 'rows' of word, day; name as many" in problems_of(made)
+
+
+@pytest.mark.rule(31)
+def test_an_opaque_spout_needs_an_opaque_store_here_too(tmp_path: Path) -> None:
+    made = aggregated(tmp_path, Count(), opaque=True)
+    assert made.build_topology().spout.spout_kind == "opaque"
+    wrong = aggregated(tmp_path, Count(), opaque=True, history=False)
+    wrong.set_aggregate("other", Count(), store()).group_by("rows", "word")
+    assert "component 'other': SqliteStore" in problems_of(wrong)
+
+
+def test_of_equal_values_the_least_and_the_greatest_is_the_first() -> None:
+    assert [type(chosen) for chosen in (Min("n").combine(1, 1.0), Min("n").combine(1.0, 1), Max("n").combine(1, 1.0), Max("n").combine(1.0, 1))] == [
+        int, float, int, float,
+    ]  # fmt: skip
+    assert (Min("n").combine(3, 2), Max("n").combine(3, 2), Sum("n").combine(3, 2), Count().combine(3, 2)) == (2, 3, 5, 5)
+
+
+class Sent:
+    """What a partial aggregate emits."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    def emit_all(self, rows: Any) -> None:
+        self.rows.extend(list(row)[1:] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("key_of", "sent"),
+    [
+        (KeyOf(("a",)), [[(1, ("x",)), 2], ["y", 1]]),
+        (KeyOf(("a", "b")), [[(1, ("x",)), None, 2], ["y", 0, 1]]),
+        (KeyOf(constant=("all",)), [["all", 3]]),
+    ],
+    ids=["one field", "two fields", "none"],
+)
+def test_a_list_is_the_same_key_as_a_tuple_as_it_is_to_a_fields_grouping(key_of: KeyOf, sent: list[Any]) -> None:
+    partial, collector, source = PartialAggregate(Count(), key_of, key_of.names), Sent(), TupleSource("rows", 0, "default", Fields("tx", "a", "b"))
+    partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, collector), FIRST)
+    for values in [(FIRST, [1, ["x"]], None), (FIRST, (1, ("x",)), None), (FIRST, "y", 0)]:
+        partial.execute(Tuple(values, source))
+    partial = pickle.loads(pickle.dumps(partial))
+    partial.collector = cast(Any, collector)
+    partial.finish_batch()
+    assert collector.rows == sent
+
+
+def test_a_combiner_that_fails_is_not_taken_for_a_key_that_cannot_be_hashed() -> None:
+    partial, source = PartialAggregate(Sum("n"), KeyOf(("a",)), ("a",)), TupleSource("rows", 0, "default", Fields("tx", "a", "n"))
+    partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, Sent()), FIRST)
+    partial.execute(Tuple((FIRST, "x", 1), source))
+    with pytest.raises(TypeError, match="unsupported operand"):
+        partial.execute(Tuple((FIRST, "x", None), source))

@@ -1,0 +1,144 @@
+"""``txtopo validate`` and ``txtopo explain`` say what is promised of each store and sink, and refuse what could not be kept."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from txtopo import cli
+
+TOPOLOGY = """\
+from txtopo import BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
+from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.stores import SqliteStore, SqlStore
+from txtopo.testing import OpaqueMemoryTransactionalSpout
+
+
+
+class Sink(Destination):
+    def guarantee(self):
+        return Guarantee("a sink", "rows", takes_back=True, is_keyed=False, cure="")
+
+
+class Writes(BaseTransactionalBolt, ICommitter):
+    def __init__(self, *stores):
+        self.stores = stores
+
+    def execute(self, tup):
+        pass
+
+
+class OwnKeys(Writes):
+    has_own_keys = True
+
+
+SERVER = "postgresql+psycopg://me@db.example/bank"
+
+
+def topology(kind="server", tasks=2, grouping="fields", bolt=Writes, opaque=False):
+    lines = OpaqueMemoryTransactionalSpout({0: [("a",)]}, Fields("line"), 1) if opaque else FileTransactionalSpout("*.txt", bytes_per_batch=10)
+    builder = TransactionalTopologyBuilder("judged", "lines", lines)
+    stores = {"server": [SqlStore(SERVER, "counts", opaque=opaque)], "file": [SqliteStore("counts.db", "counts", opaque=opaque)], "sink": [Sink()]}
+    stores["both"], stores["none"] = stores["server"] + stores["sink"], []
+    declare = builder.set_bolt("count", bolt(*stores[kind]), tasks)
+    getattr(declare, f"{grouping}_grouping")("lines", *([Fields("line")] if grouping == "fields" else []))
+    return builder.build_topology()
+
+
+def own():
+    return topology(grouping="shuffle", bolt=OwnKeys)
+
+
+def wrong():
+    return topology(grouping="none")
+
+
+class Chosen:
+    def choose_tasks(self, task_index, values):
+        return [0]
+
+
+def chosen():
+    builder = TransactionalTopologyBuilder("judged", "lines", FileTransactionalSpout("*.txt", bytes_per_batch=10))
+    builder.set_bolt("count", Writes(SqlStore(SERVER, "counts")), 2).custom_grouping("lines", Chosen())
+    return builder
+"""
+REPEATED = "guarantees, for batches that a replay repeats exactly (transactional spout):\n"
+CHANGED = "guarantees, for batches that a replay may change (opaque spout):\n"
+KEPT = "SqlStore postgresql+psycopg://db.example/bank#counts, transactional values: exactly once; a key has one writer, "
+
+
+@pytest.fixture(autouse=True)
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "judged.py").write_text(TOPOLOGY)
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+
+
+@pytest.mark.rule(31, 32)
+@pytest.mark.parametrize(
+    ("attribute", "promised"),
+    [
+        ("topology", f"{REPEATED}  count  {KEPT}by fields(line)\n"),
+        ("topology('server', 1, 'shuffle')", f"{REPEATED}  count  {KEPT}for there is one task\n"),
+        ("topology('server', 2, 'global')", f"{REPEATED}  count  {KEPT}for one task gets all\n"),
+        ("own", f"{REPEATED}  count  {KEPT}as OwnKeys says of its keys\n"),
+        ("chosen", f"{REPEATED}  count  {KEPT}if the sender sees to it; two are refused when they meet\n"),
+        ("topology('sink', 2, 'shuffle')", f"{REPEATED}  count  a sink, rows: exactly once\n"),
+        ("topology('both')", f"{REPEATED}  count  {KEPT}by fields(line)\n  count  a sink, rows: exactly once\n"),
+        ("topology('none')", f"{REPEATED}  count  no store or sink is known in it: it is called again on a replay, and must write once by itself\n"),
+        (
+            "topology('file', opaque=True)",
+            f"{CHANGED}  count  SqliteStore counts.db#counts, opaque values: exactly once;"
+            " what a failed attempt wrote is taken back; a key has one writer, by fields(line)\n"
+            "  needs a local master: its rows are kept in temporary files on the driver's machine (lines)\n"
+            "  needs a local master: SqliteStore writes a file on this machine (count)\n",
+        ),
+    ],
+)
+def test_a_valid_topology_is_told_what_it_promises_of_each_store_and_sink(
+    attribute: str, promised: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["validate", f"judged.py:{attribute}", "--master", "local[2]"]) == 0
+    assert capsys.readouterr().out == f"topology judged is valid with master local[2]\n{promised}"
+    assert cli.main(["explain", f"judged.py:{attribute}"]) == 0
+    assert capsys.readouterr().out.endswith(f"\n\n{promised}")
+
+
+@pytest.mark.rule(32)
+@pytest.mark.parametrize("command", ["validate", "explain"])
+def test_what_cannot_be_right_is_refused_with_exit_code_2(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "judged.py:wrong"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "none grouping on 'lines' gives equal keys to different tasks" in said.err
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("command", [["validate"], ["explain", "--cores", "4"]])
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
+def test_a_file_on_the_drivers_machine_is_refused_for_a_cluster(command: list[str], master: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*command, "judged.py:topology('file')", "--master", master]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"component 'count': SqliteStore writes a file on this machine, but the master is {master}" in said.err
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local[7]", "local"])
+def test_a_store_in_a_server_is_valid_for_every_master(master: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", "judged.py", "--master", master]) == 0
+    assert f"topology judged is valid with master {master}\n" in capsys.readouterr().out
+
+
+def test_a_plan_for_a_cluster_is_for_as_many_cores_as_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "judged.py", "--master", "yarn", "--cores", "12"]) == 0
+    assert "planned for 12 cores\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("master", ["", "local[x]", "mesos://host", "localhost[2"])
+def test_an_address_that_no_spark_understands_is_refused(master: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", "judged.py", "--master", master]) == 2
+    assert f"--master {master!r} is no Spark master" in capsys.readouterr().err

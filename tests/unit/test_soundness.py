@@ -1,0 +1,225 @@
+"""What would not count exactly once is refused when the topology is built: by spout, store, grouping and parallelism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.topologies import NotingBasicBolt, NotingBolt, NotingCommitter
+from txtopo import BoltDeclarer, Destination, Fields, Guarantee, InvalidTopologyError, TransactionalTopologyBuilder
+from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+
+WORDS: dict[int, list[tuple[Any, ...]]] = {0: [("a",), ("b",)]}
+
+
+def builder(opaque: bool = False) -> TransactionalTopologyBuilder:
+    spout = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
+    return TransactionalTopologyBuilder("sound", "spout", spout(WORDS, Fields("word"), 1))
+
+
+def store(opaque: bool = False) -> SqliteStore:
+    return SqliteStore("counts.db", "counts", opaque=opaque)
+
+
+class Writing(NotingCommitter):
+    """A committer with something in it."""
+
+    def __init__(self, *held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+
+class WritingOwnKeys(Writing):
+    has_own_keys = True
+
+
+def problems_of(made: TransactionalTopologyBuilder) -> tuple[str, ...]:
+    with pytest.raises(InvalidTopologyError) as refused:
+        made.build_topology()
+    assert refused.value.exit_code == 2
+    return refused.value.problems
+
+
+def grouped(declarer: BoltDeclarer, kind: str) -> None:
+    declare = getattr(declarer, f"{kind}_grouping")
+    declare("spout", *([Fields("word")] if kind in ("fields", "partial_key") else []))
+
+
+class Sink(Destination):
+    """Somewhere that takes anything from anybody, but gives nothing back."""
+
+    def guarantee(self) -> Guarantee:
+        return Guarantee("a sink of mine", "rows", takes_back=False, is_keyed=False, cure="use a store")
+
+
+@pytest.mark.rule(32)
+@pytest.mark.parametrize("kind", ["shuffle", "local_or_shuffle", "none", "all", "partial_key"])
+def test_a_keyed_committer_whose_input_is_spread_is_refused(kind: str) -> None:
+    made = builder()
+    grouped(made.set_bolt("count", Writing(store()), 2), kind)
+    [problem] = problems_of(made)
+    assert problem.startswith(f"component 'count': {kind}")
+    assert "several of its 2 tasks may write one key of SqliteStore" in problem
+    assert "use fields_grouping on the key" in problem
+    assert "has_own_keys = True" in problem
+
+
+@pytest.mark.rule(32)
+@pytest.mark.parametrize("kind", ["shuffle", "local_or_shuffle", "none", "all", "partial_key"])
+def test_one_task_may_be_fed_in_any_way(kind: str) -> None:
+    made = builder()
+    grouped(made.set_bolt("count", Writing(store())), kind)
+    assert made.build_topology().components["count"].parallelism == 1
+
+
+@pytest.mark.rule(32)
+@pytest.mark.parametrize("kind", ["fields", "global"])
+def test_a_keyed_committer_may_have_many_tasks_if_equal_keys_meet_in_one(kind: str) -> None:
+    made = builder()
+    grouped(made.set_bolt("count", Writing(store()), 2), kind)
+    assert made.build_topology().components["count"].parallelism == 2
+
+
+@pytest.mark.rule(32)
+def test_a_class_may_say_that_its_tasks_have_keys_of_their_own() -> None:
+    made = builder()
+    made.set_bolt("count", WritingOwnKeys(store()), 2).shuffle_grouping("spout")
+    assert made.build_topology().components["count"].writes.has_own_keys
+
+
+@pytest.mark.rule(32)
+def test_one_spread_input_beside_a_fields_grouping_is_refused_and_named() -> None:
+    made = builder()
+    made.set_bolt("side", NotingBolt()).shuffle_grouping("spout")
+    made.set_bolt("count", Writing(store()), 2).fields_grouping("spout", Fields("word")).all_grouping("side")
+    [problem] = problems_of(made)
+    assert "all grouping on 'side'" in problem
+
+
+@pytest.mark.rule(12, 32)
+def test_a_bolt_downstream_of_a_committer_is_held_to_the_same() -> None:
+    made = builder()
+    made.set_bolt("count", NotingCommitter()).shuffle_grouping("spout")
+    made.set_bolt("pass", NotingBasicBolt(), 2).shuffle_grouping("count")
+    after = NotingBolt()
+    after.store = store()  # type: ignore[attr-defined]
+    made.set_bolt("after", after, 2).shuffle_grouping("pass")
+    [problem] = problems_of(made)
+    assert problem.startswith("component 'after'")
+
+
+def test_a_bolt_of_the_processing_phase_may_look_things_up_wherever_it_is() -> None:
+    made = builder(opaque=True)
+    looks_up = NotingBolt()
+    looks_up.store = store()  # type: ignore[attr-defined]
+    made.set_bolt("look", looks_up, 3).shuffle_grouping("spout")
+    assert made.build_topology().components["look"].parallelism == 3
+
+
+@pytest.mark.rule(31)
+def test_an_opaque_spout_needs_a_store_that_takes_back() -> None:
+    made = builder(opaque=True)
+    made.set_bolt("count", Writing(store())).shuffle_grouping("spout")
+    [problem] = problems_of(made)
+    assert "SqliteStore" in problem
+    assert "holds transactional values, but the spout 'spout' is opaque" in problem
+    assert "give the store opaque=True" in problem
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("is_opaque_spout", [True, False])
+def test_a_store_that_takes_back_fits_every_spout(is_opaque_spout: bool) -> None:
+    made = builder(is_opaque_spout)
+    made.set_bolt("count", Writing(store(opaque=True))).shuffle_grouping("spout")
+    assert [written.holds for written in made.build_topology().components["count"].writes.destinations] == ["opaque values"]
+
+
+@pytest.mark.rule(31, 32)
+def test_a_sink_without_keys_takes_any_grouping_but_no_opaque_spout() -> None:
+    for opaque in (False, True):
+        made = builder(opaque)
+        made.set_bolt("keep", Writing(Sink()), 3).shuffle_grouping("spout")
+        if opaque:
+            [problem] = problems_of(made)
+            assert problem.endswith("(R31); use a store")
+        else:
+            assert made.build_topology().components["keep"].writes.destinations[0].name == "a sink of mine"
+
+
+class Holder:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+
+class ClassWide(NotingCommitter):
+    store = SqliteStore("counts.db", "of_the_class")
+
+
+def closed_over(found: SqliteStore) -> Any:
+    return lambda: found
+
+
+@pytest.mark.parametrize(
+    "committer",
+    [Writing({"a": [store()]}), Writing(Holder(Holder(store()))), Writing(closed_over(store())), ClassWide()],
+    ids=["a list", "an object", "a closure", "the class"],
+)
+def test_a_store_is_found_wherever_a_committer_keeps_it(committer: NotingCommitter) -> None:
+    made = builder(opaque=True)
+    made.set_bolt("count", committer).shuffle_grouping("spout")
+    [problem] = problems_of(made)
+    assert "counts.db" in problem
+    assert "opaque" in problem
+
+
+def test_what_needs_the_drivers_machine_is_found_wherever_a_component_keeps_it() -> None:
+    made = builder()
+    made.set_bolt("count", Writing([Holder(store())])).shuffle_grouping("spout")
+    assert ("count", "SqliteStore writes a file on this machine") in made.build_topology().local_only
+
+
+def test_one_store_kept_twice_is_one_destination() -> None:
+    made = builder()
+    made.set_bolt("count", Writing(store(), store())).shuffle_grouping("spout")
+    assert len(made.build_topology().components["count"].writes.destinations) == 1
+
+
+class KeyedBy(Writing):
+    def __init__(self, *names: str) -> None:
+        super().__init__(store())
+        self.key_fields = Fields(*names)
+
+
+@pytest.mark.rule(32)
+def test_a_fields_grouping_on_something_other_than_the_known_key_is_refused() -> None:
+    spout = MemoryTransactionalSpout({0: [("a", 1)]}, Fields("word", "day"), 1)
+    accepted: list[tuple[str, ...]] = []
+    for names in [("word",), ("day",), ("word", "day")]:
+        made = TransactionalTopologyBuilder("sound", "spout", spout)
+        made.set_bolt("count", KeyedBy("word"), 2).fields_grouping("spout", Fields(*names))
+        if names == ("word",):
+            accepted.append(tuple(made.build_topology().components["count"].writes.key_fields or ()))
+        else:
+            [problem] = problems_of(made)
+            assert "goes by day, of which its keys are not made" in problem
+            assert "use fields_grouping on the key, word" in problem
+    assert accepted == [("word",)]
+
+
+@pytest.mark.rule(32)
+def test_two_fields_groupings_that_part_equal_keys_are_refused() -> None:
+    spout = MemoryTransactionalSpout({0: [("a", 1)]}, Fields("word", "day"), 1)
+    made = TransactionalTopologyBuilder("sound", "spout", spout)
+    made.set_bolt("pass", NotingBolt(streams={"default": ("tx", "word", "day")})).shuffle_grouping("spout")
+    count = made.set_bolt("count", KeyedBy("word", "day"), 2)
+    count.fields_grouping("spout", Fields("word")).fields_grouping("pass", Fields("word", "day"))
+    [problem] = problems_of(made)
+    assert "fields groupings by (word) on 'spout' and (word, day) on 'pass' send equal keys to different tasks" in problem
+
+
+def test_these_mistakes_are_reported_with_all_others() -> None:
+    made = builder(opaque=True)
+    made.set_bolt("count", Writing(store()), 2).shuffle_grouping("spout").shuffle_grouping("nobody")
+    assert len(problems_of(made)) == 4

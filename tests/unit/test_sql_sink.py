@@ -1,0 +1,262 @@
+"""What a sink is before it is connected: what a user may say, what is refused with its cure, and what becomes of a tuple."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
+from txtopo.connectors import sql_spool, sql_target
+from txtopo.connectors.sql import SqlSink
+from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.testing.contracts.worker_process import WorkerProcess
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.stream import TupleSource
+
+URL = "postgresql+psycopg://ann@db.example/shop"
+
+
+class Collected:
+    """Takes what a sink emits."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def emit(self, values: Any, stream: str = "default") -> None:
+        self.values.append(values)
+
+
+def prepared(sink: SqlSink) -> SqlSink:
+    """A sink in a task."""
+    collector: Any = Collected()
+    sink.prepare(TopologyConf({}), WorkerProcess().task("write"), collector, TransactionAttempt(1, 0))
+    return sink
+
+
+def taken(sink: SqlSink, fields: Fields, *rows: tuple[Any, ...]) -> SqlSink:
+    """``sink`` after these tuples."""
+    source = TupleSource("spout", 0, "default", fields)
+    for row in rows:
+        sink.execute(Tuple((TransactionAttempt(1, 0), *row), source))
+    return sink
+
+
+@pytest.mark.parametrize(
+    ("database", "address"),
+    [
+        ("/data/shop.db", "/data/shop.db#sales"),
+        ("sqlite:////data/shop.db", "/data/shop.db#sales"),
+        (URL, "postgresql+psycopg://db.example/shop#sales"),
+    ],
+)
+def test_its_database_is_a_file_or_a_server(database: str, address: str) -> None:
+    sink = SqlSink(database, "sales")
+    assert (sink.ledger.sink, repr(sink)) == (address, f"<SqlSink {address}>")
+    again = pickle.loads(pickle.dumps(sink))
+    assert (again.ledger.sink, again.ledger.target) == (sink.ledger.sink, sink.ledger.target)
+
+
+def test_a_relative_path_means_the_same_file_everywhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert SqlSink("sqlite:///shop.db", "sales").ledger.sink == SqlSink("shop.db", "sales").ledger.sink == f"{tmp_path}/shop.db#sales"
+
+
+TABLE = sa.Table("sales", sa.MetaData(schema="shop"), sa.Column("id", sa.Integer), sa.Column("cents", sa.Integer), sa.Column("by", sa.Text))
+
+
+def test_a_table_object_says_its_schema_and_its_columns() -> None:
+    assert SqlSink(URL, TABLE, ["id"]).ledger.target.quoted == '"shop"."sales"'
+    with pytest.raises(UsageError, match=r"the table shop.sales has no column 'price'\n  It has id, cents, by"):
+        SqlSink(URL, TABLE, ["id", "price"])
+    with pytest.raises(UsageError, match="has no column 'mark'"):
+        SqlSink(URL, TABLE, ["id"], mark="mark")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "needs a table or a statement"),
+        ({"table": "sales", "statement": "INSERT INTO sales VALUES (:id)"}, "and not both"),
+        ({"table": ""}, "cannot write to a table ''"),
+        ({"table": 7}, "cannot write to 7"),
+        ({"table": "sales", "columns": "id"}, "are different names, not 'id'"),
+        ({"table": "sales", "columns": ["id", "id"]}, "are different names"),
+        ({"table": "sales", "key": ["id"]}, r"the key of an SqlSink \(id\) is not among its columns \(none are given\)"),
+        ({"table": "sales", "columns": ["cents"], "key": "id"}, r"\(id\) is not among its columns \(cents\)"),
+        ({"table": "sales", "columns": ["id"], "key": ["id"], "mark": "by"}, "is of no use with a key"),
+        ({"table": "sales", "columns": ["id", "by"], "mark": "by"}, "is one of its columns"),
+        ({"statement": "INSERT INTO sales VALUES (1)"}, "has no values"),
+        ({"statement": "INSERT INTO sales VALUES (:id)", "columns": ["id", "cents"]}, "its columns are the statement's :names"),
+        ({"statement": "INSERT INTO sales VALUES (:id)", "key": ["id"]}, "takes neither a key nor a mark"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        SqlSink("shop.db", **arguments)
+    assert "\n  " in str(caught.value), "an error says what to do"
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("arguments", [{"table": "sales"}, {"table": "sales", "columns": ["id"]}, {"statement": "INSERT INTO sales VALUES (:id)"}])
+def test_an_opaque_sink_whose_rows_could_not_be_taken_back_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"cannot take back .*\(R31\)\n  Give (mark=|table=)"):
+        SqlSink(URL, opaque=True, **arguments)
+
+
+def test_a_password_in_the_address_is_refused() -> None:
+    with pytest.raises(UsageError, match="holds a password") as caught:
+        SqlSink("postgresql+psycopg://ann:sw0rdfish@db.example/shop", "sales")
+    assert "sw0rdfish" not in str(caught.value)
+
+
+def test_a_sink_in_a_file_is_refused_where_executors_are_elsewhere() -> None:
+    builder = TransactionalTopologyBuilder("sales", "spout", MemoryTransactionalSpout({0: [(1,)]}, Fields("id"), 1))
+    builder.set_bolt("write", SqlSink("shop.db", "sales")).shuffle_grouping("spout")
+    assert builder.build_topology().local_only == (
+        ("spout", "its rows are kept in temporary files on the driver's machine"),
+        ("write", "SqliteStore writes a file on this machine"),
+    )
+
+
+def problems_of(sink: SqlSink, opaque: bool = False, by: str = "") -> tuple[str, ...]:
+    """What is wrong with a topology of one spout and two tasks of ``sink``, fed by shuffle, or by the field ``by``."""
+    make = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
+    builder = TransactionalTopologyBuilder("sales", "spout", make({0: [(1, 10)]}, Fields("number", "cents"), 1))
+    write = builder.set_bolt("write", sink, 2)
+    if by:
+        write.fields_grouping("spout", Fields(by))
+    else:
+        write.shuffle_grouping("spout")
+    try:
+        builder.build_topology()
+    except InvalidTopologyError as error:
+        return error.problems
+    return ()
+
+
+INSERTS = SqlSink(URL, "sales", ["cents"])
+UPSERTS = SqlSink(URL, "sales", {"id": "number", "cents": "cents"}, key=["id"])
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("sink", [INSERTS, UPSERTS, SqlSink(URL, statement="INSERT INTO sales VALUES (:cents)")])
+def test_an_opaque_spout_needs_a_sink_that_takes_back(sink: SqlSink) -> None:
+    [problem] = problems_of(sink, opaque=True, by="number")
+    assert "db.example/shop#" in problem
+    assert "(R31)" in problem
+    assert "opaque=True" in problem
+    assert problems_of(sink, by="number") == ()
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("arguments", [{"columns": ["cents"], "mark": "by"}, {"columns": {"id": "number", "cents": "cents"}, "key": ["id"]}])
+def test_a_sink_that_takes_back_fits_every_spout(arguments: dict[str, Any]) -> None:
+    sink = SqlSink(URL, "sales", opaque=True, **arguments)
+    assert problems_of(sink, opaque=True, by="number") == problems_of(sink, by="number") == ()
+
+
+@pytest.mark.rule(32)
+def test_rows_that_replace_each_other_must_meet_in_one_task_and_rows_that_do_not_need_not() -> None:
+    assert problems_of(INSERTS) == ()
+    [problem] = problems_of(UPSERTS)
+    assert "use fields_grouping on the key, number" in problem
+    [problem] = problems_of(UPSERTS, by="cents")
+    assert "goes by cents, of which its keys are not made" in problem
+
+
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("INSERT INTO sales VALUES (:id, :cents)", ("id", "cents")),
+        ("INSERT INTO sales VALUES (:id, :id::text, now()::date)", ("id",)),
+        ("UPDATE sales SET cents = :cents WHERE id = :id", ("cents", "id")),
+    ],
+)
+def test_the_values_of_a_statement_are_its_names(statement: str, names: tuple[str, ...]) -> None:
+    assert SqlSink(URL, statement=statement).fields == names
+
+
+def test_all_fields_but_the_attempt_are_columns_unless_said_otherwise() -> None:
+    sink = taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id", "cents"), (1, 10), (2, 20))
+    assert (sink._columns, sink.rows) == (("id", "cents"), [(1, 10), (2, 20)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        (["cents", "id"], [(10, 1)]),
+        (["cents"], [(10,)]),
+        ({"number": "id", "price": "cents"}, [(1, 10)]),
+        (["id", "article"], [(1, "tea")]),
+        (["cents", "article"], [(10, "tea")]),
+    ],
+)
+def test_a_row_has_the_fields_that_were_named_in_their_order(columns: Any, rows: list[tuple[Any, ...]]) -> None:
+    sink = taken(prepared(SqlSink("shop.db", "sales", columns)), Fields("tx", "id", "cents", "article"), (1, 10, "tea"))
+    assert sink.rows == rows
+    assert sink._columns == tuple(columns)
+
+
+def test_tuples_of_several_streams_may_have_their_fields_in_different_places() -> None:
+    sink = taken(prepared(SqlSink("shop.db", "sales", ["id", "cents"])), Fields("tx", "id", "cents"), (1, 10))
+    assert taken(sink, Fields("tx", "cents", "more", "id"), (20, None, 2)).rows == [(1, 10), (2, 20)]
+
+
+def test_a_field_that_is_missing_is_named_and_so_are_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"the sink of 'write' gets no field 'price'; there are tx, id, cents\n.*columns=\{'column': 'field'\}"):
+        taken(prepared(SqlSink("shop.db", "sales", ["price"])), Fields("tx", "id", "cents"), (1, 10))
+    with pytest.raises(UsageError, match=r"fields id, cents and others with id\n  Name those to write"):
+        taken(taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id"), (1,)), Fields("tx", "id", "cents"), (1, 10))
+    with pytest.raises(UsageError, match="tuples without a value"):
+        taken(prepared(SqlSink("shop.db", "sales")), Fields("tx"), ())
+
+
+def test_a_sink_that_is_held_between_the_phases_keeps_its_rows() -> None:
+    sink = taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id", "cents"), (1, 10))
+    kept = {name: value for name, value in vars(sink).items() if name not in ("context", "collector")}
+    assert pickle.loads(pickle.dumps(kept))["rows"] == [(1, 10)]
+
+
+def test_names_are_quoted() -> None:
+    target = sql_target.target_of('a"b.c d', ['x"y', "z"], ["z"], None, None, True)
+    assert (target.quoted, target.undo) == ('"a""b"."c d"', '"a""b"."c d_undo"')
+    assert target.on_conflict() == ' ON CONFLICT ("z") DO UPDATE SET "x""y" = excluded."x""y"'
+    assert sql_target.target_of("t", ["z"], ["z"], None, None, False).on_conflict() == ' ON CONFLICT ("z") DO NOTHING'
+
+
+def test_a_row_in_a_message_is_bounded_and_never_the_failure_itself() -> None:
+    class Unprintable:
+        def __repr__(self) -> str:
+            raise ZeroDivisionError
+
+    assert sql_target.described(("id", "text"), (1, "x")) == "id=1, text='x'"
+    assert len(sql_target.described(("text",), ("x" * 1000,))) == sql_target.SHOWN_MAX
+    assert sql_target.described(("id",), (Unprintable(),)) == "of type tuple"
+
+
+def test_rows_on_their_way_can_be_gone_through_repeatedly_and_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_spool, "PORTION_ROWS", 3)
+    monkeypatch.setattr(sql_spool, "MEMORY_BYTES_MAX", 50)
+    rows = sql_spool.Spool()
+    for number in range(10):
+        rows.append((number, "x"))
+        assert len(rows) == number + 1
+    expected = [(number, "x") for number in range(10)]
+    assert list(rows) == list(rows) == expected
+    rows.append((10, "x"))
+    assert list(rows) == [*expected, (10, "x")]
+    rows.close()
+
+
+def test_a_query_needs_an_id_and_partitions_of_its_own() -> None:
+    sink = SqlSink("shop.db", "sales", ["id"])
+    with pytest.raises(UsageError, match="the id of a query is a text"):
+        sink.foreach_batch("")
+    with pytest.raises(UsageError, match="are 1 or more, not 0"):
+        sink.foreach_writer("q", partitions=0)
+    writer = pickle.loads(pickle.dumps(sink.foreach_writer("q", partitions=2)))
+    with pytest.raises(UsageError, match=r"has a partition 2, but was said to have 2\n.*repartition\(2, 'key'\)"):
+        writer.open(2, 0)

@@ -1,0 +1,252 @@
+"""A task that stays: what it is asked, when it ends, and what is left of a request that gets no answer. A thread stands in for Spark's task."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Client
+from pathlib import Path
+
+import pytest
+
+from txtopo.runtime import standing
+from txtopo.runtime.standing import Seats, StandingTasks, TaskLostError
+
+BOUND_S = 8.0
+
+
+class Spark:
+    """Runs the "jobs": each answers what it is asked with what it was asked, its group in front, until the driver hangs up."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+        self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.cancelled: list[str] = []
+        self.in_request = threading.Event()
+        self.goes_on = threading.Event()
+
+    def launch(self, group: str, address: str) -> None:
+        self.jobs.append(group)
+        try:
+            with Client(address, "AF_UNIX") as channel:
+                while True:
+                    request = channel.recv_bytes()
+                    if request == b"die":
+                        raise RuntimeError("the worker died")
+                    if request == b"hang":
+                        self.in_request.set()
+                        self.goes_on.wait(BOUND_S)
+                    channel.send_bytes(group.encode() + b" " + request)
+        except (EOFError, OSError):
+            if self.cancelled:
+                raise RuntimeError("the job was cancelled") from None
+        finally:
+            self.ended.put(group)
+
+    def cancel(self, group: str) -> None:
+        self.cancelled.append(group)
+        self.goes_on.set()
+
+
+@pytest.fixture
+def spark() -> Spark:
+    return Spark()
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where addresses are made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test says otherwise, no time is long enough to end a task."""
+    monkeypatch.setattr(standing, "_LIFE_S", 1e6)
+    monkeypatch.setattr(standing, "_IDLE_S", BOUND_S)
+
+
+@contextlib.contextmanager
+def tasks(spark: Spark, cores: int = 2, launch: Callable[[str, str], None] | None = None, seats: Seats | None = None) -> Iterator[StandingTasks]:
+    made = StandingTasks("run", cores, launch or spark.launch, spark.cancel, seats or Seats())
+    try:
+        yield made
+    finally:
+        spark.goes_on.set()
+        made.close()
+
+
+def first(number: int = 1) -> bytes:
+    return f"run/standing-{number}:straight".encode()
+
+
+def in_background(asked: Callable[[], object]) -> Callable[[], object]:
+    """Begin ``asked`` on a thread; what is returned waits for what it came to, an exception included."""
+    answers: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put(asked())
+        except TaskLostError as error:
+            answers.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return lambda: answers.get(timeout=BOUND_S)
+
+
+def test_one_task_answers_one_request_after_the_other(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        assert [standing_tasks.ask(f"run/{n}", b"%d" % n) for n in range(5)] == [first() + b" %d" % n for n in range(5)]
+        assert spark.jobs == ["run/standing-1:straight"]
+        assert standing_tasks.spark_group("run/4") is None, "it has answered"
+
+
+def test_a_task_that_nobody_asks_ends_and_the_next_request_has_another(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_IDLE_S", 0.01)
+    with tasks(spark) as standing_tasks:
+        standing_tasks.ask("run/1", b"a")
+        assert spark.ended.get(timeout=BOUND_S) == "run/standing-1:straight"
+        assert standing_tasks.ask("run/2", b"b") == first(2) + b" b"
+
+
+def test_a_task_at_work_is_not_idle(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_IDLE_S", 0.001)
+    with tasks(spark) as standing_tasks:
+        answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
+        assert spark.in_request.wait(BOUND_S)
+        assert not spark.goes_on.wait(0.1), "a hundred times as long as an idle task stays"
+        spark.goes_on.set()
+        assert answer() == first() + b" hang"
+
+
+def test_an_old_task_answers_and_ends(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_LIFE_S", 0.0)
+    with tasks(spark) as standing_tasks:
+        assert [standing_tasks.ask(f"run/{n}", b"a") for n in (1, 2)] == [first(1) + b" a", first(2) + b" a"]
+        assert {spark.ended.get(timeout=BOUND_S) for _ in (1, 2)} == {"run/standing-1:straight", "run/standing-2:straight"}
+
+
+def test_what_ends_a_task_is_said_and_only_its_request_is_lost(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        standing_tasks.ask("run/1", b"a")
+        with pytest.raises(TaskLostError, match="the worker died"):
+            standing_tasks.ask("run/2", b"die")
+        assert standing_tasks.ask("run/3", b"c") == first(2) + b" c"
+        assert standing_tasks.spark_group("run/2") == "run/standing-1:straight", "its Spark job is what may still be running"
+        assert standing_tasks.spark_group("run/1") is None
+
+
+def test_a_job_that_spark_refuses_is_an_error_of_the_request(spark: Spark, directory: Path) -> None:
+    def refused(group: str, address: str) -> None:
+        raise RuntimeError("no executor")
+
+    with tasks(spark, launch=refused) as standing_tasks:
+        with pytest.raises(TaskLostError, match="no executor"):
+            standing_tasks.ask("run/1", b"a")
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.rule(33)
+def test_a_request_is_cancelled_with_the_spark_job_that_serves_it(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        standing_tasks.ask("run/1", b"a")
+        answer = in_background(lambda: standing_tasks.ask("run/2", b"hang"))
+        assert spark.in_request.wait(BOUND_S)
+        assert standing_tasks.spark_group("run/2") == "run/standing-1:straight"
+        standing_tasks.cancel("run/2")
+        assert isinstance(answer(), TaskLostError)
+        assert spark.cancelled == ["run/standing-1:straight"]
+        assert standing_tasks.spark_group("run/2") == "run/standing-1:straight"
+        assert standing_tasks.ask("run/3", b"c") == first(2) + b" c"
+
+
+@pytest.mark.rule(33)
+def test_a_request_that_was_answered_is_not_cancelled_with_the_next(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        standing_tasks.ask("run/1", b"a")
+        answer = in_background(lambda: standing_tasks.ask("run/2", b"hang"))
+        assert spark.in_request.wait(BOUND_S)
+        standing_tasks.cancel("run/1")
+        assert spark.cancelled == []
+        spark.goes_on.set()
+        assert answer() == first() + b" hang"
+
+
+def test_a_request_cancelled_beforehand_is_never_sent(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        standing_tasks.cancel("run/1")
+        with pytest.raises(TaskLostError, match="run/1 was cancelled"):
+            standing_tasks.ask("run/1", b"a")
+        assert spark.jobs == []
+
+
+def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        standing_tasks.ask("run/1", b"a")
+        with standing_tasks.making_room():
+            assert spark.ended.get(timeout=BOUND_S) == "run/standing-1:straight"
+        assert standing_tasks.ask("run/2", b"b") == first(2) + b" b"
+
+
+def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
+        assert spark.in_request.wait(BOUND_S)
+        with standing_tasks.making_room():
+            spark.goes_on.set()
+            assert answer() == first() + b" hang"
+            assert spark.ended.get(timeout=BOUND_S) == "run/standing-1:straight"
+        standing_tasks.ask("run/2", b"b")
+        assert standing_tasks.ask("run/3", b"c") == first(2) + b" c", "nobody else wants the slot any more"
+
+
+@pytest.mark.parametrize(("cores", "served"), [(1, [True, False]), (2, [True, False]), (3, [True, True])])
+def test_standing_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served: list[bool]) -> None:
+    seats = Seats()
+    with tasks(spark, cores, seats=seats) as one, tasks(spark, cores, seats=seats) as other:
+        assert [one.ask("a", b"a") is not None, other.ask("b", b"b") is not None] == served
+        one.close()
+        assert other.ask("c", b"c") is not None, "the seat is free again"
+
+
+def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, directory: Path) -> None:
+    second: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def twice(group: str, address: str) -> None:
+        assert Path(address).parent.stat().st_mode & 0o077 == 0
+        with Client(address, "AF_UNIX") as channel:
+            channel.send_bytes(channel.recv_bytes())
+            try:
+                Client(address, "AF_UNIX").close()
+                second.put("let in")
+            except OSError:
+                second.put("refused")
+            with contextlib.suppress(EOFError):
+                channel.recv_bytes()
+
+    with tasks(spark, launch=twice) as standing_tasks:
+        assert standing_tasks.ask("run/1", b"a") == b"a"
+        assert second.get(timeout=BOUND_S) == "refused"
+        assert list(directory.iterdir()) == []
+
+
+def test_where_a_socket_has_no_path_there_is_no_standing_task(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    seats = Seats()
+    with tasks(spark, seats=seats) as standing_tasks:
+        assert standing_tasks.ask("run/1", b"a") is None
+    assert spark.jobs == []
+    assert list(deep.iterdir()) == []
+    assert seats.take(2), "the seat was given back"
+
+
+def test_closing_ends_the_task(spark: Spark) -> None:
+    with tasks(spark) as standing_tasks:
+        standing_tasks.ask("run/1", b"a")
+    assert spark.ended.get_nowait() == "run/standing-1:straight"

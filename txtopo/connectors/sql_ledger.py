@@ -1,0 +1,142 @@
+"""The auxiliary rows of a sink: which transactions of which tasks are in the user's table, in the same database, committed with the rows.
+
+A ledger is a store (``txtopo.stores``) whose keys are the tasks of sinks. So everything that holds for stores holds here, and nothing is
+implemented twice: the fence of the component (R29), what is known of recorded attempts (R27), stamps (R30), taking back (R31); also
+``txtopo store adopt`` and ``clear``. What is its own: rows of the user's are written in the transaction of the auxiliary row, only if that row
+was not there yet, and only after it was written, so that of two who want to write the same rows one waits for the other.
+
+Apart from ``sql``, which is what users see, and from the databases, which know how rows get into a table quickly.
+
+Invariants:
+    - Rows of the user's are written if and only if the auxiliary row of their task and transaction is, in one database transaction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors import sql_target
+from txtopo.stores import base, sql, sqlite, stamps, transaction
+from txtopo.topology import context as contexts
+from txtopo.topology import destination
+from txtopo.topology import transaction as attempts
+
+TABLE = "sink_transactions"
+"""The default name of the table of auxiliary rows."""
+
+_WRITERS = {"sqlite": "txtopo.connectors.sql_sqlite", "postgresql+psycopg": "txtopo.connectors.sql_postgresql"}
+"""By the scheme of an address: what writes rows there."""
+
+
+class Ledger(base.Store):
+    """A store of auxiliary rows, beside the table ``target``. Made by :func:`open_ledger`."""
+
+    target: sql_target.Target
+    scheme: str
+    has_one_attempt: bool = False
+    """Whether all who write one transaction must agree on its attempt, which then stands for how it was divided among them."""
+
+    def guarantee(self) -> destination.Guarantee:
+        """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and so one writer; one that is inserted has not."""
+        how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
+        has_key = bool(self.target.key)
+        return destination.Guarantee(f"SqlSink {self.sink}", f"rows, {how}", self.opaque, is_keyed=has_key, cure="give the sink opaque=True")
+
+    def apply(
+        self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Write the rows of one task, all of them or none, once; False if they were there already.
+
+        :param columns: of the rows' values, if the target leaves that to the tuples.
+        :raises errors.RowRefusedError: the database does not take one of them.
+        :raises errors.SetupError: the table is not as it was said to be.
+        """
+        target = self.target if self.target.columns else dataclasses.replace(self.target, columns=columns)
+        key = (context.topology_id, context.component_id, context.task_index)
+        with self.transaction(context, attempt) as opened:
+            update = opened.update(key, lambda old: {"rows": len(rows)})
+            if update.applied and len(rows):
+                opened.flush()
+                stamp = _stamp(context, attempt)
+                self._writer().write(opened.session, sql_target.Work(self.sink, target, stamp, context.num_tasks, rows))
+        if not update.applied and update.curr != {"rows": len(rows)}:
+            raise errors.TxtopoError(
+                f"the sink {self.sink} wrote {update.curr['rows']} rows of component {context.component_id!r}, task {context.task_index}, for "
+                f"transaction {attempt.txid}, whose replay now has {len(rows)}\n"
+                "  A replayed batch must have the same tuples. Mend the spout or the bolt that changes them; or give the sink opaque=True."
+            )
+        return update.applied
+
+    def _stand_at_fence(
+        self, session: transaction.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> None:
+        if self.has_one_attempt:
+            fence = session.read_fence(mine.topology_id, mine.component)
+            if fence is not None and (fence.generation, fence.txid) == (mine.generation, mine.txid) and fence.attempt != mine.attempt:
+                raise DividedOtherwiseError(fence.attempt, mine.attempt)
+            if fence is not None and recorded and fence.txid == recorded[mine.component].txid:
+                # However that one was divided, it is over.
+                recorded = {mine.component: attempts.TransactionAttempt(fence.txid, fence.attempt)}
+        super()._stand_at_fence(session, context, mine, recorded)
+
+    def _take_back(self, session: transaction.Session, void: stamps.Fence) -> None:
+        if self.target.mark is None and not self.target.has_undo_log:
+            raise errors.StateMismatchError(
+                f"the sink {self.sink} has rows of component {void.component!r} from attempt {void.position}, which was replayed without the sink\n"
+                "  These rows do not count, and nothing tells them from others. Nothing was written. Remove them by hand, then type\n"
+                f"    `txtopo store adopt {self.location} {self.name} --topology {void.topology_id}`\n"
+                "  With mark='column' a sink finds such rows by itself."
+            )
+        self._writer().take_back(session, self.target, sql_target.mark_of(void))
+        super()._take_back(session, void)
+
+    @property
+    def sink(self) -> str:
+        """Where the rows go, for messages."""
+        return f"{self.address.removesuffix(f'#{self.name}')}#{self.target.name}"
+
+    def _writer(self) -> Any:
+        try:
+            return importlib.import_module(_WRITERS[self.scheme])
+        except ImportError as error:
+            raise errors.SetupError(f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[postgres]'") from error
+
+
+class DividedOtherwiseError(Exception):
+    """A transaction was begun with another division of its rows among those who write them."""
+
+    def __init__(self, before: int, now: int) -> None:
+        super().__init__(before, now)
+        self.before, self.now = before, now
+
+
+class SqliteLedger(Ledger, sqlite.SqliteStore):
+    """Auxiliary rows in a SQLite file."""
+
+
+class SqlLedger(Ledger, sql.SqlStore):
+    """Auxiliary rows in a database server."""
+
+
+def open_ledger(database: str, table: str, target: sql_target.Target, options: dict[str, Any]) -> Ledger:
+    """The ledger ``table`` in ``database``, an address of a server or the path of a SQLite file; nothing is connected to."""
+    scheme, separator, rest = database.partition("://")
+    made: Ledger
+    if separator and scheme != "sqlite":
+        made = SqlLedger(database, table, opaque=target.opaque, **options)
+    else:
+        # As SQLAlchemy has it: sqlite:///relative.db, sqlite:////absolute.db
+        made = SqliteLedger(rest.removeprefix("/") if separator else database, table, opaque=target.opaque, **options)
+        scheme = "sqlite"
+    made.target, made.scheme = target, scheme
+    return made
+
+
+def _stamp(context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> stamps.Stamp:
+    return stamps.Stamp(
+        context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id
+    )

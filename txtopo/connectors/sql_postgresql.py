@@ -1,0 +1,190 @@
+"""The rows of a sink in PostgreSQL, by COPY, in the open transaction of the ledger.
+
+Rows that are inserted are copied into the table itself. Those that replace others are copied into a temporary table, and go from there in one
+statement, in the order of their keys, so that two who share keys meet at the first of them.
+
+Apart from ``sql_sqlite`` because each has its own fast way in and its own words for what went wrong. Needs psycopg.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+
+from txtopo import errors
+from txtopo.connectors import sql_target
+from txtopo.connectors.sql_target import Target, Work, listed, quoted
+from txtopo.stores import transaction
+
+COPY_ROWS = 100_000
+"""How many rows one COPY takes; each is a statement, whose time is limited."""
+
+_LINE = re.compile(r"^COPY [^\n]*?, line (\d+)", re.MULTILINE)
+_HAS_TABLE = (
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relname = %s"
+    " AND CASE WHEN %s = '' THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = %s END)"
+)
+_CURES = {
+    "42P01": "Make the table: a sink writes to one of yours. Its name is case-sensitive; one that is not in the search_path needs its schema.",
+    "42703": "Name the columns of the table by columns=.",
+    "42P10": "Make the key unique: CREATE UNIQUE INDEX ON table (key).",
+    "42804": "Mend the statement, or the table.",
+    "42601": "Mend the statement.",
+    "428C9": "The database fills that column by itself: leave it out of columns=.",
+    "42809": "A sink writes to a table.",
+}
+
+
+def write(session: Any, work: Work) -> None:
+    """Insert or upsert the rows of ``work``."""
+    target = work.target
+    rows = sql_target.Counted(work.rows)
+    with session.translating(), _blaming(work, rows), session.connection.cursor() as cursor:
+        if target.statement is not None:
+            _run_statement(cursor, target, rows)
+        elif target.key:
+            _upsert(cursor, session, work, rows)
+        else:
+            mark = None if target.mark is None else sql_target.mark_of(work.stamp)
+            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), rows, rows, mark)
+        # A constraint that waits for the end would otherwise fail the commit, of which nobody could say whose fault it is.
+        _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def take_back(session: Any, target: Target, mark: str) -> None:
+    """Undo what was written with ``mark``."""
+    with session.translating(), session.connection.cursor() as cursor:
+        if target.mark is not None:
+            _run(cursor, f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = %s", [mark])
+        elif _has_undo_log(cursor, target):
+            undone = f"undo.sink_mark = %s AND {target.matches('undo', 'kept')}"
+            _run(cursor, f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} AND NOT undo.sink_existed", [mark])
+            if target.others:
+                restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+                _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone} AND undo.sink_existed", [mark])
+            _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
+
+
+def _run(cursor: psycopg.Cursor[Any], statement: str, values: Sequence[Any] = ()) -> None:
+    """One statement, whose ``%s`` are ``values``; any other ``%`` is part of a name."""
+    cursor.execute(statement.replace("%", "%%").replace("%%s", "%s").encode(), values)
+
+
+def _run_statement(cursor: psycopg.Cursor[Any], target: Target, rows: Iterable[Any]) -> None:
+    escaped = dataclasses.replace(target, statement=(target.statement or "").replace("%", "%%"))
+    statement = escaped.given_to(lambda name: f"%({name})s")
+    cursor.executemany(statement.encode(), (dict(zip(target.columns, row, strict=True)) for row in rows))
+
+
+def _copy(
+    cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], rows: Iterator[Any], counted: sql_target.Counted, mark: str | None = None
+) -> None:
+    """All of ``rows``, which come from ``counted``, into ``table``, with ``mark`` as the last value of each."""
+    statement = f"COPY {table}({listed(columns)}) FROM STDIN".encode()
+    while first := list(itertools.islice(rows, 1)):
+        counted.skipped = counted.number - 1
+        with cursor.copy(statement) as copy:
+            write_row = copy.write_row
+            for row in itertools.chain(first, itertools.islice(rows, COPY_ROWS - 1)):
+                write_row(row if mark is None else (*row, mark))
+
+
+def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, rows: sql_target.Counted) -> None:
+    target = work.target
+    # One for each shape of rows; a session has it until it ends, and every transaction finds it empty.
+    digest = hashlib.blake2b(f"{target.quoted}({listed(target.columns)})".encode(), digest_size=8).hexdigest()
+    staged = f"pg_temp.sink_staged_{digest}"
+    _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
+    if cursor.fetchone() != (True,):
+        select = f"SELECT 0::bigint AS sink_number, {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
+        _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
+    _copy(cursor, staged, ("sink_number", *target.columns), _numbered(work, rows), rows)
+    last = f"SELECT DISTINCT ON ({listed(target.key)}) {listed(target.columns)} FROM {staged} ORDER BY {listed(target.key)}, sink_number DESC"
+    if target.has_undo_log:
+        _log(cursor, session, work, last)
+    _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
+
+
+def _numbered(work: Work, rows: sql_target.Counted) -> Iterator[tuple[Any, ...]]:
+    places = [work.target.columns.index(column) for column in work.target.key]
+    for number, row in enumerate(rows):
+        if any(row[place] is None for place in places):
+            raise work.refusal(number + 1, row, "its key is None")
+        yield (number, *row)
+
+
+def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> None:
+    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    target = work.target
+    if not _has_undo_log(cursor, target):
+        # The tasks of the first transaction find none at the same moment.
+        session.lock_raisers(f"undo log of {target.quoted}")
+        if not _has_undo_log(cursor, target):
+            _make_undo_log(cursor, target)
+    writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
+    gone = f"DELETE FROM {target.undo} WHERE sink_writer = %s AND sink_mark <> %s AND (sink_task = %s OR (%s = 0 AND sink_task >= %s))"
+    _run(cursor, gone, [writer, mark, task, task, work.num_tasks])
+    columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
+    statement = (
+        f"INSERT INTO {target.undo} SELECT %s, %s, %s, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
+        f" FROM ({last}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('given', 'old')}"
+    )
+    try:
+        _run(cursor, statement, [writer, mark, task])
+    except psycopg.errors.UniqueViolation as error:
+        key = error.diag.message_detail or ""
+        raise transaction.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+
+
+def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:
+    own = "''::text AS sink_writer, ''::text AS sink_mark, 0 AS sink_task, false AS sink_existed"
+    _run(cursor, f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WITH NO DATA")
+    _run(cursor, f"CREATE UNIQUE INDEX ON {target.undo}(sink_mark, {listed(target.key)})")
+
+
+def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
+    *schema, table = target.name.split(".", 1)
+    of = schema[0] if schema else ""
+    _run(cursor, _HAS_TABLE, [f"{table}_undo", of, of])
+    return cursor.fetchone() == (True,)
+
+
+@contextlib.contextmanager
+def _blaming(work: Work, rows: sql_target.Counted) -> Iterator[None]:
+    """What is wrong with a row, as an error about that row; and what is wrong with the table, with its cure."""
+    try:
+        yield
+    except (psycopg.Error, TypeError, ValueError, OverflowError) as error:
+        state = str(getattr(error, "sqlstate", None) or "")
+        if state in _CURES:
+            raise errors.SetupError(f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {_CURES[state]}") from error
+        if state.startswith(("22", "23")):
+            raise _refusal_by_server(work, rows.skipped, error) from error
+        if not isinstance(error, psycopg.Error) or (not state and isinstance(error, psycopg.ProgrammingError | psycopg.DataError)):
+            raise work.refusal(rows.number, rows.row, _said(error)) from error
+        raise
+
+
+def _refusal_by_server(work: Work, skipped: int, error: BaseException) -> errors.RowRefusedError:
+    """COPY says at which line it stopped, after ``skipped`` rows of others; a statement over all rows says the values at least."""
+    diag = getattr(error, "diag", None)
+    detail = getattr(diag, "message_detail", None) or ""
+    line = _LINE.search(getattr(diag, "context", None) or "")
+    why = " ".join(filter(None, [_said(error), detail]))
+    if line is None:
+        return work.refusal(0, None, why)
+    number = skipped + int(line[1])
+    row = next(itertools.islice(iter(work.rows), number - 1, None), None)
+    return work.refusal(number, row, why)
+
+
+def _said(error: BaseException) -> str:
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((primary or str(error)).split())

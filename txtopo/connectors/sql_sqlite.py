@@ -1,0 +1,128 @@
+"""The rows of a sink in SQLite: many at a time, in the open transaction of the ledger.
+
+Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went wrong. One task at a time is in a SQLite file,
+so nothing here waits. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors import sql_target
+from txtopo.connectors.sql_target import Target, Work, listed, quoted
+from txtopo.stores import transaction
+
+
+def write(session: Any, work: Work) -> None:
+    """Insert or upsert the rows of ``work``."""
+    connection, target = session.connection, work.target
+    with session.translating():
+        _check(connection, work)
+    if target.has_undo_log:
+        with session.translating():
+            _log(connection, work)
+    rows = sql_target.Counted(work.rows)
+    with session.translating(), _blaming(work, rows):
+        if target.statement is not None:
+            connection.executemany(target.statement, (dict(zip(target.columns, row, strict=True)) for row in rows))
+            return
+        mark = () if target.mark is None else (sql_target.mark_of(work.stamp),)
+        columns = (*target.columns, *(() if target.mark is None else (target.mark,)))
+        insert = f"INSERT INTO {target.quoted}({listed(columns)}) VALUES ({', '.join('?' * len(columns))}){target.on_conflict()}"
+        connection.executemany(insert, ((*row, *mark) for row in rows) if mark else rows)
+
+
+def take_back(session: Any, target: Target, mark: str) -> None:
+    """Undo what was written with ``mark``."""
+    connection = session.connection
+    with session.translating():
+        if target.mark is not None:
+            connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
+        elif _columns(connection, target, undo=True):
+            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {target.matches('undo', target.quoted)}"
+            connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
+            if target.others:
+                restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+                connection.execute(f"UPDATE {target.quoted} SET {restored} {undone} AND undo.sink_existed", {"mark": mark})
+            connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
+
+
+def _log(connection: sqlite3.Connection, work: Work) -> None:
+    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    target = work.target
+    if not _columns(connection, target, undo=True):
+        own = "CAST('' AS TEXT) AS sink_writer, CAST('' AS TEXT) AS sink_mark, CAST(0 AS INTEGER) AS sink_task, CAST(0 AS INTEGER) AS sink_existed"
+        connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
+        *schema, table = target.name.split(".", 1)
+        index = ".".join(map(quoted, [*schema, f"{table}_undo_key"]))
+        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {listed(target.key)})")
+    writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
+    gone = "sink_task = :task OR (:task = 0 AND sink_task >= :tasks)"
+    which = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
+    connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})", which)
+    places = [target.columns.index(column) for column in target.key]
+    columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
+    given = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
+    log = (
+        f"INSERT INTO {target.undo} SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
+        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('given', 'old')}"
+        f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
+        f" AND {target.matches('undo', 'given')})"
+    )
+    rows = sql_target.Counted(work.rows)
+    with _blaming(work, rows, is_log=True):
+        connection.executemany(log, ({**which, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
+
+
+def _check(connection: sqlite3.Connection, work: Work) -> None:
+    """What SQLite would say less clearly, and what it would not mind: a key that is NULL is never the same as another."""
+    target = work.target
+    if target.statement is not None:
+        return
+    there = _columns(connection, target)
+    if not there:
+        raise errors.SetupError(f"the sink {work.sink} finds no table {target.name!r}\n  Make it: a sink writes to a table of yours.")
+    missing = [column for column in (*target.columns, *([target.mark] if target.mark else [])) if column.lower() not in there]
+    if missing:
+        raise errors.SetupError(
+            f"the table {target.name!r} of the sink {work.sink} has no column {missing[0]!r}\n"
+            f"  It has {', '.join(there.values())}. Name the columns by columns=."
+        )
+    places = [target.columns.index(column) for column in target.key]
+    rows = sql_target.Counted(work.rows) if places else ()
+    for row in rows:
+        if any(row[place] is None for place in places):
+            assert isinstance(rows, sql_target.Counted)
+            raise work.refusal(rows.number, row, "its key is None")
+
+
+def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False) -> Mapping[str, str]:
+    """The columns of the table, or of its undo log, by lower case; none if it is not there."""
+    *schema, table = target.name.split(".", 1)
+    select = "SELECT name FROM pragma_table_xinfo(?, ?)" if schema else "SELECT name FROM pragma_table_xinfo(?)"
+    found = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
+    return {name.lower(): name for (name,) in found}
+
+
+@contextlib.contextmanager
+def _blaming(work: Work, rows: sql_target.Counted, is_log: bool = False) -> Iterator[None]:
+    """What is wrong with a row, as an error about that row."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
+        if is_log and isinstance(error, sqlite3.IntegrityError):
+            key = sql_target.described(work.target.columns, rows.row)
+            raise transaction.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+        raise work.refusal(rows.number, rows.row, str(error)) from error
+    except sqlite3.OperationalError as error:
+        said = str(error)
+        if "ON CONFLICT clause does not match" in said:
+            cure = f"Make them unique: CREATE UNIQUE INDEX ON {work.target.quoted} ({listed(work.target.key)})."
+            raise errors.SetupError(f"the key of the sink {work.sink} is not unique in its table: {said}\n  {cure}") from error
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+            raise errors.SetupError(f"the sink {work.sink} cannot write: {said}\n  Mend the table, or the statement.") from error
+        raise

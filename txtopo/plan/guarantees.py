@@ -1,0 +1,61 @@
+"""What a topology promises of each store and sink it writes to, in words: by its spout, by what is kept there, by grouping.
+
+Apart from ``explain``, which draws the plan: this is about effects, and goes by the topology alone. What would break a promise was refused when the
+topology was built (``topology.soundness``), or is when its master is known; so there is nothing here to warn of.
+"""
+
+from __future__ import annotations
+
+from txtopo.plan import compiler
+from txtopo.topology.destination import Guarantee
+from txtopo.topology.graph import Component, TopologyGraph
+
+
+def lines(graph: TopologyGraph) -> list[str]:
+    """One line per component and destination, headed by the kind of spout; no lines if nothing is held."""
+    held = compiler.held_components(graph)
+    width = max(len(id) for id in graph.components)
+    found = [f"  {id:<{width}}  {text}" for id, component in graph.components.items() if id in held for text in _of(graph, component)]
+    reasons: dict[str, list[str]] = {}
+    for id, reason in graph.local_only:
+        reasons.setdefault(reason, []).append(id)
+    local = [f"  needs a local master: {reason} ({', '.join(ids)})" for reason, ids in reasons.items()]
+    return [f"guarantees, for {_batches(graph)}:", *found, *local] if found or local else []
+
+
+def _batches(graph: TopologyGraph) -> str:
+    if graph.spout.spout_kind == "opaque":
+        return "batches that a replay may change (opaque spout)"
+    return "batches that a replay repeats exactly (transactional spout)"
+
+
+def _of(graph: TopologyGraph, component: Component) -> list[str]:
+    if component.writes.destinations:
+        return [f"{written.name}, {written.holds}: {_promise(graph, component, written)}" for written in component.writes.destinations]
+    if component.committer and component.kind != "spout":
+        return ["no store or sink is known in it: it is called again on a replay, and must write once by itself"]
+    return []
+
+
+def _promise(graph: TopologyGraph, component: Component, written: Guarantee) -> str:
+    parts = [written.promise]
+    if graph.spout.spout_kind == "opaque":
+        parts.append("what a failed attempt wrote is taken back")
+    if written.is_keyed:
+        parts.append(f"a key has one writer, {_one_writer(component)}")
+    return "; ".join(parts)
+
+
+def _one_writer(component: Component) -> str:
+    """Why no two tasks write the same key."""
+    if component.parallelism == 1:
+        return "for there is one task"
+    if component.writes.has_own_keys:
+        return f"as {component.type_name} says of its keys"
+    kinds = {subscription.grouping.kind for subscription in component.inputs}
+    if kinds & {"direct", "custom"}:
+        return "if the sender sees to it; two are refused when they meet"
+    if "fields" not in kinds:
+        return "for one task gets all"
+    by = {str(subscription.grouping) for subscription in component.inputs if subscription.grouping.kind == "fields"}
+    return f"by {', '.join(sorted(by))}"

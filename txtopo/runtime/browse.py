@@ -1,0 +1,70 @@
+"""What a store holds, line by line, for a person or a program at the command line.
+
+Apart from ``upkeep``, which changes stores: here nothing is ever written. Each line is JSON with ``key`` and ``value``; or with
+``text``, where a codec wrote it that is not at hand.
+
+Runs on: any machine that reaches the store; with ``--as-of``, also the topology's ZooKeeper or data directory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from txtopo import errors
+from txtopo.runtime.visibility import Visibility
+from txtopo.stores import Key, Store, codecs, keys
+
+_ABSENT = object()
+
+
+def key_of(text: str) -> Key:
+    """The key that somebody typed: JSON where it looks like it (``7``, ``["dog",7]``, ``"7"``), otherwise the text itself (``dog``)."""
+    if not re.fullmatch(r'-?\d+|[\["].*', text, re.DOTALL):
+        return text
+    try:
+        return keys.decode_key(text)
+    except ValueError as error:
+        cure = 'Give a text as it is, a number, or JSON: 7, \'["dog",7]\', \'"7"\' for the text of a 7.'
+        raise errors.UsageError(f"{text} looks like JSON and is not: {error}\n  {cure}") from None
+
+
+def prefix_of(text: str | None) -> str | tuple[Key | None, ...] | None:
+    """How keys begin: the beginning of texts, or as a JSON list the first elements of tuples; None for all keys."""
+    if text is None:
+        return None
+    key = key_of(text)
+    return text if isinstance(key, int) else key
+
+
+def value_line(store: Store, key: Key, visibility: Visibility | None) -> str | None:
+    """The line of one key, None if it has no value."""
+    if visibility is None:
+        value = store.get(key, _ABSENT)
+    else:
+        value = visibility.read(lambda visible: store.get(key, _ABSENT, as_of=visible))
+    return None if value is _ABSENT else _line(store, key, value)
+
+
+def lines(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None, limit: int | None = None) -> Iterator[str]:
+    """A line for each key that begins with ``prefix``, in order; at most ``limit``."""
+    return (_line(store, key, value) for key, value in itertools.islice(_pairs(store, prefix, visibility), limit))
+
+
+def count(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> int:
+    """How many keys begin with ``prefix``."""
+    return sum(1 for _ in _pairs(store, prefix, visibility))
+
+
+def _pairs(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> Iterator[tuple[Key, Any]]:
+    if visibility is None:
+        return store.items() if prefix is None else store.scan(prefix)
+    return visibility.read(lambda visible: store.items(as_of=visible) if prefix is None else store.scan(prefix, as_of=visible))
+
+
+def _line(store: Store, key: Key, value: Any) -> str:
+    name = "text" if isinstance(store.codec, codecs.TextCodec) else "value"
+    return json.dumps({"key": key, name: value}, ensure_ascii=False)

@@ -1,0 +1,193 @@
+"""Which transactions of a topology are committed as a whole, for readers of its stores: asked once, waited for, or asked again until a reading fits.
+
+Apart from ``inspection``, which shows a person all there is: this is read by programs, again and again. Apart from ``stores.visible``, which says
+what a store shows of it, and knows no ZooKeeper.
+
+Runs on: wherever the reader runs; it needs neither Spark nor the topology, only its ZooKeeper, or the data directory on this machine.
+
+Invariants: what is returned was the state of one moment, and once seen is never taken back: a later answer is not a smaller txid, unless the
+topology's state was reset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from txtopo import config, errors
+from txtopo.runtime import inspection
+from txtopo.state import base, credentials, directory, layout, records
+from txtopo.stores import visible
+
+T = TypeVar("T")
+
+POLL_S = 0.02
+"""Pause between two looks while a transaction is waited for."""
+
+READ_TRIES_MAX = 100
+"""How often a state that is written meanwhile is read anew before somebody is told."""
+
+
+class Visibility:
+    """What is committed of the topology ``topology_id``; a context manager, which keeps its connection.
+
+    :param zookeeper: ``host:port[/chroot]`` of the ensemble that the topology's runs were given.
+    :param data_dir: their data directory, if they were given none; while nothing runs there, each look starts its ZooKeeper for a moment.
+    :param conf: settings (``zookeeper``, ``data_dir``, ``zookeeper_root``, credentials) for what is not given here; by default those that a run
+        would have that is started here.
+    """
+
+    def __init__(
+        self,
+        topology_id: str,
+        *,
+        zookeeper: str | None = None,
+        data_dir: str | Path | None = None,
+        conf: config.Config | Mapping[str, Any] | None = None,
+    ) -> None:
+        if zookeeper is not None and data_dir is not None:
+            raise errors.UsageError("the state is either in a data_dir or in a zookeeper\n  Give one of them.")
+        self._conf = config.resolve(conf).config
+        self._paths = layout.Layout(topology_id)
+        self._data_dir = Path(data_dir or self._conf.data_dir or directory.DEFAULT)
+        self._zookeeper = zookeeper if zookeeper is not None or data_dir is not None else self._conf.zookeeper
+        self._live = contextlib.ExitStack()
+        self._store: base.StateStore | None = None
+
+    def txid(self) -> visible.VisibleTxid:
+        """The last transaction whose commit is recorded; 0 if there is none yet.
+
+        :raises errors.UsageError: there is no such topology.
+        :raises errors.ZooKeeperUnavailableError: its ZooKeeper does not answer.
+        """
+        try:
+            with self._opened() as found:
+                if found is None:
+                    raise errors.UsageError(inspection.nothing_stored(self._data_dir))
+                return self._read(found)
+        except base.StateUnavailableError as error:
+            self.close()
+            raise errors.ZooKeeperUnavailableError(f"ZooKeeper does not answer: {error}\n  Try again when it does.") from error
+
+    def wait(self, txid: int, timeout_s: float = 60.0) -> visible.VisibleTxid:
+        """Wait until transaction ``txid`` is visible: every effect of it is in its store, and will never be replayed. What is visible then.
+
+        The topology need not have begun. A ZooKeeper that goes away meanwhile is waited for, too.
+
+        :raises TimeoutError: it is not visible after ``timeout_s`` seconds; says how far the topology has come.
+        """
+        deadline, came, is_first = time.monotonic() + timeout_s, "nothing of the topology is stored", True
+        while True:
+            # While nobody runs a data directory's ZooKeeper nothing can change there, and a look would keep whoever wants to begin waiting.
+            if is_first or self._zookeeper is not None or directory.running(self._data_dir) is not None:
+                try:
+                    found = self.txid()
+                    if found >= txid:
+                        return found
+                    came = f"transaction {int(found)} is"
+                except (errors.UsageError, errors.ZooKeeperUnavailableError) as error:
+                    came = str(error).partition("\n")[0]
+            is_first = False
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"transaction {txid} of topology {self._paths.topology_id!r} is not visible after {timeout_s:g} s: {came}")
+            time.sleep(POLL_S)
+
+    def read(self, reading: Callable[[visible.VisibleTxid], T], timeout_s: float = 60.0) -> T:
+        """``reading(visible)``, with what is visible now: called again with what is visible then, while a store has gone on too far.
+
+        ``reading`` should open every ``items`` and ``scan`` before it reads the first of them to its end: what they show is fixed when they are
+        called, however long they are then read.
+
+        :raises errors.OutrunError: the stores were too fast for ``timeout_s`` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return reading(self.txid())
+            except errors.OutrunError:
+                if time.monotonic() >= deadline:
+                    raise
+
+    def close(self) -> None:
+        """End the connection; the next question opens it again."""
+        self._store = None
+        self._live.close()
+
+    def __enter__(self) -> Visibility:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _opened(self) -> Any:
+        """The state; a connection to a server that runs for others, too, is kept, and one of our own is not."""
+        if self._store is not None:
+            yield self._store
+            return
+        with contextlib.ExitStack() as opening:
+            where = inspection.opened(self._data_dir, self._zookeeper, self._conf.zookeeper_root, credentials.of(self._conf))
+            found = opening.enter_context(where)
+            if found is not None and found.is_live:
+                self._store = found.store
+                self._live.push(opening.pop_all())
+            yield None if found is None else found.store
+
+    def _read(self, store: base.StateStore) -> visible.VisibleTxid:
+        """Every write changes ``current`` and names itself there: while that stays the same, so does everything else."""
+        paths = self._paths
+        for _ in range(READ_TRIES_MAX):
+            before = _record(store, paths.current, records.CurrentRecord)
+            if before is None:
+                raise errors.UsageError(f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  Look with `txtopo status`.")
+            generation = _record(store, paths.generation, records.GenerationRecord)
+            stores = _record(store, paths.stores, records.StoresRecord)
+            if _record(store, paths.current, records.CurrentRecord) == before:
+                if generation is None or stores is None:
+                    missing = paths.generation if generation is None else paths.stores
+                    raise errors.UnreadableStateError(missing, "it is missing, although the topology has a current txid")
+                return visible.VisibleTxid(before.current - 1, paths.topology_id, generation.generation, stores.attempts)
+        raise errors.ZooKeeperUnavailableError(
+            f"the state of topology {paths.topology_id!r} changed {READ_TRIES_MAX} times while it was read\n  Try again."
+        )
+
+
+R = TypeVar("R", bound=records.Record)
+
+
+def _record(store: base.StateStore, path: str, kind: type[R]) -> R | None:
+    node = store.get(path)
+    return None if node is None else kind.decode(path, node.data)
+
+
+def visible_txid(
+    topology_id: str,
+    *,
+    zookeeper: str | None = None,
+    data_dir: str | Path | None = None,
+    conf: config.Config | Mapping[str, Any] | None = None,
+) -> visible.VisibleTxid:
+    """The last transaction of a topology that is committed as a whole, 0 if there is none: an ``int``, and what stores take as ``as_of=``.
+
+    A look of its own each time: whoever looks again and again uses :class:`Visibility`, which takes the same arguments.
+    """
+    with Visibility(topology_id, zookeeper=zookeeper, data_dir=data_dir, conf=conf) as visibility:
+        return visibility.txid()
+
+
+def wait_until_visible(
+    topology_id: str,
+    txid: int,
+    timeout_s: float = 60.0,
+    *,
+    zookeeper: str | None = None,
+    data_dir: str | Path | None = None,
+    conf: config.Config | Mapping[str, Any] | None = None,
+) -> visible.VisibleTxid:
+    """Wait until transaction ``txid`` of a topology is committed as a whole; what is visible then. See :meth:`Visibility.wait`."""
+    with Visibility(topology_id, zookeeper=zookeeper, data_dir=data_dir, conf=conf) as visibility:
+        return visibility.wait(txid, timeout_s)

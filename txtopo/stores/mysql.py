@@ -1,0 +1,269 @@
+"""MySQL and MariaDB behind :class:`~txtopo.stores.sql.SqlStore`: one connection per worker process, and reading and writing in bulk over it.
+
+Apart from ``relational``, which holds what any SQL database understands; ``mysql_connection`` says how a connection is made, ``mysql_layout`` how
+the tables are, and ``mysql_errors`` what errors mean. Needs SQLAlchemy and PyMySQL. Transactions are READ COMMITTED, whatever the server's default
+is: a statement must see what others committed while it waited, and InnoDB then locks rows alone, and no gaps between them.
+
+Rows travel as one JSON parameter, which the server takes apart (JSON_TABLE): the number of statements does not depend on the number of keys.
+A row that will be written is locked when it is read, in the order of keys, so that two writers who share several keys meet at the first of
+them: the second waits, and then sees whose row it is. A key that is not there cannot be locked; of two who add it the second finds it there.
+Where writers block each other nevertheless, the one whom the server ends looks as well. Every statement that locks begins at the keys
+that were given (STRAIGHT_JOIN), never at the table: InnoDB locks what it passes, and would wait for rows that are none of its business.
+
+Invariants:
+    - After a statement failed its transaction ends; only a deadlock and a key that is there already are looked into before.
+    - Every row that is written was read in this transaction, and is locked since, or was not there.
+    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has, unless its texts are
+      longer than ``PORTION_CHARACTERS`` together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from txtopo import errors
+from txtopo.stores import mysql_connection as connections
+from txtopo.stores import mysql_errors as faults
+from txtopo.stores import mysql_layout as tables
+from txtopo.stores import relational, relational_connection, stamps, transaction
+from txtopo.stores import rows as layout
+
+if TYPE_CHECKING:
+    from txtopo.stores.sql import SqlStore
+
+PORTION_CHARACTERS = 2_000_000
+"""Of JSON, in one statement: four bytes each at most, and half of a packet of the size that a server takes by default."""
+
+PORTION_ROWS = 1000
+"""How many rows ``items`` and ``scan`` fetch at a time."""
+
+UNDONE_ROWS = 10_000
+"""How many rows are taken back or swept at a time."""
+
+_TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+_KEY = f"`key` VARCHAR({tables.KEY_CHARACTERS_MAX}) {_TEXT}"
+_GIVEN_KEYS = f"JSON_TABLE(:given, '$[*]' COLUMNS ({_KEY} PATH '$')) AS given"
+_GIVEN_ROWS = (
+    f"JSON_TABLE(:given, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', prev LONGTEXT {_TEXT} PATH '$[2]',"
+    f" prev_txid BIGINT PATH '$[3]', steps LONGTEXT {_TEXT} PATH '$[4]')) AS given"
+)
+_WHO = ("topology", "generation", "component", "task", "txid", "attempt")
+_COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
+_VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
+_LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY UPDATE name = name")
+
+
+class Connection(relational_connection.Connection):
+    """One process's connection to one database."""
+
+    faults = faults
+
+    def _open(self, store: SqlStore, statement_s: float) -> sa.Connection:
+        return connections.open_connection(store, statement_s)
+
+    def _descriptor(self, driver: Any) -> int:
+        return connections.descriptor(driver)
+
+    def _layout(self, store: SqlStore) -> relational.Tables:
+        return tables.tables_of(store.name)
+
+    def _prepare(self, raw: sa.Connection, tables_: relational.Tables, store: SqlStore) -> None:
+        tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
+
+    def _session(self, raw: sa.Connection, tables_: relational.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Session:
+        return Session(raw, tables_, store.address, mine)
+
+
+class Session(relational.Session):
+    """What MySQL and MariaDB do in bulk; and the lock that those who raise a fence take turns by."""
+
+    def __init__(self, raw: sa.Connection, tables_: relational.Tables, address: str, mine: stamps.Stamp | None) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables_, address, mine)
+        self._raw = raw
+        self._locked: set[str] = set()
+        """Keys of rows that are there, and stay as this transaction leaves them until it ends."""
+
+    def lock_raisers(self, name: str) -> None:
+        _lock(self._raw, self._address, name)
+
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        return self._read(texts, "")
+
+    def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        try:
+            found = self._read(texts, " FOR UPDATE")
+        except errors.FailedException as deadlock:
+            if not faults.is_deadlock(deadlock):
+                raise
+            raise transaction.RowsChangedError(self._after(deadlock, texts)) from deadlock
+        self._locked.update(found)
+        return found
+
+    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
+        ordered = sorted(rows, key=lambda row: row.key)
+        new = [row for row in ordered if row.key not in self._locked]
+        try:
+            self._write([row for row in ordered if row.key in self._locked], replacing=True)
+            self._write(new, replacing=False)
+        except errors.FailedException as failed:
+            if faults.is_duplicate(failed):
+                raise transaction.RowsChangedError(self.read_rows([row.key for row in new])) from failed
+            if faults.is_deadlock(failed):
+                raise transaction.RowsChangedError(self._after(failed, [row.key for row in ordered])) from failed
+            raise
+        self._locked.update(row.key for row in new)
+
+    def take_back(self, void: stamps.Fence) -> None:
+        # Whoever raises the fence has it alone, so that nobody adds such rows; a writer who is not of this component may take one over.
+        undone = (
+            "kept.component = :component AND kept.txid = :txid AND kept.topology = :topology AND kept.generation = :generation"
+            f" AND kept.attempt <= :attempt AND kept.attempt <> {stamps.UNKNOWN_ATTEMPT}"
+        )
+        who = {"component": void.component, "txid": void.txid, "topology": void.topology_id, "generation": void.generation, "attempt": void.attempt}
+        restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
+        for found in self._undone("kept.`key`, kept.prev, kept.prev_txid", undone, who):
+            self._given(self._delete_from(f"{undone} AND kept.prev IS NULL"), [key for key, prev, _ in found if prev is None], who)
+            update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
+            self._given(update, [[key, prev, None, txid, None] for key, prev, txid in found if prev is not None], who)
+
+    def sweep(self, mine: stamps.Stamp) -> None:
+        settled = (
+            "kept.deleted AND kept.component = :component AND kept.topology = :topology"
+            " AND (kept.txid < :txid OR kept.generation <> :generation)"
+        )
+        who = {"component": mine.component, "txid": mine.txid, "topology": mine.topology_id, "generation": mine.generation}
+        for found in self._undone("kept.`key`", settled, who):
+            self._given(self._delete_from(settled), [key for (key,) in found], who)
+
+    def _undone(self, columns: str, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
+        """Rows to be undone, found without locking any; a portion at a time, after each of which they are no longer such."""
+        select = sa.text(f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {which} LIMIT {UNDONE_ROWS}")
+        while found := self._run(select, who).all():
+            yield sorted(found)
+            if len(found) < UNDONE_ROWS:
+                return
+
+    def _read(self, texts: Sequence[str], lock: str) -> dict[str, stamps.Row]:
+        for text in texts:
+            if len(text) > tables.KEY_CHARACTERS_MAX:
+                raise errors.UsageError(
+                    f"a key of {len(text)} characters is too long for the store {self._address}: {text[:60]}…\n"
+                    f"  InnoDB indexes keys of up to {tables.KEY_CHARACTERS_MAX} characters. Use a digest of it."
+                )
+        select = f"SELECT {_COLUMNS} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}{lock}"
+        return {found[0]: layout.row_of(*found) for result in self._given(select, sorted(texts)) for found in result}
+
+    def _write(self, rows: Sequence[stamps.Row], replacing: bool) -> None:
+        """Add rows, or replace rows that are locked."""
+        names, values = ", ".join(f"`{name}`" for name in layout.COLUMNS), ", ".join(_VALUES.values())
+        insert = f"INSERT INTO `{self._tables.name}`({names}) SELECT {values} FROM {_GIVEN_ROWS}"
+        if replacing:
+            changes = ", ".join(f"`{name}` = {value}" for name, value in _VALUES.items() if name != "key")
+            insert = f"{insert} ON DUPLICATE KEY UPDATE {changes}"
+        mine, columns = self._writer(), [layout.columns_of(row) for row in rows]
+        who = dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
+        # A writer's rows bear its own stamp (see stamps.advanced), which is said once.
+        self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], who)
+
+    def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
+        """Run ``statement`` with ``items`` as what is given; again where they are too much for one. Returns the results."""
+        return [self._run(sa.text(statement), {**(parameters or {}), "given": text}) for text in self._portions(items)]
+
+    def _portions(self, items: Sequence[Any]) -> Iterator[str]:
+        """``items`` as JSON, in portions that a packet has room for."""
+        texts = [json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items]
+        begin, held = 0, 0
+        for end, text in enumerate(texts):
+            if held and held + len(text) > PORTION_CHARACTERS:
+                yield f"[{','.join(texts[begin:end])}]"
+                begin, held = end, 0
+            held += len(text) + 1
+            self._check_size(items[end], text)
+        if held:
+            yield f"[{','.join(texts[begin:])}]"
+
+    def _check_size(self, item: Any, text: str) -> None:
+        """Not all servers say that a packet is too large before they hang up; and then a replay would be as large."""
+        if len(text) <= PORTION_CHARACTERS:
+            return
+        # The driver puts a backslash before each of these.
+        size = len(text.encode()) + sum(text.count(character) for character in "\\'\"") + 1000
+        limit = int(self._raw.info["packet_bytes_max"])
+        if size > limit:
+            key = item if isinstance(item, str) else item[0]
+            raise errors.UsageError(
+                f"the value of key {key[:60]} takes a packet of {size} bytes; the server of the store {self._address} takes up to {limit}\n"
+                "  Raise max_allowed_packet on the server, or store smaller values."
+            )
+
+    def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
+        """What is there once the other tasks of this attempt have ended: the one that blocked us has then committed."""
+        mine = self._writer()
+        self._raw.rollback()
+        if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
+            raise deadlock
+        there = self.read_rows(texts)
+        return {text: there.get(text) for text in texts}
+
+    def _delete_from(self, which: str) -> str:
+        return f"DELETE kept FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {which}"
+
+    @property
+    def _kept(self) -> str:
+        return f"`{self._tables.name}` AS kept ON kept.`key` = given.`key`"
+
+
+class Reader(relational.Reader):
+    """One reading: all of its statements see what the first one saw."""
+
+    def __init__(self, run: relational.Run, tables_: relational.Tables, form: str) -> None:
+        super().__init__(run, tables_)
+        self.form = form
+        """Of what is there."""
+
+    def rows_from(self, text: str) -> Iterator[stamps.Row]:
+        """The rows whose key's text is not below ``text``, in order, a portion at a time.
+
+        Each is a statement of its own: a server ends one whose answer nobody takes for a minute.
+        """
+        key = self._tables.values.c.key
+        select = self.select_from(text).limit(PORTION_ROWS)
+        while found := self._run(select).all():
+            for row in found:
+                yield layout.row_of(*row)
+            if len(found) < PORTION_ROWS:
+                return
+            select = sa.select(*self._tables.columns).where(key > found[-1][0]).order_by(key).limit(PORTION_ROWS)
+
+
+@contextlib.contextmanager
+def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
+    """What reads one state of the store, over a connection of its own; None if there is no such store."""
+    raw = connections.open_connection(store, store.statement_timeout_s, for_reading=True)
+    try:
+        tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
+        form = relational.form_of(run, tables_, store.address, functools.partial(tables.has_table, run))
+        if form is not None and not any_form:
+            layout.check_form(store.address, form, store.form)
+        yield None if form is None else Reader(run, tables_, form)
+    finally:
+        with contextlib.suppress(sa.exc.SQLAlchemyError, faults.DRIVER_ERROR):
+            raw.close()
+
+
+def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+    with faults.translating(address):
+        return raw.execute(statement, parameters or {})
+
+
+def _lock(raw: sa.Connection, address: str, name: str) -> None:
+    """Wait until no other transaction holds the lock ``name``, and hold it until this one ends."""
+    # Not GET_LOCK: that outlives the transaction, and is unknown to a cluster.
+    _run(raw, address, _LOCK, {"name": hashlib.blake2b(name.encode(), digest_size=16).hexdigest()})

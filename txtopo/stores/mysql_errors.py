@@ -1,0 +1,162 @@
+"""What the errors of MySQL and MariaDB mean: what passes by itself fails the attempt, what a person must mend names the cure.
+
+Apart because this table is read, and grows, for itself. An error is known by its number (https://mariadb.com/kb/en/mariadb-error-code-reference/);
+numbers from 2000 to 2999 are the driver's own, about the connection. A number that nobody knows, while a connection is made, passes by itself:
+a run that waits can be stopped, and says what for.
+
+Invariants:
+    - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no driver.
+    - Messages are made of the server's and the driver's own words, which repeat no password, and never of a statement or its parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pymysql
+import sqlalchemy as sa
+
+from txtopo import errors
+
+DRIVER_ERROR: type[Exception] = pymysql.err.MySQLError
+"""What the driver raises."""
+
+_DEADLOCK = 1213
+_DUPLICATE = 1062
+_TOO_LARGE = 1153
+
+_BUSY = {
+    1020: "transactions got in each other's way",
+    1037: "the server is out of memory",
+    1038: "the server is out of memory",
+    1040: "the server has too many connections; raise max_connections, or use fewer executor cores",
+    1061: "somebody else has made the same index",
+    _DUPLICATE: "somebody else has made the same row",
+    1146: "a table of it was removed",
+    1203: "the user has too many connections; raise max_user_connections, or use fewer executor cores",
+    1205: "it waited for a lock longer than lock_timeout_s",
+    1206: "the server has no room for more locks; raise innodb_buffer_pool_size",
+    1226: "the user has reached a limit of the account",
+    1290: "the server is read-only",
+    1317: "a statement was cancelled",
+    1412: "a table of it was being changed",
+    1614: "transactions got in each other's way",
+    1792: "the server is read-only",
+    1836: "the server is read-only",
+    1969: "a statement took longer than statement_timeout_s",
+    3024: "a statement took longer than statement_timeout_s",
+    3572: "it waited for a lock longer than lock_timeout_s",
+}
+
+_LOST = frozenset({1047, 1053, 1077, 1078, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1192, 1927, 3159, 4031})
+"""The server ends, or ended the connection. All numbers of the driver's own are about that, too."""
+
+_GRANT = "Grant the user SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE and INDEX on the database."
+_PASSWORD = (
+    "Check the user in the URL and the machine it may come from, and the password:"
+    " password_env=, password_file=, or a file named by read_default_file in the URL."
+)
+_DATABASE = "Make it: CREATE DATABASE name; or mend the URL."
+_CURES = {
+    1044: f"{_GRANT} Or mend the database in the URL.",
+    1045: _PASSWORD,
+    1049: _DATABASE,
+    1129: "The server has blocked this machine after many errors; on the server: FLUSH HOSTS.",
+    1130: "The server lets nobody in from this machine: make a user for it, as 'user'@'host'.",
+    1142: _GRANT,
+    1143: _GRANT,
+    1227: _GRANT,
+    1251: "Give the user another way to authenticate, or use a newer PyMySQL.",
+    1275: _PASSWORD,
+    1286: "The server must have InnoDB: only that has transactions.",
+    1370: _GRANT,
+    1406: "Names of topologies and components may have up to 255 characters.",
+    1665: "Have the server use binlog_format=ROW or MIXED: it cannot log READ COMMITTED otherwise.",
+    1698: _PASSWORD,
+    1820: "Change the user's password, which has expired.",
+    1862: "Change the user's password, which has expired.",
+    1873: _PASSWORD,
+    3118: "Unlock the account: ALTER USER name ACCOUNT UNLOCK.",
+    3948: "Take local_infile out of the URL.",
+    4151: "Unlock the account: ALTER USER name ACCOUNT UNLOCK.",
+    _TOO_LARGE: "Raise max_allowed_packet on the server, or store smaller values.",
+}
+_FULL = frozenset({1021, 1026, 1114, 1030})
+_CONNECTING = {
+    "SSL": "Check the ssl_… options of the URL, and whether the server uses TLS.",
+    "cryptography": "Type: pip install 'txtopo[mysql]', for the interpreter of the driver and of every executor.",
+    "certificate": "Check the ssl_… options of the URL.",
+    "unexpected keyword argument": "Mend the options in the URL, after the ?.",
+    "No such file or directory: ": "Mend the path in the URL; the file must be on every machine that connects.",
+}
+
+
+def was_reported(error: BaseException) -> bool:
+    """Whether ``error`` is one of ours that stands for an error of the database."""
+    return isinstance(error.__cause__, DRIVER_ERROR)
+
+
+def is_deadlock(error: BaseException) -> bool:
+    """Whether the server has ended the transaction because two waited for each other."""
+    return _number(error.__cause__) == _DEADLOCK
+
+
+def is_duplicate(error: BaseException) -> bool:
+    """Whether a row was there already; the statement has changed nothing, the transaction goes on."""
+    return _number(error.__cause__) == _DUPLICATE
+
+
+@contextlib.contextmanager
+def translating(address: str, connecting: bool = False) -> Iterator[None]:
+    """Errors of the database as ours."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        # What SQLAlchemy adds is the statement.
+        raise meaning(address, error.orig or error, connecting, bool(error.connection_invalidated)) from error.orig
+    except DRIVER_ERROR as error:
+        raise meaning(address, error, connecting, False) from error
+    except (RuntimeError, TypeError, ValueError, OSError) as error:
+        # What PyMySQL says, while it connects, about what is not installed, options it does not know, and files it does not find.
+        if not connecting:
+            raise
+        raise meaning(address, error, connecting, False) from error
+
+
+def meaning(address: str, error: BaseException, connecting: bool, lost: bool) -> Exception:
+    """What ``error`` means for the attempt. ``lost``: the connection is known to be gone."""
+    number, said = _number(error), _said(error)
+    if number == _DEADLOCK:
+        return errors.FailedException(f"the store {address} is busy: two transactions waited for each other ({said})")
+    if number in _CURES:
+        return errors.SetupError(f"the store {address} cannot be used: {said} ({number})\n  {_CURES[number]}")
+    if number in _BUSY:
+        return errors.FailedException(f"the store {address} is busy: {_BUSY[number]} ({said})")
+    if connecting:
+        return _while_connecting(address, said)
+    if lost or number in _LOST or 2000 <= number < 3000 or isinstance(error, pymysql.err.InterfaceError):
+        return errors.FailedException(f"the store {address} is not there: the connection is lost ({said})")
+    if number in _FULL:
+        return errors.TxtopoError(f"the store {address} cannot grow: {said} ({number})\n  Nothing of the transaction is kept. Make room; run again.")
+    what = f"{said} ({number or type(error).__name__})"
+    return errors.TxtopoError(f"the store {address} failed: {what}\n  Nothing of this transaction is kept. See the server's log.")
+
+
+def _while_connecting(address: str, said: str) -> Exception:
+    for words, cure in _CONNECTING.items():
+        if words in said:
+            return errors.SetupError(f"the store {address} cannot be used: {said}\n  {cure}")
+    return errors.FailedException(f"the store {address} is not there: it cannot be connected to ({said})")
+
+
+def _number(error: BaseException | None) -> int:
+    """The error's number; 0 if it has none."""
+    given = error.args[0] if isinstance(error, DRIVER_ERROR) and error.args else 0
+    return given if isinstance(given, int) else 0
+
+
+def _said(error: BaseException) -> str:
+    """The server's or the driver's words, on one line."""
+    words = error.args[1] if isinstance(error, DRIVER_ERROR) and len(error.args) > 1 else error
+    return " ".join(str(words).split()) or "no reason was given"

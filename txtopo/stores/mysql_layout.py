@@ -1,0 +1,116 @@
+"""The tables of a store in MySQL or MariaDB, and how they are made: one by one, since there every such statement commits.
+
+Apart from ``mysql``, which says what is done with them. They are those of ``relational``, and one more::
+
+    txtopo_lock(name)    a row is locked by whoever raises the fence of one component; one row per component that has done so
+
+Every table is InnoDB's, which alone has transactions, and orders texts by code points (``utf8mb4_bin``), whatever the defaults of the
+server and of the database are. Trailing spaces do not count there, but no key's text has any: it is JSON. Needs SQLAlchemy.
+
+Invariants:
+    - A store is registered as ``BEING_MADE`` before its table is made, and with its version when all is there: whoever comes after a process that
+      died between the two goes on, and nobody takes a table of somebody else for one that was begun.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from txtopo import errors
+from txtopo.stores import relational
+from txtopo.stores import rows as layout
+
+if TYPE_CHECKING:
+    from txtopo.stores.sql import SqlStore
+
+KEY_CHARACTERS_MAX = 768
+"""Of a key's text: InnoDB indexes up to 3072 bytes, and takes every character for one of four bytes."""
+
+NAME_CHARACTERS_MAX = 255
+"""Of the name of a topology or a component: the key of the table of fences holds three names."""
+
+_COLLATION = "utf8mb4_bin"
+_OPTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": _COLLATION, "mysql_row_format": "DYNAMIC"}
+# Names in the catalogue compare without case, also on a system where tables do not.
+_HAS_TABLE = sa.text(
+    "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
+    " AND (@@lower_case_table_names > 0 OR BINARY table_name = :name)"
+)
+_HAS_INDEX = sa.text(
+    "SELECT count(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = :table AND index_name = :name"
+)
+_ENGINES = sa.text(
+    "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names AND engine <> 'InnoDB'"
+).bindparams(sa.bindparam("names", expanding=True))
+_REGISTER = sa.text("INSERT INTO txtopo_schema(store, version, form) VALUES (:store, :version, :form) ON DUPLICATE KEY UPDATE store = store")
+_LOCKS = sa.Table("txtopo_lock", sa.MetaData(), sa.Column("name", mysql.CHAR(32, charset="ascii"), primary_key=True), **_OPTIONS)
+
+
+@functools.cache
+def tables_of(name: str) -> relational.Tables:
+    """The tables of the store ``name``."""
+    names = mysql.VARCHAR(NAME_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
+    keys = mysql.VARCHAR(KEY_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
+    values = mysql.LONGTEXT(charset="utf8mb4", collation=_COLLATION)
+    # There are no indexes of some rows only: the component is what tells those tombstones that are looked for from the others.
+    return relational.Tables(name, relational.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
+
+
+def has_table(run: relational.Run, name: str) -> bool:
+    """Whether the database has a table of this name, whoever made it."""
+    return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
+
+
+def prepare(run: relational.Run, tables: relational.Tables, store: SqlStore, lock: Callable[[str], None]) -> None:
+    """Make what is missing of the layout; where nothing is, no right to make anything is needed. ``lock`` has processes take turns."""
+    there = functools.partial(has_table, run)
+    form = relational.form_of(run, tables, store.address, there)
+    if form is None:
+        _make(run, tables, store)
+        form = relational.form_of(run, tables, store.address, there)
+    _check_engines(run, tables, store.address)
+    if store.opaque:
+        _make_index(run, tables, tables.writer_index)
+    if form is not None and form != store.form:
+        lock(f"schema\0{tables.name}")
+        relational.change_form(run, tables, store.address, form, store.form)
+
+
+def _make(run: relational.Run, tables: relational.Tables, store: SqlStore) -> None:
+    """Several processes may do this side by side: each of its steps is done once, by one of them."""
+    there = functools.partial(has_table, run)
+    relational.check_neighbours(run, tables, store.address, there)
+    if there(tables.name) and not _is_being_made(run, tables):
+        raise relational.not_a_store(tables, store.address)
+    for table in (tables.schema, tables.fence, _LOCKS):
+        run(sa.schema.CreateTable(table, if_not_exists=True))
+    run(_REGISTER, {"store": tables.name, "version": layout.BEING_MADE, "form": store.form})
+    run(sa.schema.CreateTable(tables.values, if_not_exists=True))
+    _make_index(run, tables, tables.deleted_index)
+    schema = tables.schema
+    made = sa.update(schema).where(schema.c.store == tables.name, schema.c.version == layout.BEING_MADE)
+    run(made.values(version=layout.LAYOUT_VERSION))
+
+
+def _is_being_made(run: relational.Run, tables: relational.Tables) -> bool:
+    schema = tables.schema.c
+    return has_table(run, tables.schema.name) and run(sa.select(schema.version).where(schema.store == tables.name)).first() is not None
+
+
+def _make_index(run: relational.Run, tables: relational.Tables, index: sa.Index) -> None:
+    if not run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one():
+        run(sa.schema.CreateIndex(index))
+
+
+def _check_engines(run: relational.Run, tables: relational.Tables, address: str) -> None:
+    names = [tables.name, tables.schema.name, tables.fence.name, _LOCKS.name]
+    for name, engine in run(_ENGINES, {"names": names}):
+        raise errors.SetupError(
+            f"table {name} of the store {address} is of the engine {engine}, which has no transactions\n"
+            f"  Stop the topology and type, in the database: ALTER TABLE `{name}` ENGINE=InnoDB"
+        )

@@ -1,0 +1,225 @@
+"""Keyed aggregates: a committer that keeps one value per key in a store, and the bolts that combine before it, so that little travels.
+
+::
+
+    source ×n ──none──► partial ×n ──fields(key)──► aggregate ×m (committer)
+
+Each task of the source combines what it made itself; only one value per key and task goes through the shuffle. Made by
+``TransactionalTopologyBuilder.set_aggregate`` (Trident: ``persistentAggregate``). Apart from ``aggregator``, which says what is computed, and from
+the stores: the store is known here by what it is asked for. Standard library only.
+
+Invariants: what is emitted, and in which order, depends on the tuples and their order alone (R17), and on replay on what was first applied (R28).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from txtopo.topology import aggregator, bolt
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer, Tuple
+from txtopo.topology.transaction import TransactionAttempt
+
+if TYPE_CHECKING:
+    from txtopo.topology.builder import TransactionalTopologyBuilder
+
+COMBINED_KEYS_MAX = 100_000
+"""How many keys a task combines before it sends on what it has: a bound on its memory, not on the number of keys."""
+
+ALL = "all"
+"""The key of an aggregate that is not grouped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyOf:
+    """What the key of a tuple is: the values of ``names``, or, where all tuples belong together, ``constant``."""
+
+    names: tuple[str, ...] = ()
+    constant: tuple[Any, ...] | None = None
+
+    def reader(self, fields: Fields) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """What takes the key out of the values of tuples with these ``fields``; it pickles."""
+        if self.constant is not None:
+            return functools.partial(_constant, self.constant)
+        at = [fields.index(name) for name in self.names]
+        return operator.itemgetter(slice(at[0], at[0] + 1)) if len(at) == 1 else operator.itemgetter(*at)
+
+
+def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return key
+
+
+def hashable(value: Any) -> Any:
+    """``value`` with tuples for its lists: to a fields grouping they are the same key, too."""
+    return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
+
+
+class PartialAggregate(bolt.BaseBatchBolt):
+    """Combines the tuples of one task of the source by key; emits one value per key."""
+
+    def __init__(self, combiner: aggregator.CombinerAggregator, key_of: KeyOf, names: Sequence[str]) -> None:
+        self.combiner, self.key_of, self.names = combiner, key_of, tuple(names)
+        self.input_fields = Fields(dict.fromkeys([*key_of.names, *combiner.fields]))
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.collector, self.attempt = collector, attempt
+        self.combined: dict[Any, Any] = {}
+        self.read: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+
+    def execute(self, tup: Tuple) -> None:
+        read = self.read
+        if read is None:
+            read = self.read = self.key_of.reader(tup.fields)
+        key, one, combined = read(tup.values), self.combiner.init(tup), self.combined
+        try:
+            if key in combined:
+                combined[key] = self.combiner.combine(combined[key], one)
+                return
+        except TypeError:
+            key = hashable(key)
+        self.add(key, one)
+
+    def add(self, key: tuple[Any, ...], one: Any) -> None:
+        """Combine ``one`` with what the key has, in this portion or in a new one."""
+        combined = self.combined
+        if key in combined:
+            combined[key] = self.combiner.combine(combined[key], one)
+            return
+        if len(combined) >= COMBINED_KEYS_MAX:
+            self.send()
+        self.combined[key] = one
+
+    def finish_batch(self) -> None:
+        self.send()
+
+    def send(self) -> None:
+        """Emit what is combined, and begin anew."""
+        combined, self.combined = self.combined, {}
+        self.collector.emit_all([self.attempt, *key, value] for key, value in combined.items())
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", *self.names, "partial"))
+
+
+class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
+    """One transaction of the store, and downstream what it did to each key: the key, its value before and its value now."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.names: tuple[str, ...] = ()
+        """Of the fields that are the key, in what it emits."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.context, self.collector, self.attempt = context, collector, attempt
+        self.deltas: dict[tuple[Any, ...], Any] = {}
+
+    def finish_batch(self) -> None:
+        by_key = {(key[0] if len(key) == 1 else key): delta for key, delta in self.deltas.items()}
+        # Also without anything to write: that is how a store learns that what an earlier attempt wrote is void (R31).
+        with self.store.transaction(self.context, self.attempt) as transaction:
+            updates = transaction.update_many(by_key, self.applied).values()
+        self.collector.emit_all([self.attempt, *key, update.prev, update.curr] for key, update in zip(self.deltas, updates, strict=True))
+
+    def applied(self, value: Any, delta: Any) -> Any:
+        """The value of a key, None if it has none, after this batch's part."""
+        raise NotImplementedError
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", *self.names, "prev", "curr"))
+
+
+class CombiningCommitter(KeyedCommitter):
+    """Combines what the partial aggregates sent with what the store has."""
+
+    def __init__(self, combiner: aggregator.CombinerAggregator, store: Any) -> None:
+        super().__init__(store)
+        self.combiner = combiner
+
+    def execute(self, tup: Tuple) -> None:
+        values, deltas = tup.values, self.deltas
+        key, part = values[1:-1], values[-1]
+        deltas[key] = self.combiner.combine(deltas[key], part) if key in deltas else part
+
+    def applied(self, value: Any, delta: Any) -> Any:
+        return delta if value is None else self.combiner.combine(value, delta)
+
+
+class ReducingCommitter(KeyedCommitter):
+    """Keeps the tuples of each key until the commit, and reduces them onto what the store has."""
+
+    def __init__(self, reducer: aggregator.ReducerAggregator, store: Any) -> None:
+        super().__init__(store)
+        self.reducer, self.input_fields = reducer, Fields(reducer.fields)
+        self.key_of: dict[tuple[str, str], KeyOf] = {}
+        """By source and stream."""
+
+    def execute(self, tup: Tuple) -> None:
+        read = self.key_of[tup.source_component, tup.source_stream_id].reader(tup.fields)
+        self.deltas.setdefault(hashable(read(tup.values)), []).append(tup)
+
+    def applied(self, value: Any, delta: Any) -> Any:
+        return functools.reduce(self.reducer.reduce, delta, self.reducer.init() if value is None else value)
+
+
+class AggregateDeclarer:
+    """Says of what an aggregate is. Every method returns the declarer, so that calls chain."""
+
+    def __init__(self, builder: TransactionalTopologyBuilder, id: str, what: aggregator.Aggregator, store: Any, parallelism: int) -> None:
+        self._builder, self._id, self._what, self._parallelism = builder, id, what, parallelism
+        self._committer = ReducingCommitter(what, store) if isinstance(what, aggregator.ReducerAggregator) else CombiningCommitter(what, store)
+        self._declarer = builder.set_bolt(id, self._committer, parallelism)
+        for mistake in _mistakes(what, store):
+            self._declarer._add_problem(mistake)
+
+    def group_by(self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
+        """One value per distinct value of ``fields``, in tuples of ``source``, which is set before. Of several sources, equal values are one key."""
+        try:
+            names = tuple(Fields(fields))
+        except (TypeError, ValueError) as error:
+            self._declarer._add_problem(f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')")
+            return self
+        if not names:
+            self._declarer._add_problem(f"group_by on {source!r} names no field; name at least one, or use of_all")
+        return self._add(source, stream, KeyOf(names), names)
+
+    def of_all(self, source: str, key: str = ALL, stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
+        """One value of all tuples of ``source``, which is set before; the store has it under ``key``."""
+        return self._add(source, stream, KeyOf(constant=(key,)), ("key",))
+
+    def add_configuration(self, key: str, value: Any) -> AggregateDeclarer:
+        """Set ``key`` in the ``conf`` that the committer's tasks receive."""
+        self._declarer.add_configuration(key, value)
+        return self
+
+    def _add(self, source: str, stream: str, key_of: KeyOf, names: tuple[str, ...]) -> AggregateDeclarer:
+        committer = self._committer
+        committer.names = committer.names or names
+        if len(committer.names) != len(names):
+            self._declarer._add_problem(f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many")
+        elif isinstance(committer, ReducingCommitter):
+            committer.key_of[source, stream] = key_of
+            if key_of.constant is not None:
+                self._declarer.global_grouping(source, stream)
+            else:
+                self._declarer.fields_grouping(source, names, stream)
+        elif isinstance(self._what, aggregator.CombinerAggregator):
+            # As many tasks as the source has, so that a tuple stays in the process that made it.
+            id = f"{self._id}-of-{source}" + ("" if stream == DEFAULT_STREAM else f"-{stream}")
+            tasks = self._builder.parallelism_of(source) or self._parallelism
+            self._builder.set_bolt(id, PartialAggregate(self._what, key_of, committer.names), tasks).none_grouping(source, stream)
+            self._declarer.fields_grouping(id, committer.names)
+        return self
+
+
+def _mistakes(what: Any, store: Any) -> Iterator[str]:
+    if not isinstance(what, aggregator.CombinerAggregator | aggregator.ReducerAggregator):
+        yield f"{what!r} aggregates nothing; give Count(), Sum('field'), or a CombinerAggregator or ReducerAggregator of yours"
+    if not hasattr(store, "transaction"):
+        yield f"{store!r} is no store; give one of txtopo.stores"
+    elif getattr(store, "plain", False):
+        yield f"{store!r} keeps plain values, which are set and not updated; give a transactional or an opaque one"

@@ -1,0 +1,63 @@
+"""Which combinations of spout, grouping and destination count exactly once: what is wrong is refused before it runs.
+
+Apart from ``builder``, which collects mistakes of every kind, and from ``destination``, by which stores and sinks say what they can do.
+
+Invariants: a rule here goes by what can be known before anything runs. What cannot be known is left to the destination, which checks every write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from txtopo.topology import destination, graph, stream
+
+SPREADING = frozenset({"shuffle", "local_or_shuffle", "none", "all", "partial_key"})
+"""Kinds of groupings that give equal keys to different tasks."""
+
+
+def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str) -> set[str]:
+    """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the components that each one listens to."""
+    found = set(committers)
+    while more := {id for id, above in sources.items() if id not in found and any(source in found and source != spout for source in above)}:
+        found |= more
+    return found
+
+
+def problems(
+    id: str, parallelism: int, inputs: Iterable[graph.Subscription], writes: destination.Writes, spout: str, spout_kind: graph.SpoutKind | None
+) -> Iterator[str]:
+    """Why what the held component ``id`` writes would not count exactly once; nothing where it would, as far as can be known."""
+    for written in writes.destinations:
+        if spout_kind == "opaque" and not written.takes_back:
+            yield (
+                f"component {id!r}: {written.name} holds {written.holds}, but the spout {spout!r} is opaque: a replayed batch may have other"
+                f" tuples, and what a failed attempt wrote would stay (R31); {written.cure}"
+            )
+        if written.is_keyed and parallelism > 1 and not writes.has_own_keys:
+            for why in _spread(inputs, writes.key_fields):
+                yield (
+                    f"component {id!r}: {why}, so several of its {parallelism} tasks may write one key of {written.name} in one transaction (R32);"
+                    f" use fields_grouping on {_key(writes)}, or parallelism 1, or, if no two tasks ever write the same key, say so in its class:"
+                    " has_own_keys = True"
+                )
+
+
+def _spread(inputs: Iterable[graph.Subscription], key_fields: stream.Fields | None) -> Iterator[str]:
+    """How equal keys come to different tasks."""
+    by_fields: dict[tuple[str, ...], str] = {}
+    for subscription in inputs:
+        grouping = subscription.grouping
+        if grouping.kind in SPREADING:
+            yield f"{grouping} grouping on {subscription.source!r} gives equal keys to different tasks"
+        elif grouping.kind == "fields" and grouping.fields is not None and key_fields is not None:
+            if others := [name for name in grouping.fields if name not in key_fields]:
+                yield f"{grouping} grouping on {subscription.source!r} goes by {', '.join(others)}, of which its keys are not made"
+            by_fields.setdefault(tuple(grouping.fields), subscription.source)
+    if len(by_fields) > 1:
+        listed = " and ".join(f"({', '.join(fields)}) on {source!r}" for fields, source in by_fields.items())
+        yield f"fields groupings by {listed} send equal keys to different tasks"
+
+
+def _key(writes: destination.Writes) -> str:
+    return "the key" if writes.key_fields is None else f"the key, {', '.join(writes.key_fields)}"
+
