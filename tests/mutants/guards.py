@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, RESULTS, SOUNDNESS, STANDING, STATE, STORE, ZOMBIES, Guard, Mutation
+from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, REDIS, RESULTS, SOUNDNESS, STANDING, STATE, STORE, ZOMBIES, Guard, Mutation
 
 _HAZARDS = "tests/fault/test_spark_hazards.py"
 _ALONE = "tests/fault/test_spark_hazards_guards.py"
@@ -222,7 +222,7 @@ GUARDS = (
                 "txtopo/stores/sqlite.py",
                 '                raw.execute("BEGIN IMMEDIATE")\n',
                 '                raw.execute("BEGIN DEFERRED")\n',
-                ("tests/fault/test_store_processes.py", "tests/unit/test_store_sqlite.py", "-k", "not postgresql"),
+                ("tests/fault/test_store_processes.py", "tests/unit/test_store_sqlite.py", "-k", "sqlite"),
             ),
             Mutation(
                 "in PostgreSQL the fence may be raised while a task stands at it",
@@ -244,6 +244,20 @@ GUARDS = (
                 "            found = self._read_fence(topology_id, component, lock=True)\n",
                 "            found = self._read_fence(topology_id, component)\n",
                 POSTGRESQL,
+            ),
+            Mutation(
+                "in Redis what a task writes is applied whatever the fence is by then",
+                "txtopo/stores/redis_layout.py",
+                "  if fence ~= ARGV[4] then return {'fence', fence} end\n",
+                "",
+                REDIS,
+            ),
+            Mutation(
+                "in Redis an attempt goes on after another server process took over",
+                "txtopo/stores/redis_session.py",
+                "        if self._raised is None and layout.fence_of(self._field, self._fence)[1] != self._opened.tenure:\n",
+                "        if False:\n",
+                REDIS,
             ),
         ),
         (_HAZARDS, "tests/fault/test_store_processes.py"),
@@ -294,7 +308,14 @@ GUARDS = (
                 "txtopo/stores/stamps.py",
                 "    return last is None or stamp.txid > last.txid\n",
                 "    return False\n",
-                ("tests/conformance/test_store_recorded.py", "-k", "not postgresql"),
+                ("tests/conformance/test_store_recorded.py", "-k", "memory or sqlite"),
+            ),
+            Mutation(
+                "in Redis what a late task writes while it is being taken back stays",
+                "txtopo/stores/redis_layout.py",
+                "if ARGV[6] ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(ARGV[6]) then return {'written'} end\n",
+                "",
+                REDIS,
             ),
         ),
     ),
@@ -303,6 +324,20 @@ GUARDS = (
         (27, 29, 31),
         "a store that was emptied, or restored from another day than ZooKeeper, is written as if nothing had happened",
         (
+            Mutation(
+                "a store in Redis that lacks what a worker was acknowledged is written",
+                "txtopo/stores/redis_session.py",
+                "    return reached if reached < known.version else None\n",
+                "    return None\n",
+                REDIS,
+            ),
+            Mutation(
+                "a store in Redis whose adoption died half way is written",
+                "txtopo/stores/redis.py",
+                "            session.check_is_not_held()\n",
+                "",
+                REDIS,
+            ),
             Mutation(
                 "emptied store accepted",
                 "txtopo/stores/base.py",
@@ -351,6 +386,13 @@ GUARDS = (
                 'f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"',
                 '" ORDER BY kept.key FOR UPDATE OF kept)"',
                 POSTGRESQL,
+            ),
+            Mutation(
+                "in Redis a row is written over what another has written since it was read",
+                "txtopo/stores/redis_layout.py",
+                "  if there ~= ARGV[i + 1] then\n",
+                "  if false then\n",
+                REDIS,
             ),
         ),
     ),

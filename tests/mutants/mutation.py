@@ -35,7 +35,8 @@ EXECUTE = (
     "tests/property/test_dataplane_model.py",
 )
 # One backend goes through the rules as well as another; a mutation is not to wait for a server.
-STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "not postgresql")
+STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", "memory or sqlite")
+REDIS = ("tests/fault/test_store_redis.py", "tests/integration/test_store_redis.py")
 POSTGRESQL = ("tests/integration/test_store_postgresql.py",)
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
 SOUNDNESS = ("tests/unit/test_soundness.py",)
