@@ -194,6 +194,30 @@ class TestBounds:
             contract.run(store, process.task(), 2, 0, **{str(n): 1 for n in range(21)})
         assert set(dict(store.items()).values()) == {1}
 
+    @pytest.mark.rule(31)
+    def test_tasks_that_together_write_more_than_could_be_taken_back_are_refused(
+        self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("txtopo.stores.redis_session.ROWS_TOGETHER_MAX", 20)
+        for attempt in range(3):
+            contract.run(store, process.task(task=0), 1, attempt, **{f"a{n}": 1 for n in range(10)})
+            contract.run(store, process.task(task=1), 1, attempt, **{f"b{n}": 1 for n in range(10)})
+        with pytest.raises(TxtopoError, match=r"what component 'count' writes .* has 21 rows; the bound is 20\n  Make the batches smaller"):
+            contract.run(store, process.task(task=2), 1, 2, c=1)
+        contract.run(store, process.task(task=2), 2, 0, c=1)
+        assert len(dict(store.items())) == 21
+
+    def test_tombstones_that_are_too_many_are_removed_little_by_little(
+        self, redis_server: RedisServer, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("txtopo.stores.redis_session.SWEPT_MAX", 4)
+        contract.block(store, process.task(), 1, 0, lambda opened: [opened.delete(n) for n in range(10)])
+        left = []
+        for txid in range(2, 6):
+            contract.run(store, process.task(), txid, 0)
+            left.append(redis_server.ask("HLEN", redis_layout.Names(store.name).rows))
+        assert left == [6, 2, 0, 0]
+
     def test_a_transaction_of_too_many_bytes_is_refused_and_writes_nothing(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:

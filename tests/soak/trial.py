@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.postgres import PostgresServer
+from tests.redis_server import RedisServer
 from tests.soak import nemeses, processes
 from tests.soak.drivers import Drivers
 from tests.soak.reader import Reader
@@ -76,6 +77,8 @@ class Trial:
         self._world = replace(plan.world, directory=directory)
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._database = contextlib.ExitStack()
+        if plan.world.store == "redis":
+            self._world = replace(self._world, store=self._database.enter_context(RedisServer()).url())
         if plan.world.store == "postgresql":
             self._world = replace(self._world, store=self._database.enter_context(PostgresServer()).new_url())
         if plan.outside:

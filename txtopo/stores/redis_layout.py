@@ -3,7 +3,8 @@
 Layout, version 1; all keys of a store are in one hash slot, which its name in braces names, so that they are on one node of a cluster too::
 
     txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
-                              tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost)
+                              tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost),
+                              written:["topology","component"] (how many keys the list below has)
     txtopo:{<name>}:fences    hash: ["topology","component"] → ["generation",txid,attempt,tenure]
     txtopo:{<name>}:rows      hash: key → ["topology","generation","component",task,txid,attempt], a line feed, [prev_txid,prev,curr]
                               JSON; key, prev and curr are JSON texts; curr null: deleted, prev null: was not there; a list of more than three if one
@@ -147,7 +148,12 @@ if ARGV[3] ~= '' then
   if fence ~= ARGV[4] then return {'fence', fence} end
 end
 if ARGV[6] ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(ARGV[6]) then return {'written'} end
-local first, last = 11, 10 + 3 * ARGV[9]
+local count = 'written:' .. ARGV[3]
+if ARGV[8] == '1' then
+  local together = (redis.call('HGET', KEYS[1], count) or 0) + ARGV[9]
+  if together > tonumber(ARGV[11]) then return {'many', together} end
+end
+local first, last = 12, 11 + 3 * ARGV[9]
 local changed = {}
 for i = first, last, 3 do
   local there = redis.call('HGET', KEYS[3], ARGV[i]) or ''
@@ -190,15 +196,22 @@ for i = marks, #ARGV, 2 do
 end
 in_portions(deleted, function(...) redis.call('SADD', KEYS[5], ...) end)
 in_portions(kept, function(...) redis.call('SREM', KEYS[5], ...) end)
-if ARGV[7] == '1' then redis.call('DEL', KEYS[6]) end
-if ARGV[8] == '1' and #keys > 0 then redis.call('RPUSH', KEYS[6], table.concat(keys, '\\n')) end
+if ARGV[7] == '1' then
+  redis.call('DEL', KEYS[6])
+  redis.call('HDEL', KEYS[1], count)
+end
+if ARGV[8] == '1' and #keys > 0 then
+  redis.call('RPUSH', KEYS[6], table.concat(keys, '\\n'))
+  redis.call('HINCRBY', KEYS[1], count, #keys)
+end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[2], ARGV[3], ARGV[5]) end
 return {'done', version}
 """)
 """meta, fences, rows, order, deleted, written; born and held as they must be, field of the fence and the fence as it must be (no field: it does not
-matter), the new fence (none: as it is), how long the list of what was written must be (none: it does not matter), 1 to forget that list,
-1 to add to it, number of rows, form; for each its key, what must be there, what is to be there (none: nothing); then the keys that are deleted
-from now on, each after a 1, or no longer, each after a 0 → done and the version, or what is not as it must be: held, fence, written, rows."""
+matter), the new fence (none: as it is), how long the list of what was written must be (none: it does not matter), 1 to forget that list, 1 to add
+to it, number of rows, form, how many keys the list may have; for each row its key, what must be there, what is to be there (none: nothing);
+then the keys that are deleted from now on, each after a 1, or no longer, each after a 0 → done and the version, or what is not as it must be:
+held, fence, written, many, rows."""
 
 HOLD = _script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
@@ -220,6 +233,7 @@ for i = 3, #ARGV, 2 do
     redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
   end
   redis.call('DEL', KEYS[2 + (i - 1) / 2])
+  redis.call('HDEL', KEYS[1], 'written:' .. ARGV[i])
 end
 redis.call('HDEL', KEYS[1], 'held')
 return 1

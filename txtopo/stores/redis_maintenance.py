@@ -81,7 +81,7 @@ class Session(transaction.Session):
 
     def _change(self, born: str, held: str, keys: Sequence[str]) -> None:
         names = self._names
-        arguments: list[Any] = [born, held, "", "", "", "", 0, 0, len(keys), self._form]
+        arguments: list[Any] = [born, held, "", "", "", "", 0, 0, len(keys), self._form, 0]
         for key in keys:
             row = self._rows.get(key)
             arguments += (key, self._there[key], "" if row is None else layout.row_text(row))

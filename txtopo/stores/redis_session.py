@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 ROWS_MAX = 100_000
 """How many rows a task may write in one transaction of a store: while a script runs, the server does nothing else."""
 
+ROWS_TOGETHER_MAX = 200_000
+"""How many rows all tasks of a component may write in one transaction: taking them back is one step, and a command has a million parts at most."""
+
+SWEPT_MAX = 50_000
+"""How many tombstones are removed as a fence is raised; what is left is removed with the next ones."""
+
 BYTES_MAX = 64 * 2**20
 """How many bytes the rows that a task writes in one transaction may have, with those they replace."""
 
@@ -125,7 +131,7 @@ class Session(transaction.Session):
         sets = [("SMEMBERS", self._names.deleted)] if self._sweeps else []
         found = self._link.ask_all([*lists, *sets]) if lists or sets else []
         written = found[0] if lists else []
-        texts = {key for portion in written for key in portion.decode().split("\n")} | {key.decode() for key in (found[-1] if sets else [])}
+        texts = {key for portion in written for key in portion.decode().split("\n")} | {key.decode() for key in sorted(found[-1] if sets else [])[:SWEPT_MAX]}
         changes = dict(self._settled(self.read_rows(sorted(texts)).values())) if texts else {}
         is_over = self._void is not None or not self._fence or self._raised.txid != layout.fence_of(self._field, self._fence)[0].txid
         fence = layout.fence_text(self._raised, self._opened.tenure)
@@ -216,7 +222,7 @@ class Session(transaction.Session):
         names, mine = self._names, self._mine
         keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(mine.topology_id, mine.component)]
         must_be = (self._opened.born, "", self._field, self._fence)
-        arguments: list[Any] = [*must_be, fence, length, int(forgets), int(adds), len(changes), self._opened.form]
+        arguments: list[Any] = [*must_be, fence, length, int(forgets), int(adds), len(changes), self._opened.form, ROWS_TOGETHER_MAX]
         for text, row in changes.items():
             arguments += (text, self._found[text], row)
         for text, is_deleted in marks.items():
@@ -228,6 +234,9 @@ class Session(transaction.Session):
         elif outcome == "held":
             what = "it is being adopted or cleared, was emptied, or is of another form by now"
             raise errors.FailedException(f"the store {self._store.address} is busy: {what}")
+        elif outcome == "many":
+            what = f"what component {mine.component!r} writes to the store {self._store.address} in a transaction"
+            raise errors.TxtopoError(f"{what} has {found[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}")
         elif outcome == "fence" and not fence:
             raise FenceMovedError(found[0].decode())
         elif outcome == "rows":
