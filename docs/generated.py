@@ -25,7 +25,7 @@ import pydantic_core
 from txtopo import config, errors, faults
 from txtopo.coordinator import transitions
 from txtopo.state import layout
-from txtopo.stores import relational, sqlite
+from txtopo.stores import redis_layout, relational, sqlite
 
 DOCS = Path(__file__).resolve().parent
 RULES = range(1, 34)
@@ -114,6 +114,11 @@ def server_tables() -> str:
     return _drawing(relational)
 
 
+def redis_keys() -> str:
+    """The keys of a store in Redis, as their module draws them."""
+    return _drawing(redis_layout)
+
+
 def fault_points() -> str:
     """The named fault points, in their order."""
     return "\n".join(f"- `{point}`" for point in typing.get_args(faults.FaultPoint))
@@ -154,6 +159,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "znodes": znodes,
     "tables": tables,
     "server-tables": server_tables,
+    "redis-keys": redis_keys,
     "fault-points": fault_points,
     "guards": guards,
 }

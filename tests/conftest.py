@@ -14,9 +14,10 @@ from tests.clusters import cluster, shared_cluster
 from tests.databases import Database
 from tests.mariadb import mariadb
 from tests.postgres import postgres
+from tests.redis_server import redis_server
 from txtopo.config import sources
 
-__all__ = ["cluster", "mariadb", "postgres", "shared_cluster"]
+__all__ = ["cluster", "mariadb", "postgres", "redis_server", "shared_cluster"]
 
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import pytest
 
 from tests import mariadb as maria
+from tests import redis_server
 from tests.postgres import running_server
-from txtopo.stores import SqliteStore, SqlStore, Store, Update, stamps
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, Update, stamps
 from txtopo.testing import check_store
 from txtopo.testing.contracts import store as contract
 from txtopo.testing.contracts.store_subject import add, block, never, plus, run, set_to
@@ -46,9 +47,13 @@ def mariadb(directory: Path, name: str = "results", **form: Any) -> Store:
     return SqlStore(maria.running_server().url(database), name, lock_timeout_s=5, **form)
 
 
-FACTORIES: dict[str, StoreFactory] = {"mariadb": mariadb, "memory": memory, "postgresql": postgresql, "sqlite": sqlite}
+def redis(directory: Path, name: str = "results", **form: Any) -> Store:
+    return RedisStore(redis_server.running_server().url_for(directory), name, **form)
 
-CONCURRENT = {"mariadb", "postgresql", "sqlite"}
+
+FACTORIES: dict[str, StoreFactory] = {"mariadb": mariadb, "memory": memory, "postgresql": postgresql, "redis": redis, "sqlite": sqlite}
+
+CONCURRENT = {"mariadb", "postgresql", "redis", "sqlite"}
 """Stores that several tasks may write to at once."""
 
 CLAUSES = [

@@ -22,7 +22,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.stores import SqlStore
+from txtopo.stores import SqlStore, Store
 from txtopo.testing import MemoryTransactionalSpout
 
 WORDS = sum(len(rows) for rows in DATA.values())
@@ -31,7 +31,7 @@ WORDS = sum(len(rows) for rows in DATA.values())
 class Sum(BaseTransactionalBolt, ICommitter):
     """Adds up the counts of a batch, by task of the sender; its first attempt at every batch fails after its write."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
@@ -47,7 +47,7 @@ class Sum(BaseTransactionalBolt, ICommitter):
             raise FailedException("the first attempt fails once its effects are there")
 
 
-def topology(store: SqlStore, topology_id: str) -> Any:
+def topology(store: Store, topology_id: str) -> Any:
     spout = MemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
     builder = TransactionalTopologyBuilder(topology_id, "spout", spout, 2)
     builder.set_bolt("partial", BatchCount(), 2).none_grouping("spout")

@@ -246,7 +246,7 @@ TAKEN_BACK_TO = [
 FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND_TAKEN_BACK, TAKEN_BACK_TO]}
 """Stories that went wrong once, by whether they are of an opaque store."""
 
-EXAMPLES = {"mariadb": 12, "memory": 120, "postgresql": 20, "sqlite": 120}
+EXAMPLES = {"mariadb": 12, "memory": 120, "postgresql": 20, "redis": 60, "sqlite": 120}
 """A story in a database server takes a hundred times as long as in memory."""
 
 

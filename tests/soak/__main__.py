@@ -19,7 +19,7 @@ from tests.soak.world import World
 
 TRIAL_S = 110.0
 """For how long nemeses strike in one trial of a soak; then everything is judged and begins anew, in another surrounding."""
-STORES = ("sqlite", "postgresql", "mariadb")
+STORES = ("sqlite", "postgresql", "mariadb", "redis")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, help="of everything that is random; chosen, and printed, if not given")
     made.add_argument("--workload", action="append", choices=sorted(WORKLOADS), help="only this one; may be given several times")
     made.add_argument("--nemesis", action="append", choices=sorted(NEMESES), help="only this one; may be given several times")
-    made.add_argument("--store", action="append", choices=STORES, help="only this one (default: both)")
+    made.add_argument("--store", action="append", choices=STORES, help="only this one (default: all)")
     made.add_argument("--zookeeper", choices=("inside", "outside"), default="outside", help="the drivers' own, or one that outlives them (one trial)")
     made.add_argument("--master", default="local[2]", help="Spark's master (one trial)")
     made.add_argument("--sabotage", choices=SABOTAGES, default="", help="break something on purpose, to see it noticed (one trial)")

@@ -22,15 +22,17 @@ a transactional source that gives another batch on replay (R18)."""
 
 
 def open_store(world: World, name: str, opaque: bool = False) -> Any:
-    """The store ``name`` of a workload, in a SQLite file of its own or in the world's database."""
+    """The store ``name`` of a workload, in a SQLite file of its own or in the world's database or server."""
     if world.sabotage == "blind-store":
         return BlindStore(str(world.path / f"{name}.db"))
     if world.sabotage == "no-take-back":
         return UntakenStore(world.path / f"{name}.db", name, opaque=opaque)
     if world.store == "sqlite":
         return SqliteStore(world.path / f"{name}.db", name, opaque=opaque)
-    from txtopo.stores import SqlStore
+    from txtopo.stores import RedisStore, SqlStore
 
+    if world.store.startswith("redis:"):
+        return RedisStore(world.store, name, opaque=opaque, answer_timeout_s=WAIT_S)
     return SqlStore(world.store, name, opaque=opaque, lock_timeout_s=WAIT_S, idle_timeout_s=WAIT_S)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from tests.databases import DatabaseServer
 from tests.mariadb import MariaServer
 from tests.postgres import PostgresServer
+from tests.redis_server import RedisServer
 from tests.soak import nemeses, processes
 from tests.soak.drivers import Drivers
 from tests.soak.reader import Reader
@@ -81,6 +82,8 @@ class Trial:
         self._database = contextlib.ExitStack()
         if plan.world.store in SERVERS:
             self._world = replace(self._world, store=self._database.enter_context(SERVERS[plan.world.store]()).new_url())
+        if plan.world.store == "redis":
+            self._world = replace(self._world, store=self._database.enter_context(RedisServer()).url())
         if plan.outside:
             self._zookeeper = EmbeddedZooKeeper(self._world.path / "ensemble").start()
             self._world = replace(self._world, zookeeper=self._zookeeper.hosts)

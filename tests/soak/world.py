@@ -32,7 +32,7 @@ class World:
     seed: int
     workloads: tuple[str, ...]
     store: str = "sqlite"
-    """``sqlite``, or the URL of a database; in a plan ``postgresql`` or ``mariadb``, for one that is made."""
+    """``sqlite``, or the URL of a database or of a Redis server; in a plan ``postgresql``, ``mariadb`` or ``redis``, for one that is made."""
     zookeeper: str | None = None
     """``host:port`` of a server that outlives the drivers; ``None``: each driver has one of its own, over the same data."""
     master: str = "local[2]"

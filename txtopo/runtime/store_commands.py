@@ -60,9 +60,9 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    place = f"the store: {opening.EXAMPLES[0]}, {opening.EXAMPLES[1]}, or {opening.EXAMPLES[2]}"
+    place = f"the store: {', '.join(opening.EXAMPLES[:-1])}, or {opening.EXAMPLES[-1]}"
     parser.add_argument("store", metavar="URL_OR_PATH", help=place)
-    parser.add_argument("table", metavar="TABLE", help="its table, as in SqlStore(url, table) or SqliteStore(path, table)")
+    parser.add_argument("table", metavar="TABLE", help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)")
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from txtopo.stores.base import Store, StoreChange, StoredValue
 from txtopo.stores.codecs import Codec
 from txtopo.stores.keys import Key
+from txtopo.stores.redis import RedisStore
 from txtopo.stores.sql import SqlStore
 from txtopo.stores.sqlite import SqliteStore
 from txtopo.stores.stamps import Fence
@@ -15,6 +16,7 @@ __all__ = [
     "Codec",
     "Fence",
     "Key",
+    "RedisStore",
     "SqlStore",
     "SqliteStore",
     "Store",

@@ -162,8 +162,8 @@ class Store(destination.Destination):
         """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose first elements it is."""
         itself, beginning = keys.prefix_texts(prefix)
         row = None if itself is None else self._read_row(itself)
-        others = itertools.takewhile(lambda row: row.key.startswith(beginning), self._read_from(beginning))
-        return self._pairs(itertools.chain([] if row is None else [row], (other for other in others if other.key != itself)), as_of)
+        others = (other for other in self._read_prefix(beginning) if other.key != itself)
+        return self._pairs(itertools.chain([] if row is None else [row], others), as_of)
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
         """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``, ``key_1``, … where all keys are tuples of one length.
@@ -257,6 +257,10 @@ class Store(destination.Destination):
     @abc.abstractmethod
     def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         """The committed rows whose key's text is not below ``text``, ordered by code points."""
+
+    def _read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
+        """The committed rows whose key's text begins with ``beginning``, in the same order."""
+        return itertools.takewhile(lambda row: row.key.startswith(beginning), self._read_from(beginning))
 
     def _check_may_write(self, context: contexts.TopologyContext) -> None:
         if context.phase != "commit":

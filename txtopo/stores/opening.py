@@ -13,6 +13,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs
+from txtopo.stores.redis import RedisStore
 from txtopo.stores.sql import SqlStore
 from txtopo.stores.sqlite import SqliteStore
 
@@ -24,10 +25,25 @@ def _sqlite(address: str, table: str, **form: Any) -> base.Store:
     return SqliteStore(Path(address.removeprefix("sqlite:///")).expanduser(), table, **form)
 
 
-OPENERS: dict[str, Opener] = {"": _sqlite, "sqlite": _sqlite, **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb"), SqlStore)}
+def _redis(address: str, name: str, **form: Any) -> base.Store:
+    # Whether the server is one to keep results in is for those to ask who write them.
+    return RedisStore(address, name, accept_loss=True, **form)
+
+
+OPENERS: dict[str, Opener] = {
+    "": _sqlite,
+    "sqlite": _sqlite,
+    **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb"), SqlStore),
+    **dict.fromkeys(("redis", "rediss", "unix"), _redis),
+}
 """By the scheme of an address, without the driver after a ``+``; a path has none."""
 
-EXAMPLES = ("postgresql+psycopg://user@host:port/database", "mysql+pymysql://user@host:port/database", "the path of an SQLite file")
+EXAMPLES = (
+    "postgresql+psycopg://user@host:port/database",
+    "mysql+pymysql://user@host:port/database",
+    "redis://user@host:port/0",
+    "the path of an SQLite file",
+)
 
 
 def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:

@@ -98,6 +98,12 @@ class Session(abc.ABC):
         :raises RowsChangedError: not all are as they were read. Where nobody else can write meanwhile, this cannot happen.
         """
 
+    def apply(self) -> None:
+        """Called after the last :meth:`write_rows`: a database that takes all rows of a transaction in one step takes them now.
+
+        :raises RowsChangedError: as :meth:`write_rows`.
+        """
+
     @abc.abstractmethod
     def take_back(self, void: stamps.Fence) -> None:
         """Restore every row of the component and transaction of ``void`` that its attempt, or an earlier one, wrote; remove those that were
@@ -306,6 +312,10 @@ class StoreTransaction:
         if self._doom is not None:
             raise self._doom
         self._write()
+        try:
+            self._session.apply()
+        except RowsChangedError as changed:
+            self._refuse_changed(changed.found)
         return {(self._address, text): count for text, count in self._steps.items()}
 
     def end(self) -> None:

@@ -1,0 +1,117 @@
+"""What Redis' errors mean: what passes by itself fails the attempt, what a person must mend names the cure.
+
+Apart because this table is read, and grows, for itself. Redis begins an error with a word in capitals that says its class; the library has an
+exception for some of them, and for others the word must do; ERR, which says nothing, it leaves out. Before what a
+script met with, Redis 6 says where. Words that nobody knows end the run: they say that the server took offence at
+what it was asked, not at the moment.
+
+Invariants:
+    - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no library.
+    - Messages are made of the server's and the library's own words, which repeat no password, and never of what was sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import redis.exceptions
+
+from txtopo import errors
+
+_BUSY = {
+    "BUSY": "the server runs somebody's script for too long",
+    "LOADING": "the server still loads its data",
+    "MASTERDOWN": "the server is a replica without its master",
+    "READONLY": "the server is a replica; give the address of the master",
+    "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write",
+    "TRYAGAIN": "the cluster moves the store to another node",
+    "ASK": "the cluster moves the store to another node",
+    "MOVED": "the cluster has moved the store to another node",
+    "CLUSTERDOWN": "the cluster is not complete",
+    "max number of clients reached": "the server has too many connections; raise maxclients, or use fewer executor cores",
+}
+
+_PASSWORD = "Check the user in the URL, and the password: REDISCLI_AUTH, password_env= or password_file=."
+_RIGHTS = "Give the user the rights that the page on stores names: ACL SETUSER …"
+_CURES = {
+    "WRONGPASS": _PASSWORD,
+    "NOAUTH": _PASSWORD,
+    "AUTH": _PASSWORD,
+    "invalid password": _PASSWORD,
+    "NOPERM": _RIGHTS,
+    "The user executing the script": _RIGHTS,
+    "DENIED": "The server is in protected mode: give it a password, or bind it to the right address.",
+    "WRONGTYPE": "Somebody else uses the keys of this store. Use another name.",
+    "SELECT": "Mend the number of the database in the URL; a cluster has number 0 only.",
+    "DB index": "Mend the number of the database in the URL.",
+    "unknown command": "The server has this command switched off or is too old; it is needed.",
+}
+_FULL = {
+    "OOM": "the server has used all of its maxmemory",
+    "MISCONF": "the server cannot write to its disk",
+}
+
+
+@contextlib.contextmanager
+def translating(address: str, connecting: bool = False) -> Iterator[None]:
+    """Errors of the library as ours."""
+    try:
+        yield
+    except (redis.exceptions.RedisError, OSError) as error:
+        raise meaning(address, error, connecting) from error
+
+
+def meaning(address: str, error: BaseException, connecting: bool = False) -> Exception:
+    """What ``error`` means for the attempt."""
+    said = re.sub(r"^Error running script .*@user_script: \d+: -?", "", _said(error)).removeprefix("ERR ")
+    for words, cure in _CURES.items():
+        if said.startswith(words) or (isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD):
+            return errors.SetupError(f"the store {address} cannot be used: {said}\n  {cure}")
+    for words, what in _BUSY.items():
+        if said.startswith(words):
+            return errors.FailedException(f"the store {address} is busy: {what} ({said})")
+    for words, what in _FULL.items():
+        if said.startswith(words):
+            return _full(address, what, said)
+    return _by_kind(address, error, said, connecting)
+
+
+def _by_kind(address: str, error: BaseException, said: str, connecting: bool) -> Exception:
+    """What the library's own class of ``error`` says; it leaves the server's word out where it has one for it."""
+    found = redis.exceptions
+    if isinstance(error, found.NoPermissionError):
+        return errors.SetupError(f"the store {address} cannot be used: {said}\n  {_CURES['NOPERM']}")
+    if isinstance(error, found.OutOfMemoryError):
+        return _full(address, _FULL["OOM"], said)
+    if isinstance(error, found.ReadOnlyError):
+        return errors.FailedException(f"the store {address} is busy: {_BUSY['READONLY']} ({said})")
+    if isinstance(error, found.MovedError | found.AskError | found.TryAgainError | found.ClusterDownError | found.MasterDownError):
+        return errors.FailedException(f"the store {address} is busy: the cluster is changing ({said})")
+    if isinstance(error, found.BusyLoadingError | found.MaxConnectionsError):
+        return errors.FailedException(f"the store {address} is busy: {said}")
+    if isinstance(error, found.TimeoutError):
+        what = "cannot be connected to" if connecting else "did not answer in time"
+        return errors.FailedException(f"the store {address} is not there: the server {what} ({said})")
+    if isinstance(error, found.ConnectionError | OSError):
+        if "certificate" in said.lower() or "ssl" in said.lower():
+            return errors.SetupError(f"the store {address} cannot be used: {said}\n  Check rediss:// and the ssl_… options of the URL.")
+        what = "it cannot be connected to" if connecting else "the connection is lost"
+        return errors.FailedException(f"the store {address} is not there: {what} ({said})")
+    return errors.TxtopoError(f"the store {address} failed: {said}\n  Nothing of this transaction is kept. See the server's log.")
+
+
+def _full(address: str, what: str, said: str) -> errors.TxtopoError:
+    return errors.TxtopoError(f"the store {address} cannot grow: {what} ({said})\n  Nothing of the transaction is kept. Make room; run again.")
+
+
+def moved_to(error: BaseException) -> tuple[str, int] | None:
+    """Which node of the cluster has what ``error`` was the answer to; None if it is not about that."""
+    cause = error.__cause__
+    return (str(cause.host), int(cause.port)) if isinstance(cause, redis.exceptions.MovedError) else None
+
+
+def _said(error: BaseException) -> str:
+    """The server's or the library's words, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

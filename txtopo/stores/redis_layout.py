@@ -1,0 +1,254 @@
+"""What a store is in Redis: the names of its keys, rows and fences as text, and the steps that the server does in one go.
+
+Layout, version 1; all keys of a store are in one hash slot, which its name in braces names, so that they are on one node of a cluster too::
+
+    txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
+                              tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost),
+                              written:["topology","component"] (how many keys the list below has)
+    txtopo:{<name>}:fences    hash: ["topology","component"] → ["generation",txid,attempt,tenure]
+    txtopo:{<name>}:rows      hash: key → ["topology","generation","component",task,txid,attempt], a line feed, [prev_txid,prev,curr]
+                              JSON; key, prev and curr are JSON texts; curr null: deleted, prev null: was not there; a list of more than three if one
+                              transaction updated the key repeatedly: what each update made of it
+    txtopo:{<name>}:order     sorted set of all keys, all of score 0, and so ordered by code points
+    txtopo:{<name>}:deleted   set of the keys that are deleted and still have a row
+    txtopo:{<name>}:served    hash: tenure → server process (run_id), version of the store when it first served it
+    txtopo:{<name>}:written:["topology","component"]
+                              list: the keys that a task wrote in the transaction of the fence, one to a line (R31)
+
+Apart from the rest because people and programs of other languages read this too. The scripts compare and replace and know no rule: what was
+read is judged by ``stamps`` in the process that read it, and a script does all of what came of that, if the server still holds what
+was judged, or nothing. Standard library only.
+
+Invariants:
+    - A script looks at everything before it changes anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+
+from txtopo.stores import stamps
+
+LAYOUT_VERSION = 1
+"""Of the keys; what has any other is refused."""
+
+TENURES_MAX = 1000
+"""How many server processes a store remembers to have been served by."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Script:
+    """One step of the server, and the digest that it knows it by."""
+
+    text: str
+    digest: str
+
+
+class Names:
+    """The keys of the store ``name``."""
+
+    def __init__(self, name: str) -> None:
+        base = f"txtopo:{{{name}}}:"
+        self.meta, self.fences, self.rows, self.order = f"{base}meta", f"{base}fences", f"{base}rows", f"{base}order"
+        self.deleted, self.served = f"{base}deleted", f"{base}served"
+        self._written = f"{base}written:"
+
+    def written(self, topology_id: str, component: str) -> str:
+        """Where what a component wrote is listed."""
+        return self._written + fence_field(topology_id, component)
+
+
+def fence_field(topology_id: str, component: str) -> str:
+    """The field of a component's fence."""
+    return _encode([topology_id, component])
+
+
+def fence_text(fence: stamps.Fence, tenure: int) -> str:
+    """A fence that was raised under ``tenure``."""
+    return _encode([fence.generation, fence.txid, fence.attempt, tenure])
+
+
+def fence_of(field: str, text: str) -> tuple[stamps.Fence, int]:
+    """The fence, and the tenure under which it was raised."""
+    generation, txid, attempt, tenure = json.loads(text)
+    topology_id, component = json.loads(field)
+    return stamps.Fence(topology_id, component, generation, txid, attempt), tenure
+
+
+def row_text(row: stamps.Row) -> str:
+    """A row as it is kept."""
+    return f"{_stamp_text(row.stamp)}\n{_encode([row.prev_txid, row.prev, *row.steps])}"
+
+
+def row_of(key: str, text: str) -> stamps.Row:
+    """The row that ``text`` is; a new object each time."""
+    stamp, _, value = text.partition("\n")
+    prev_txid, prev, *steps = json.loads(value)
+    return stamps.Row(key, _stamp_of(stamp), prev, prev_txid, steps)
+
+
+@functools.lru_cache(maxsize=1024)
+def _stamp_text(stamp: stamps.Stamp) -> str:
+    return _encode([stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt])
+
+
+@functools.lru_cache(maxsize=1024)
+def _stamp_of(text: str) -> stamps.Stamp:
+    return stamps.Stamp(*json.loads(text))
+
+
+def _script(text: str) -> Script:
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+MAKE = _script("""
+if redis.call('EXISTS', KEYS[1]) == 1 then return 'there' end
+if redis.call('EXISTS', unpack(KEYS, 2)) > 0 then return 'foreign' end
+local now = redis.call('TIME')
+redis.call('HSET', KEYS[1], 'layout', ARGV[1], 'born', now[1] .. '.' .. now[2] .. '.' .. ARGV[2], 'version', 0, 'tenure', 0, 'form', ARGV[3])
+return 'made'
+""")
+"""meta, every other key; layout, run_id, form → there, made, or foreign: somebody else's keys."""
+
+OPEN = _script(f"""
+local meta = redis.call('HMGET', KEYS[1], 'layout', 'born', 'version', 'tenure', 'held')
+if not meta[1] then return {{}} end
+if meta[1] ~= ARGV[1] then return {{meta[1]}} end
+local form = redis.call('HGET', KEYS[1], 'form')
+if form ~= ARGV[5] and redis.call('EXISTS', KEYS[5]) == 0 then
+  form = ARGV[5]
+  redis.call('HSET', KEYS[1], 'form', form)
+end
+local tenure = tonumber(meta[4])
+local served = redis.call('HGET', KEYS[3], tenure)
+if not served or string.sub(served, 1, #ARGV[2] + 1) ~= ARGV[2] .. ' ' then
+  tenure = redis.call('HINCRBY', KEYS[1], 'tenure', 1)
+  redis.call('HSET', KEYS[3], tenure, ARGV[2] .. ' ' .. meta[3])
+  redis.call('HDEL', KEYS[3], tenure - {TENURES_MAX})
+end
+local then_served = redis.call('HMGET', KEYS[3], ARGV[4], ARGV[4] + 1)
+return {{meta[1], meta[2], tonumber(meta[3]), tenure, meta[5] or '', redis.call('HGET', KEYS[2], ARGV[3]) or '',
+  then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form}}
+""")
+"""meta, fences, served, deleted, rows; layout, run_id, field of the fence, a tenure, form →
+nothing if there is no store, the layout alone if it is another
+one, else layout, born, version, tenure, held, fence, who served in the given tenure and in the one after it, how many keys
+are deleted, form: an empty store takes the form of who comes."""
+
+APPLY = _script("""
+local held = redis.call('HMGET', KEYS[1], 'born', 'held', 'form')
+if held[1] ~= ARGV[1] or (held[2] or '') ~= ARGV[2] or held[3] ~= ARGV[10] then return {'held', held[2] or ''} end
+if ARGV[3] ~= '' then
+  local fence = redis.call('HGET', KEYS[2], ARGV[3]) or ''
+  if fence ~= ARGV[4] then return {'fence', fence} end
+end
+if ARGV[6] ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(ARGV[6]) then return {'written'} end
+local count = 'written:' .. ARGV[3]
+if ARGV[8] == '1' then
+  local together = (redis.call('HGET', KEYS[1], count) or 0) + ARGV[9]
+  if together > tonumber(ARGV[11]) then return {'many', together} end
+end
+local first, last = 12, 11 + 3 * ARGV[9]
+local changed = {}
+for i = first, last, 3 do
+  local there = redis.call('HGET', KEYS[3], ARGV[i]) or ''
+  if there ~= ARGV[i + 1] then
+    changed[#changed + 1] = ARGV[i]
+    changed[#changed + 1] = there
+  end
+end
+if #changed > 0 then return {'rows', changed} end
+
+local function in_portions(items, act)
+  for i = 1, #items, 2000 do act(unpack(items, i, math.min(i + 1999, #items))) end
+end
+local version = redis.call('HINCRBY', KEYS[1], 'version', 1)
+local set, new, removed, keys = {}, {}, {}, {}
+for i = first, last, 3 do
+  local key, row = ARGV[i], ARGV[i + 2]
+  if row == '' then
+    removed[#removed + 1] = key
+  else
+    set[#set + 1] = key
+    set[#set + 1] = row
+    keys[#keys + 1] = key
+    if ARGV[i + 1] == '' then
+      new[#new + 1] = 0
+      new[#new + 1] = key
+    end
+  end
+end
+in_portions(set, function(...) redis.call('HSET', KEYS[3], ...) end)
+in_portions(new, function(...) redis.call('ZADD', KEYS[4], ...) end)
+in_portions(removed, function(...)
+  redis.call('HDEL', KEYS[3], ...)
+  redis.call('ZREM', KEYS[4], ...)
+end)
+local marks, deleted, kept = last + 1, {}, {}
+for i = marks, #ARGV, 2 do
+  local which = ARGV[i] == '1' and deleted or kept
+  which[#which + 1] = ARGV[i + 1]
+end
+in_portions(deleted, function(...) redis.call('SADD', KEYS[5], ...) end)
+in_portions(kept, function(...) redis.call('SREM', KEYS[5], ...) end)
+if ARGV[7] == '1' then
+  redis.call('DEL', KEYS[6])
+  redis.call('HDEL', KEYS[1], count)
+end
+if ARGV[8] == '1' and #keys > 0 then
+  redis.call('RPUSH', KEYS[6], table.concat(keys, '\\n'))
+  redis.call('HINCRBY', KEYS[1], count, #keys)
+end
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[2], ARGV[3], ARGV[5]) end
+return {'done', version}
+""")
+"""meta, fences, rows, order, deleted, written; born and held as they must be, field of the fence and the fence as it must be (no field: it does not
+matter), the new fence (none: as it is), how long the list of what was written must be (none: it does not matter), 1 to forget that list, 1 to add
+to it, number of rows, form, how many keys the list may have; for each row its key, what must be there, what is to be there (none: nothing);
+then the keys that are deleted from now on, each after a 1, or no longer, each after a 0 → done and the version, or what is not as it must be:
+held, fence, written, many, rows."""
+
+HOLD = _script("""
+local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
+if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return '' end
+local held = ARGV[3] .. ' ' .. redis.call('HINCRBY', KEYS[1], 'version', 1)
+redis.call('HSET', KEYS[1], 'held', held, 'form', ARGV[4])
+return held
+""")
+"""meta; born and version as they must be, why it is held, form → what must be known to change it from now on; none if it has changed."""
+
+RELEASE = _script("""
+local held = redis.call('HMGET', KEYS[1], 'born', 'held')
+if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then return 0 end
+redis.call('HINCRBY', KEYS[1], 'version', 1)
+for i = 3, #ARGV, 2 do
+  if ARGV[i + 1] == '' then
+    redis.call('HDEL', KEYS[2], ARGV[i])
+  else
+    redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+  end
+  redis.call('DEL', KEYS[2 + (i - 1) / 2])
+  redis.call('HDEL', KEYS[1], 'written:' .. ARGV[i])
+end
+redis.call('HDEL', KEYS[1], 'held')
+return 1
+""")
+"""meta, fences, what each component wrote; born and held as they must be; for each component the field of its fence, and the fence (none: no fence)
+→ 1 if done."""
+
+PAGE = _script("""
+local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
+local keys = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
+local rows = {}
+for i = 1, #keys, 2000 do
+  local some = redis.call('HMGET', KEYS[3], unpack(keys, i, math.min(i + 1999, #keys)))
+  for j = 1, #some do rows[#rows + 1] = some[j] or '' end
+end
+return {(meta[1] or '') .. ' ' .. (meta[2] or ''), keys, rows}
+""")
+"""meta, order, rows; from where, to where, how many at most → which state of the store this is, keys and rows in order."""
