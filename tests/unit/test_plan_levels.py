@@ -204,6 +204,9 @@ def test_the_explanation_says_what_crosses_a_shuffle_and_what_waits_for_the_comm
         "  level 1, 2 slots",
         "    after  NotingBolt x 2: executes what is emitted in this phase, finishes (downstream of a committer)",
         "             <- sum, all: crosses the shuffle",
+        "",
+        "guarantees, for batches that a replay repeats exactly (transactional spout):",
+        "  sum    no store or sink is known in it: it is called again on a replay, and must write once by itself",
     ]
 
 
