@@ -130,15 +130,20 @@ class TestServerIsAsked:
 
 
 class TestLocks:
+    @pytest.fixture
+    def store(self, mariadb: MariaServer, database: str) -> SqlStore:
+        """One whose tasks do not wait long for each other, since they should not at all."""
+        return SqlStore(mariadb.url(database), "counts", lock_timeout_s=10)
+
     @pytest.mark.rule(29)
     def test_tasks_that_want_to_raise_the_fence_at_once_never_block_each_other(self, store: SqlStore, workers: list[Worker]) -> None:
         zombie, *live = workers
         for number in range(12):
-            both = threading.Barrier(2)
+            both = threading.Barrier(2, timeout=20)
 
             def write(task: int, both: threading.Barrier = both, topology: str = f"words-{number}") -> str:
                 with store.transaction(live[task].process.task(task=task, topology_id=topology), A(1, 1)) as opened:
-                    both.wait(BOUND_S)
+                    both.wait()
                     opened.update((topology, task), contract.plus(1))
                 return "written"
 
