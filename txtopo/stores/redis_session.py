@@ -131,7 +131,8 @@ class Session(transaction.Session):
         sets = [("SMEMBERS", self._names.deleted)] if self._sweeps else []
         found = self._link.ask_all([*lists, *sets]) if lists or sets else []
         written = found[0] if lists else []
-        texts = {key for portion in written for key in portion.decode().split("\n")} | {key.decode() for key in sorted(found[-1] if sets else [])[:SWEPT_MAX]}
+        swept = sorted(found[-1])[:SWEPT_MAX] if sets else []
+        texts = {key for portion in written for key in portion.decode().split("\n")} | {key.decode() for key in swept}
         changes = dict(self._settled(self.read_rows(sorted(texts)).values())) if texts else {}
         is_over = self._void is not None or not self._fence or self._raised.txid != layout.fence_of(self._field, self._fence)[0].txid
         fence = layout.fence_text(self._raised, self._opened.tenure)
