@@ -17,7 +17,7 @@ INSTALLED_DOCS := $(VENV)/.installed-docs
 INSTALLED_BENCH := $(VENV)/.installed-bench
 SERVERS := $(VENV)/.servers
 
-.PHONY: help venv java servers demo demo-reset test long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
+.PHONY: help venv java servers demo demo-reset test schedules long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,7 +73,10 @@ demo-reset: ## Forget what the demo has counted
 test: java $(INSTALLED) $(SERVERS) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL and MariaDB; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest -m 'not fault and not long'
 
-long: java $(INSTALLED) $(SERVERS) ## Run the tests that take minutes: simulated schedules, generated topologies on Spark, more kills
+schedules: java $(INSTALLED) ## Simulate ten thousand schedules, and run sixty generated topologies on Spark: what takes minutes and kills nothing
+	$(BIN)/python -m pytest -m 'long and not fault'
+
+long: java $(INSTALLED) $(SERVERS) ## Run the tests that take minutes: what schedules has, and more kills; before a release
 	$(BIN)/python -m pytest -m long
 
 mutants: java $(INSTALLED) $(SERVERS) ## Break a copy of the source in sixty ways; a test must notice each
@@ -107,4 +110,4 @@ bench: java $(INSTALLED_BENCH) ## Measure everything beside its peers, about twe
 bench-quick: java $(INSTALLED_BENCH) ## Measure most of it in a reduced form, under three minutes: ratios only, no targets; every result is checked
 	$(BIN)/python -m bench --quick
 
-ci: lint types layers docs mutants long fault test bench-quick ## Everything that must pass before a change goes in
+ci: lint types layers docs bench-quick mutants schedules fault test ## Everything that must pass before a change goes in, in about an hour

@@ -2,7 +2,7 @@
 
 ::
 
-    spout ×2 ──fields(word)──► count ×5 (committer)
+    spout ×2 ──word──► count ×5 (committer) ──fields(word)──► accident ×5
 
 With a count per word it is not enough to keep, beside each count, its transaction and the count before (see ``opaque_global_count.py``).
 Transaction 2 is tried with partition 2, whose "zebra" is counted; then the partition is lost, and transaction 2 is replayed without it. No
@@ -20,19 +20,17 @@ Run it with ``txtopo run starter/opaque_keyed_count.py``. The store is the file 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import txtopo
 from txtopo import (
-    BaseTransactionalBolt,
+    BaseBatchBolt,
     BatchOutputCollector,
     Config,
+    Count,
     FailedException,
     Fields,
-    ICommitter,
-    OutputFieldsDeclarer,
     TopologyConf,
     TopologyContext,
     TransactionalTopologyBuilder,
@@ -55,49 +53,25 @@ BACK_IN_TXID = 3
 STORE_PATH = ".txtopo/opaque-keyed-count.db"
 
 
-class KeyedCount(BaseTransactionalBolt, ICommitter):
-    """Adds the batch's words to their counts; emits each word with its count now and before."""
+class LosesPartition(BaseBatchBolt):
+    """The accident: just when "zebra" has been counted, the commit fails, and the partition that the word came from is gone."""
 
-    def __init__(self, store: SqliteStore) -> None:
-        self.store = store
-
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.context, self.collector, self.attempt = context, collector, attempt
-        self.counts: Counter[str] = Counter()
-
-    def execute(self, tup: Tuple) -> None:
-        self.counts[tup.get_string(1)] += 1
-
-    def finish_batch(self) -> None:
-        # Also without a single word: opening the store takes back what an earlier attempt of this transaction wrote.
-        with self.store.transaction(self.context, self.attempt) as transaction:
-            updates = transaction.update_many(self.counts, added)
-        for word, update in updates.items():
-            self.collector.emit([self.attempt, word, update.curr, update.prev])
-
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", "word", "count", "prev-count"))
-
-
-class LosesPartition(KeyedCount):
-    """The accident: the task that has just counted "zebra" fails, and the partition that the word came from is gone."""
-
-    def __init__(self, store: SqliteStore, spout: OpaqueMemoryTransactionalSpout) -> None:
-        super().__init__(store)
+    def __init__(self, spout: OpaqueMemoryTransactionalSpout) -> None:
         self.spout = spout
 
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.attempt = attempt
+        self.words: set[str] = set()
+
+    def execute(self, tup: Tuple) -> None:
+        self.words.add(tup["word"])
+
     def finish_batch(self) -> None:
-        super().finish_batch()
-        if self.attempt == LOST_IN and LOST_WORD in self.counts:
+        if self.attempt == LOST_IN and LOST_WORD in self.words:
             self.spout.set_disabled(LOST_PARTITION, True)
             raise FailedException(f"partition {LOST_PARTITION} is lost; transaction {self.attempt.txid} is planned anew, without it")
         if self.attempt.txid == BACK_IN_TXID:
             self.spout.set_disabled(LOST_PARTITION, False)
-
-
-def added(total: int | None, more: int) -> int:
-    """The new value of a key in the store: ``total`` is ``None`` the first time."""
-    return (total or 0) + more
 
 
 def open_store(path: str | Path | None = None) -> SqliteStore:
@@ -109,14 +83,11 @@ def open_store(path: str | Path | None = None) -> SqliteStore:
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
     """The topology, counting into the store at ``store_path``: over your own ``spout``, or over the words of ``DATA``, with the accident."""
-    store = open_store(store_path)
+    words = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
+    builder = TransactionalTopologyBuilder("opaque-keyed-count", "spout", spout or words, 2)
+    builder.set_aggregate("count", Count(), open_store(store_path), 5).group_by("spout", Fields("word"))
     if spout is None:
-        spout = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
-        committer: KeyedCount = LosesPartition(store, spout)
-    else:
-        committer = KeyedCount(store)
-    builder = TransactionalTopologyBuilder("opaque-keyed-count", "spout", spout, 2)
-    builder.set_bolt("count", committer, 5).fields_grouping("spout", Fields("word"))
+        builder.set_bolt("accident", LosesPartition(words), 5).fields_grouping("count", Fields("word"))
     return builder.build_topology()
 
 

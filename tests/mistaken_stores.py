@@ -248,6 +248,14 @@ class TakingPlainBack(stores.MemoryStore):
         super()._stand_at_fence(session, context, mine, recorded)
 
 
+class TrustingTheState(stores.MemoryStore):
+    """Takes it that every attempt it holds was sealed."""
+
+    def _stand_at_fence(self, session: transaction.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
+        context.first_attempt = 0
+        super()._stand_at_fence(session, context, mine, recorded)
+
+
 class ReadingAlong(stores.MemoryStore):
     """Looks up each row when it is asked for."""
 
@@ -472,6 +480,7 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "ignores the codec": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: keys.encode_value(value))),
     "any text": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: codec.dumps(value))),
     "any form": (sqlite, lambda patch: patch.setattr(rows, "check_form", _nothing)),
+    "every attempt was sealed": (memory(TrustingTheState), None),
     "shows what is under way": (sqlite, shown(lambda row, as_of, recorded: row.curr)),
     "goes by the txid alone": (sqlite, shown(_text_by_txid)),
     "nothing is settled for readers": (sqlite, shown(_text_of_nothing_settled)),

@@ -1,13 +1,13 @@
 """The command ``txtopo``: run, explain and look after topologies.
 
 Results go to standard output, progress and errors to standard error. What a command does is elsewhere: ``runtime.main`` runs a topology,
-``runtime.inspection`` looks at stored state, ``runtime.browse`` at results, ``runtime.upkeep`` changes both. Here is only what can be typed.
+``runtime.inspection`` looks at stored state, ``runtime.upkeep`` changes it, ``runtime.store_commands`` is about results. Here is only what can be
+typed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
-from txtopo import config, errors
+from txtopo import errors
 from txtopo.config import display
 from txtopo.plan import compiler, explain, guarantees
-from txtopo.runtime import browse, cluster, inspection, options, session, spark_settings, submit, submit_process, target, upkeep
+from txtopo.runtime import inspection, options, session, spark_settings, store_commands, submit, submit_process, target, upkeep, whereabouts
 from txtopo.runtime import main as running
 from txtopo.runtime import run as runs
-from txtopo.runtime.visibility import Visibility
-from txtopo.state import administration, credentials, directory
-from txtopo.stores import opening
+from txtopo.state import administration
 from txtopo.testing import command as testing
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
@@ -44,7 +42,6 @@ examples:
   txtopo status                              which topologies there are, and how far they have come
   txtopo state reset word-count              what it would take to begin with the first batch
 """
-_DRY_RUN = "Without --execute nothing is changed: what would be is printed.\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -124,11 +121,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this one")
     _add_json(status)
-    _add_state_options(status)
+    whereabouts.add_options(status)
     status.set_defaults(do=_status)
 
     _add_state_commands(commands)
-    _add_store_commands(commands)
+    store_commands.add(commands, _help_of)
     return parser
 
 
@@ -160,91 +157,31 @@ def _add_state_commands(commands: Any) -> None:
     )
     show.add_argument("topology", metavar="TOPOLOGY_ID")
     _add_json(show)
-    _add_state_options(show)
+    whereabouts.add_options(show)
     show.set_defaults(do=_state_show)
 
     reset = actions.add_parser(
-        "reset", help="remove it", epilog=_DRY_RUN,
+        "reset", help="remove it", epilog=whereabouts.DRY_RUN,
         description="Remove the state of a topology that is not running: its next run begins with the first batch.",
     )  # fmt: skip
     reset.add_argument("topology", metavar="TOPOLOGY_ID")
-    _add_execute(reset)
-    _add_state_options(reset)
+    whereabouts.add_execute(reset)
+    whereabouts.add_options(reset)
     reset.set_defaults(do=_state_reset)
 
 
-def _add_store_commands(commands: Any) -> None:
-    text = "Stores: where topologies keep their results."
-    store = commands.add_parser("store", help="look at results, or make a store and a state fit again", description=text)
-    store.set_defaults(do=_help_of(store))
-    actions = store.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
-
-    get = actions.add_parser("get", help="show the value of a key", description="Show the value of a key, as JSON; exit code 1 if it has none.")
-    _add_reading_arguments(get)
-    get.add_argument("key", metavar="KEY", help="the key: a text as it is, a number, or JSON as '[\"dog\",7]'")
-    get.set_defaults(do=_store_get)
-
-    for name, do, text in (("scan", _store_scan, "show keys and values, in order, one in a line"), ("count", _store_count, "count the keys")):
-        reading = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        _add_reading_arguments(reading)
-        prefix_help = "only keys that begin so: a text, or as a JSON list the first elements of tuples (default: all)"
-        reading.add_argument("prefix", metavar="PREFIX", nargs="?", help=prefix_help)
-        reading.set_defaults(do=do, limit=None)
-        if name == "scan":
-            reading.add_argument("--limit", type=int, metavar="N", help="at most N of them")
-
-    clear = actions.add_parser(
-        "clear", help="remove a topology's results", epilog=_DRY_RUN, description="Remove what a topology has written to a store."
-    )
-    _add_store_arguments(clear)
-    clear.set_defaults(do=_store_clear)
-
-    adopt = actions.add_parser(
-        "adopt", help="go on from what a store holds", epilog=_DRY_RUN,
-        description="Take what a store holds as the result of all transactions a topology has committed, whoever wrote it:\n"
-        "after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
+    restored = actions.add_parser(
+        "restored", help="say that it comes from a copy", epilog=whereabouts.DRY_RUN,
+        description="Say that ZooKeeper, or the data directory, was restored from a copy: attempts of the next run get numbers that none before had.",
     )  # fmt: skip
-    _add_store_arguments(adopt)
-    adopt.add_argument("--from-topology", metavar="ID", help="the results were written by the topology of this id, and become the other's")
-    adopt.set_defaults(do=_store_adopt)
-
-
-def _add_store_place(parser: argparse.ArgumentParser) -> None:
-    where = "the store: postgresql+psycopg://USER@HOST/DATABASE, redis://USER@HOST:PORT/0, or the path of an SQLite file"
-    parser.add_argument("store", metavar="URL_OR_PATH", help=where)
-    parser.add_argument("table", metavar="TABLE", help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)")
-
-
-def _add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_store_place(parser)
-    parser.add_argument("--as-of", metavar="ID", help="only what transactions of the topology of this id have written that are committed as a whole")
-    _add_state_options(parser)
-
-
-def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_store_place(parser)
-    parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
-    parser.add_argument(
-        "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
-    )
-    _add_execute(parser)
-    _add_state_options(parser)
-
-
-def _add_execute(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--execute", action="store_true", help="do it")
+    restored.add_argument("topology", metavar="TOPOLOGY_ID")
+    whereabouts.add_execute(restored)
+    whereabouts.add_options(restored)
+    restored.set_defaults(do=_state_restored)
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def _add_state_options(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_argument_group("where the state is")
-    where.add_argument("--data-dir", type=Path, metavar="DIR", help=f"data directory of the runs (default: as set, or {cluster.DEFAULT_DATA_DIR})")
-    where.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the ensemble the runs were given (default: as set)")
-    where.add_argument("--zookeeper-root", metavar="PATH", help="the setting zookeeper_root of the runs (default: as set, or /txtopo)")
-    options.add_verbose(parser)
 
 
 def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
@@ -329,28 +266,10 @@ def _config_show(given: argparse.Namespace) -> int:
     return 0
 
 
-def _where(given: argparse.Namespace) -> config.Config:
-    """The settings that say where the state is; a run that is started here has the same, unless its code says otherwise."""
-    return options.config_of(given, None, None, spark_settings.of_this_process())
-
-
-def _data_dir(given: argparse.Namespace) -> Path:
-    return _where(given).data_dir or Path(cluster.DEFAULT_DATA_DIR)
-
-
-def _opened(given: argparse.Namespace) -> Any:
-    if given.data_dir is not None and given.zookeeper is not None:
-        raise errors.UsageError("the state is either in --data-dir or in --zookeeper\n  Give one of them.")
-    if given.data_dir is not None and not given.data_dir.is_dir():
-        raise errors.UsageError(f"there is no directory {given.data_dir}\n  Give the data directory that the runs were given.")
-    where = _where(given)
-    return inspection.opened(_data_dir(given), where.zookeeper, where.zookeeper_root, credentials.of(where))
-
-
 def _status(given: argparse.Namespace) -> int:
-    with _opened(given) as opened:
+    with whereabouts.opened(given) as opened:
         if opened is None and given.topology is not None:
-            raise errors.UsageError(inspection.nothing_stored(_data_dir(given)))
+            raise errors.UsageError(inspection.nothing_stored(whereabouts.data_dir(given)))
         ids = [given.topology] if given.topology is not None else administration.topologies(opened.store) if opened is not None else []
         statuses = [inspection.status_of(opened, id) for id in ids]
     if given.json:
@@ -358,76 +277,25 @@ def _status(given: argparse.Namespace) -> int:
     elif statuses:
         print("\n\n".join(inspection.status_text(status) for status in statuses))
     else:
-        print(f"no topology has state in {opened.where}" if opened is not None else inspection.nothing_stored(_data_dir(given)))
+        print(f"no topology has state in {opened.where}" if opened is not None else inspection.nothing_stored(whereabouts.data_dir(given)))
     return 0
 
 
 def _state_show(given: argparse.Namespace) -> int:
-    with _opened(given) as opened:
-        found = inspection.require(opened, _data_dir(given))
+    with whereabouts.opened(given) as opened:
+        found = inspection.require(opened, whereabouts.data_dir(given))
         shown = administration.show(found.store, given.topology)
     print(json.dumps(shown, indent=2, ensure_ascii=False) if given.json else inspection.state_text(shown, found.is_live))
     return 0
 
 
 def _state_reset(given: argparse.Namespace) -> int:
-    with _opened(given) as opened:
-        print(upkeep.reset_state(inspection.require(opened, _data_dir(given)), given.topology, given.execute))
-    return _say_how_to_execute(given)
+    with whereabouts.opened(given) as opened:
+        print(upkeep.reset_state(inspection.require(opened, whereabouts.data_dir(given)), given.topology, given.execute))
+    return whereabouts.say_how_to_execute(given)
 
 
-def _visibility(given: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
-    if given.as_of is None:
-        return contextlib.nullcontext()
-    return Visibility(given.as_of, zookeeper=given.zookeeper, data_dir=given.data_dir, conf=_where(given))
-
-
-def _store_get(given: argparse.Namespace) -> int:
-    store = opening.open_store(given.store, given.table)
-    with _visibility(given) as visibility:
-        line = browse.value_line(store, browse.key_of(given.key), visibility)
-    if line is None:
-        print(f"txtopo: {store.address} has no value of {given.key}", file=sys.stderr)
-        return 1
-    print(line)
-    return 0
-
-
-def _store_scan(given: argparse.Namespace) -> int:
-    if given.limit is not None and given.limit < 0:
-        raise errors.UsageError(f"--limit is {given.limit}\n  Give how many lines there may be.")
-    store = opening.open_store(given.store, given.table)
-    with _visibility(given) as visibility:
-        for line in browse.lines(store, browse.prefix_of(given.prefix), visibility, given.limit):
-            print(line)
-    return 0
-
-
-def _store_count(given: argparse.Namespace) -> int:
-    with _visibility(given) as visibility:
-        print(browse.count(opening.open_store(given.store, given.table), browse.prefix_of(given.prefix), visibility))
-    return 0
-
-
-def _store_clear(given: argparse.Namespace) -> int:
-    store = opening.open_store(given.store, given.table)
-    # The store alone does not know whether its topology runs; where somebody can tell, ask.
-    if _where(given).zookeeper is not None or directory.running(_data_dir(given)) is not None:
-        with _opened(given) as opened:
-            upkeep.require_stopped(opened, given.topology)
-    print(upkeep.clear_store(store, given.topology, given.component, given.execute))
-    return _say_how_to_execute(given)
-
-
-def _store_adopt(given: argparse.Namespace) -> int:
-    store = opening.open_store(given.store, given.table, must_exist=False)
-    with _opened(given) as opened:
-        found = inspection.require(opened, _data_dir(given))
-        print(upkeep.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute))
-    return _say_how_to_execute(given)
-
-
-def _say_how_to_execute(given: argparse.Namespace) -> int:
-    if not given.execute:
-        print("nothing was changed; the same command with --execute does it")
-    return 0
+def _state_restored(given: argparse.Namespace) -> int:
+    with whereabouts.opened(given) as opened:
+        print(upkeep.restored_state(inspection.require(opened, whereabouts.data_dir(given)), given.topology, given.execute))
+    return whereabouts.say_how_to_execute(given)

@@ -166,12 +166,19 @@ class TestLateTasks:
         assert sales.sales == [(1, 10), (3, 30)]
 
     @pytest.mark.rule(28)
-    def test_the_same_task_of_the_same_attempt_twice_at_once_writes_once(self, loose: Shop) -> None:
-        sink = loose.sink()
-        both = [WorkerProcess(), WorkerProcess()]
-        write(sink, both[0].task(), 1, 0)
-        rows = [(n, n) for n in range(5000)]
+    def test_the_same_task_of_the_same_attempt_twice_at_once_writes_once_and_blames_no_row(
+        self, sales: Shop, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink, rows, twin = sales.sink(), [(n, n) for n in range(100)], WorkerProcess()
+        write(sink, process.task(), 1, 0)
         outcomes: list[object] = []
+        writer: Any = sink.ledger._writer()
+        original, is_writing, may_go_on = writer.write, threading.Event(), threading.Event()
+
+        def slow(session: Any, work: Any) -> None:
+            is_writing.set()
+            assert may_go_on.wait(60)
+            original(session, work)
 
         def run(process: WorkerProcess) -> None:
             try:
@@ -179,16 +186,22 @@ class TestLateTasks:
             except Exception as error:
                 outcomes.append(type(error).__name__)
 
-        threads = [threading.Thread(target=run, args=(process,), daemon=True) for process in both]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        for process in both:
-            process.close()
-        assert outcomes.count(True) == 1
-        assert set(outcomes) <= {True, False, "FailedException"}
-        assert loose.sales == rows
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "write", slow)
+            first = threading.Thread(target=run, args=(process,), daemon=True)
+            first.start()
+            assert is_writing.wait(60)
+        second = threading.Thread(target=run, args=(twin,), daemon=True)
+        second.start()
+        second.join(0.3)
+        assert second.is_alive(), "it did not wait for the one that began before it"
+        may_go_on.set()
+        first.join(60)
+        second.join(60)
+        twin.close()
+        assert outcomes[0] is True
+        assert outcomes[1] in (False, "FailedException")
+        assert sales.sales == rows
 
 
 class TestOtherNumbersOfTasks:
@@ -277,6 +290,30 @@ class TestWriters:
         with pytest.raises(StoreConflict, match=r"(?s)1.*task 1 of topology 'words'.*fields_grouping"):
             write(sink, process.task(task=1), 1, 0, [(3, 30), (1, 11)])
         assert sales.sales == [(1, 10), (2, 20)]
+
+    def test_tasks_that_find_no_undo_log_at_the_same_moment_make_it_once(self, sales: Shop) -> None:
+        sink, tasks = sales.sink("undo log"), range(5)
+        processes = [WorkerProcess() for _ in tasks]
+        for process, task in zip(processes, tasks, strict=True):
+            write(sink, process.task(task=task), 1, 0)
+        together, outcomes = threading.Barrier(len(processes)), list[object]()
+
+        def run(process: WorkerProcess, task: int) -> None:
+            together.wait(60)
+            try:
+                outcomes.append(write(sink, process.task(task=task), 2, 0, [(task, 1)]))
+            except Exception as error:
+                outcomes.append(error)
+
+        threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in zip(processes, tasks, strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for process in processes:
+            process.close()
+        assert outcomes == [True] * len(processes)
+        assert sorted(sales.execute("SELECT sink_task FROM sales_undo")) == [(task,) for task in tasks]
 
     def test_components_and_topologies_share_a_table_of_auxiliary_rows(self, loose: Shop, process: WorkerProcess) -> None:
         sink = loose.sink("marks")

@@ -148,6 +148,12 @@ def test_values_that_look_like_sql_and_names_with_every_character_are_taken_as_t
     assert sorted(odd.execute('SELECT * FROM "100% ""x"""')) == sorted([*rows[:1], ("\\N", 23), *rows[2:]])
 
 
+def test_a_statement_may_calculate_with_every_sign(sales: Shop, process: WorkerProcess) -> None:
+    sink = sales.sink("a statement", statement="INSERT INTO sales(id, cents) VALUES (:id, :cents % 7)")
+    write(sink, process.task(), 1, 0, [(1, 10)])
+    assert sales.sales == [(1, 3)]
+
+
 class TestConnections:
     def test_a_worker_keeps_one_connection_for_all_its_sinks_and_transactions(self, postgres: PostgresServer, process: WorkerProcess) -> None:
         database = postgres.new_database()

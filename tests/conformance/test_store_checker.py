@@ -46,6 +46,8 @@ FOUND_BY = {
     "a store is reported as touched once it has committed": "reports no touch",
     "a store older or newer than the recorded attempt is refused": "asks for no record",
     "what an attempt wrote does not count if the recorded one opened nothing": "takes nothing back",
+    "a store that holds an attempt which was never sealed is refused: the state was rewound": "every attempt was sealed",
+    "an opaque store is taken back to before an attempt that was never sealed": "takes nothing back",
     "an adopted store goes on from what it holds": "never dry",
     "what a failed attempt made of an adopted value is taken back": "restamps too high",
     "values of a generation that is over count as earlier, whatever their txid": "generations alike",

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutation import COORDINATOR, MIXED, POSTGRESQL, REDIS, RESULTS, SOUNDNESS, STANDING, STATE, STORE, ZOMBIES, Guard, Mutation
+from tests.mutants.mutation import (
+    COORDINATOR,
+    MIXED,
+    POSTGRESQL,
+    READERS,
+    REDIS,
+    RESULTS,
+    SOUNDNESS,
+    STANDING,
+    STATE,
+    STORE,
+    ZOMBIES,
+    Guard,
+    Mutation,
+)
 
 _HAZARDS = "tests/fault/test_spark_hazards.py"
 _ALONE = "tests/fault/test_spark_hazards_guards.py"
@@ -360,6 +374,13 @@ GUARDS = (
                 STORE,
             ),
             Mutation(
+                "an attempt that was never sealed is taken for one that was",
+                "txtopo/stores/base.py",
+                "            raise _never_sealed(self, fence)\n",
+                "            pass\n",
+                STORE,
+            ),
+            Mutation(
                 "stores that were opened are not remembered",
                 "txtopo/state/topology.py",
                 "        stores = {**self._known_stores, **dict.fromkeys(touched_stores, attempt)}\n",
@@ -367,6 +388,35 @@ GUARDS = (
                 STATE,
             ),
         ),
+    ),
+    Guard(
+        "readers of recorded transactions",
+        (3, 31),
+        "a reader who asks for committed transactions sees one that is under way, in one store and not in the other, or one that never counts",
+        (
+            Mutation(
+                "a reader goes by the txid alone",
+                "txtopo/stores/visible.py",
+                "    return row.curr if last is not None and stamp.txid <= last.txid else row.prev\n",
+                "    return row.curr if stamp.txid <= as_of else row.prev\n",
+                READERS,
+            ),
+            Mutation(
+                "a reader who comes too late is not told",
+                "txtopo/stores/visible.py",
+                "    if newest > as_of + 1:\n",
+                "    if newest > as_of + 9:\n",
+                READERS,
+            ),
+            Mutation(
+                "what is recorded is read at several moments",
+                "txtopo/runtime/visibility.py",
+                "            if _record(store, paths.current, records.CurrentRecord) == before:\n",
+                "            if True:\n",
+                ("tests/unit/test_visibility.py",),
+            ),
+        ),
+        ("tests/property/test_several_stores.py", "tests/integration/test_visible_txid.py"),
     ),
     Guard(
         "one writer per key",

@@ -11,8 +11,9 @@ import pytest
 from starter import opaque_global_count as global_count
 from starter import opaque_keyed_count as keyed_count
 from tests.clusters import fast, run_to_idle
-from txtopo import Fields, LocalCluster, TransactionalTopologyBuilder
+from txtopo import Count, Fields, LocalCluster, TransactionalTopologyBuilder
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.topology.aggregate import CombiningCommitter, KeyOf, PartialAggregate
 
 WORDS = collections.Counter(word for rows in keyed_count.DATA.values() for (word,) in rows)
 
@@ -25,10 +26,15 @@ def counting_all(id: str, spout: Any, committer: Any) -> Any:
     return builder.build_topology()
 
 
-def counting_words(id: str, spout: Any, committer: Any) -> Any:
-    """The topology of the keyed count, under an id of its own."""
+def counting_words(id: str, spout: Any, store: Any, committer: Any = None) -> Any:
+    """The topology of the keyed count, under an id of its own; with a ``committer`` in the place of the aggregate's."""
     builder = TransactionalTopologyBuilder(id, "spout", spout, 2)
-    builder.set_bolt("count", committer, 5).fields_grouping("spout", Fields("word"))
+    if committer is None:
+        builder.set_aggregate("count", Count(), store, 5).group_by("spout", Fields("word"))
+    else:
+        builder.set_bolt("count-of-spout", PartialAggregate(Count(), KeyOf(("word",)), ("word",)), 2).none_grouping("spout")
+        builder.set_bolt("count", committer, 5).fields_grouping("count-of-spout", Fields("word"))
+    builder.set_bolt("accident", keyed_count.LosesPartition(spout), 5).fields_grouping("count", Fields("word"))
     return builder.build_topology()
 
 
@@ -58,7 +64,7 @@ def test_the_opaque_global_count_is_that_of_all_words(cluster: LocalCluster, tmp
 def test_a_word_that_only_the_failed_attempt_has_seen_counts_once(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:
     store = keyed_count.open_store(tmp_path / "store.db")
     spout = OpaqueMemoryTransactionalSpout(keyed_count.DATA, Fields("word"), keyed_count.PARTITION_TAKE_PER_BATCH)
-    topology = counting_words(f"opaque keyed {pending}", spout, keyed_count.LosesPartition(store, spout))
+    topology = counting_words(f"opaque keyed {pending}", spout, store)
     assert first_two(cluster, topology, pending) > 0, "the partition was not lost"
     assert store.get(keyed_count.LOST_WORD) is None
     run_to_idle(cluster, topology, max_spout_pending=pending)
@@ -66,21 +72,21 @@ def test_a_word_that_only_the_failed_attempt_has_seen_counts_once(cluster: Local
     assert WORDS[keyed_count.LOST_WORD] == 1
 
 
-class OpensOnlyWithWords(keyed_count.LosesPartition):
-    """What the starter tells people not to do."""
+class OpensOnlyWithWords(CombiningCommitter):
+    """What an aggregate does not do, and the starter tells people not to."""
 
     def finish_batch(self) -> None:
-        if self.counts:
+        if self.deltas:
             super().finish_batch()
-        elif self.attempt.txid == keyed_count.BACK_IN_TXID:
-            self.spout.set_disabled(keyed_count.LOST_PARTITION, False)
 
 
 @pytest.mark.rule(31)
 def test_it_counts_once_also_if_the_committer_opens_its_store_only_when_it_has_words(cluster: LocalCluster, tmp_path: Path) -> None:
     store = keyed_count.open_store(tmp_path / "store.db")
     spout = OpaqueMemoryTransactionalSpout(keyed_count.DATA, Fields("word"), keyed_count.PARTITION_TAKE_PER_BATCH)
-    run = run_to_idle(cluster, counting_words("opens only with words", spout, OpensOnlyWithWords(store, spout)), max_spout_pending=3)
+    committer = OpensOnlyWithWords(Count(), store)
+    committer.names = ("word",)
+    run = run_to_idle(cluster, counting_words("opens only with words", spout, store, committer), max_spout_pending=3)
     assert run.status().replays > 0, "the partition was not lost"
     assert dict(store.items()) == dict(WORDS)
 

@@ -79,24 +79,12 @@ def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggre
     assert made.build_topology().task_counts["kept-of-later"] == 4
 
 
-class Plain:
-    """A store of plain values, as far as an aggregate looks."""
-
-    plain = True
-
-    def transaction(self, context: Any, attempt: Any) -> Any:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return "<Plain>"
-
-
 @pytest.mark.parametrize(
     ("what", "into", "fields", "problem"),
     [
         (Count, store(), "word", "aggregates nothing; give Count(), Sum('field')"),
         (Count(), "counts.db", "word", "bolt 'kept': 'counts.db' is no store; give one of txtopo.stores"),
-        (Count(), Plain(), "word", "bolt 'kept': <Plain> keeps plain values, which are set and not updated"),
+        (Count(), SqliteStore("values.db", "kept", plain=True), "word", "plain> keeps plain values, which are set and not updated"),
         (Count(), store(), "wrod", "needs the field 'wrod', but stream 'default' of 'rows' has tx, word, day, cents; did you mean 'word'?"),
         (Sum("price"), store(), "word", "bolt 'kept-of-rows' needs the field 'price', but stream"),
         (Count(), store(), (), "bolt 'kept': group_by on 'rows' names no field"),

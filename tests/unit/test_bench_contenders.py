@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench import rows, run
-from bench.contenders import txtopo_runs
+from bench.contenders import keyed_updates, txtopo_runs
 from bench.line import Figure, Line, Measured, Stage, WrongResultError
 from bench.process import BlockFailedError, ContenderProcess
 
@@ -101,3 +101,17 @@ def test_the_bare_loop_counts_what_is_there(tmp_path: Path, shape: str) -> None:
 def test_a_wrong_count_is_refused() -> None:
     with pytest.raises(WrongResultError, match="counted 3; the truth is 4"):
         txtopo_runs.check(3, 4)
+
+
+@pytest.mark.parametrize("how", ["transactional", "opaque", "add", "update"])
+def test_updates_by_a_store_and_by_hand_come_to_the_same_counts(tmp_path: Path, how: str) -> None:
+    updates = keyed_updates.Updates(str(tmp_path), "sqlite")
+    for _ in range(2):
+        sample = updates.block(how, batches=4, keys=5, of=10)
+        assert sample["updates_per_second"] == pytest.approx(10 / sample["seconds"])
+
+
+def test_updates_that_are_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_updates, "_added", lambda count, more: more)
+    with pytest.raises(WrongResultError, match="sqlite, transactional: 10 keys, not what a plain loop counts"):
+        keyed_updates.Updates(str(tmp_path), "sqlite").block("transactional", batches=4, keys=5, of=10)

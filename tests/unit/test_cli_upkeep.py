@@ -36,6 +36,12 @@ class Stored:
         """The state, taken by a coordinator that runs until it is closed."""
         return TopologyState.open(MemoryStateStore(self.server), "words", ALICE, wait_s=1.0)
 
+    def run_once(self) -> int:
+        """The epoch of a run that does nothing."""
+        state = self.run()
+        state.close()
+        return state.epoch
+
     def commit(self, txid: int) -> None:
         attempt = TransactionAttempt(txid, 0)
         self.state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid}))
@@ -125,6 +131,23 @@ def test_what_cannot_be_understood_is_shown_as_such(stored: Stored) -> None:
     opened.store.multi([Set(paths.current, b"{}")])
     with pytest.raises(StateMismatchError, match="cannot be read\n  Look at it: `txtopo state show words`"):
         upkeep.adopt_store(stored.sqlite, stored.opened(is_live=False), "words", [], None, execute=True)
+
+
+@pytest.mark.rule(1, 27)
+def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(stored: Stored) -> None:
+    with pytest.raises(FencedError, match="is running"):
+        upkeep.restored_state(stored.opened(), "words", execute=True)
+    stored.state.close()
+    assert "would begin with transaction 3" in upkeep.restored_state(stored.opened(), "words", execute=False)
+    assert stored.run_once() == 2, "a dry run changes nothing"
+    told = upkeep.restored_state(stored.opened(), "words", execute=True)
+    assert "begins with transaction 3, in attempts whose numbers no run before can have used" in told
+    assert stored.run_once() == 3 + administration.RESTORED_EPOCHS
+    stored.state = stored.run()
+    assert (stored.state.current, stored.state.epoch) == (3, 4 + administration.RESTORED_EPOCHS), "all else is as it was"
+    assert stored.state.sealed() is not None
+    with pytest.raises(FencedError, match="is held by"):
+        administration.restored(stored.opened().store, "words")
 
 
 # -- the state -----------------------------------------------------------------------------------------------------------------
@@ -254,7 +277,7 @@ def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_
     for address, table, message in [
         (str(tmp_path / "no.db"), "counts", "there is no file"),
         (str(path), "other", "words.db#other is no store of txtopo"),
-        ("mongodb://host/db", "counts", r"stores at mongodb:// addresses are not known here\n  Give postgresql\+psycopg://"),
+        ("gopher://host/db", "counts", r"stores at gopher:// addresses are not known here\n  Give postgresql\+psycopg://"),
         ("postgresql://host/db", "counts", r"does not begin with postgresql\+psycopg://"),
     ]:
         with pytest.raises(UsageError, match=message):

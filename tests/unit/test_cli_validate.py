@@ -41,6 +41,7 @@ def topology(kind="server", tasks=2, grouping="fields", bolt=Writes, opaque=Fals
     lines = OpaqueMemoryTransactionalSpout({0: [("a",)]}, Fields("line"), 1) if opaque else FileTransactionalSpout("*.txt", bytes_per_batch=10)
     builder = TransactionalTopologyBuilder("judged", "lines", lines)
     stores = {"server": [SqlStore(SERVER, "counts", opaque=opaque)], "file": [SqliteStore("counts.db", "counts", opaque=opaque)], "sink": [Sink()]}
+    stores["plain"] = [SqlStore(SERVER, "counts", plain=True)]
     stores["both"], stores["none"] = stores["server"] + stores["sink"], []
     declare = builder.set_bolt("count", bolt(*stores[kind]), tasks)
     getattr(declare, f"{grouping}_grouping")("lines", *([Fields("line")] if grouping == "fields" else []))
@@ -68,6 +69,7 @@ def chosen():
 REPEATED = "guarantees, for batches that a replay repeats exactly (transactional spout):\n"
 CHANGED = "guarantees, for batches that a replay may change (opaque spout):\n"
 KEPT = "SqlStore postgresql+psycopg://db.example/bank#counts, transactional values: exactly once; a key has one writer, "
+KEPT_PLAIN = KEPT.replace("transactional values: exactly once", "plain values: the last write")
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +87,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("topology", f"{REPEATED}  count  {KEPT}by fields(line)\n"),
         ("topology('server', 1, 'shuffle')", f"{REPEATED}  count  {KEPT}for there is one task\n"),
         ("topology('server', 2, 'global')", f"{REPEATED}  count  {KEPT}for one task gets all\n"),
+        ("topology('plain')", f"{REPEATED}  count  {KEPT_PLAIN}by fields(line)\n"),
         ("own", f"{REPEATED}  count  {KEPT}as OwnKeys says of its keys\n"),
         ("chosen", f"{REPEATED}  count  {KEPT}if the sender sees to it; two are refused when they meet\n"),
         ("topology('sink', 2, 'shuffle')", f"{REPEATED}  count  a sink, rows: exactly once\n"),
@@ -115,6 +118,14 @@ def test_what_cannot_be_right_is_refused_with_exit_code_2(command: str, capsys: 
     said = capsys.readouterr()
     assert said.out == ""
     assert "none grouping on 'lines' gives equal keys to different tasks" in said.err
+
+
+@pytest.mark.rule(31)
+def test_plain_values_behind_an_opaque_spout_are_refused_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", "judged.py:topology('plain', opaque=True)", "--master", "local[2]"]) == 2
+    said = capsys.readouterr().err
+    assert "holds plain values, but the spout 'lines' is opaque" in said
+    assert "give the store opaque=True instead of plain=True" in said
 
 
 @pytest.mark.rule(31)

@@ -223,3 +223,14 @@ def test_these_mistakes_are_reported_with_all_others() -> None:
     made = builder(opaque=True)
     made.set_bolt("count", Writing(store()), 2).shuffle_grouping("spout").shuffle_grouping("nobody")
     assert len(problems_of(made)) == 4
+
+
+class Speechless(Destination):
+    def guarantee(self) -> Guarantee:
+        raise LookupError("which one?")
+
+
+def test_a_destination_that_cannot_say_what_it_can_do_is_a_mistake_of_the_topology() -> None:
+    made = builder()
+    made.set_bolt("count", Writing(Speechless())).shuffle_grouping("spout")
+    assert problems_of(made) == ("component 'count': Speechless.guarantee failed: LookupError: which one?",)

@@ -29,15 +29,16 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     ``builder.set_bolt("write", SqlSink("shop.db", "sales", ["id", "cents"]), 2).shuffle_grouping("prices")``
 
-    :param database: the path of a SQLite file (also ``sqlite:///path``), or ``postgresql+psycopg://user@host:port/database`` as
-        :class:`~txtopo.stores.SqlStore` takes it, without a password.
+    :param database: the path of a SQLite file (also ``sqlite:///path``), or ``postgresql+psycopg://user@host:port/database`` or
+        ``mysql+pymysql://…`` as :class:`~txtopo.stores.SqlStore` takes it, without a password.
     :param table: the name of a table that exists, perhaps with its schema (``shop.sales``), or a ``sqlalchemy.Table``.
     :param columns: the columns to write, which are fields of the tuples; ``{column: field}`` where they have other names. If not given, all fields
         of a tuple but the first, the attempt.
     :param key: columns with a unique index, by which a row replaces an earlier one; the last of a task's rows wins. A key has one writer per
         transaction (R32): put a fields grouping on it in front of a sink with several tasks.
     :param statement: instead of a table, SQL to run for each row, with ``:name`` for its fields.
-    :param opaque: True with an opaque spout. Then rows of a failed attempt are taken back (R31), which needs a ``mark`` or a ``key``.
+    :param opaque: True with an opaque spout. Then rows of a failed attempt are taken back (R31), which needs a ``mark`` or a ``key``; in MySQL and
+        MariaDB a ``mark``.
     :param mark: a text column that the sink fills with who wrote a row: topology, component, generation and txid. Rows are found again by it: put
         an index on it.
     :param auxiliary_table: where the auxiliary rows are; made on first use, shared by all sinks of a database.

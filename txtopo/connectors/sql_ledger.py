@@ -28,7 +28,11 @@ from txtopo.topology import transaction as attempts
 TABLE = "sink_transactions"
 """The default name of the table of auxiliary rows."""
 
-_WRITERS = {"sqlite": "txtopo.connectors.sql_sqlite", "postgresql+psycopg": "txtopo.connectors.sql_postgresql"}
+_WRITERS = {
+    "sqlite": "txtopo.connectors.sql_sqlite",
+    "postgresql+psycopg": "txtopo.connectors.sql_postgresql",
+    "mysql+pymysql": "txtopo.connectors.sql_mysql",
+}
 """By the scheme of an address: what writes rows there."""
 
 
@@ -103,7 +107,8 @@ class Ledger(base.Store):
         try:
             return importlib.import_module(_WRITERS[self.scheme])
         except ImportError as error:
-            raise errors.SetupError(f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[postgres]'") from error
+            extra = "mysql" if self.scheme.startswith("mysql") else "postgres"
+            raise errors.SetupError(f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'") from error
 
 
 class DividedOtherwiseError(Exception):
@@ -132,6 +137,11 @@ def open_ledger(database: str, table: str, target: sql_target.Target, options: d
         # As SQLAlchemy has it: sqlite:///relative.db, sqlite:////absolute.db
         made = SqliteLedger(rest.removeprefix("/") if separator else database, table, opaque=target.opaque, **options)
         scheme = "sqlite"
+    if scheme == "mysql+pymysql" and target.has_undo_log:
+        raise errors.UsageError(
+            f"an opaque SqlSink with a key needs an undo log, which MySQL and MariaDB cannot make inside a transaction ({target.name})\n"
+            "  Give mark='column' instead of key=; or use a transactional spout, and no opaque=True; or an SqlStore with opaque=True."
+        )
     made.target, made.scheme = target, scheme
     return made
 

@@ -20,7 +20,7 @@ import psycopg
 
 from txtopo import errors
 from txtopo.connectors import sql_target
-from txtopo.connectors.sql_target import Target, Work, listed, quoted
+from txtopo.connectors.sql_target import Progress, Target, Work, listed, quoted
 from txtopo.stores import transaction
 
 COPY_ROWS = 100_000
@@ -44,16 +44,15 @@ _CURES = {
 
 def write(session: Any, work: Work) -> None:
     """Insert or upsert the rows of ``work``."""
-    target = work.target
-    rows = sql_target.Counted(work.rows)
-    with session.translating(), _blaming(work, rows), session.connection.cursor() as cursor:
+    target, progress = work.target, Progress()
+    with session.translating(), _blaming(work, progress), session.connection.cursor() as cursor:
         if target.statement is not None:
-            _run_statement(cursor, target, rows)
+            _run_statement(cursor, target, sql_target.Counted(work.rows, progress))
         elif target.key:
-            _upsert(cursor, session, work, rows)
+            _upsert(cursor, session, work, progress)
         else:
             mark = None if target.mark is None else sql_target.mark_of(work.stamp)
-            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), rows, rows, mark)
+            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work.rows, progress, mark)
         # A constraint that waits for the end would otherwise fail the commit, of which nobody could say whose fault it is.
         _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
 
@@ -68,7 +67,7 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             _run(cursor, f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} AND NOT undo.sink_existed", [mark])
             if target.others:
                 restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-                _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone} AND undo.sink_existed", [mark])
+                _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone}", [mark])
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
 
 
@@ -84,40 +83,45 @@ def _run_statement(cursor: psycopg.Cursor[Any], target: Target, rows: Iterable[A
 
 
 def _copy(
-    cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], rows: Iterator[Any], counted: sql_target.Counted, mark: str | None = None
+    cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], rows: Iterable[Any], progress: Progress, mark: str | None = None
 ) -> None:
-    """All of ``rows``, which come from ``counted``, into ``table``, with ``mark`` as the last value of each."""
+    """All of ``rows`` into ``table``, with ``mark`` as the last value of each."""
     statement = f"COPY {table}({listed(columns)}) FROM STDIN".encode()
-    while first := list(itertools.islice(rows, 1)):
-        counted.skipped = counted.number - 1
+    left = iter(rows)
+    while portion := list(itertools.islice(left, COPY_ROWS)):
         with cursor.copy(statement) as copy:
-            write_row = copy.write_row
-            for row in itertools.chain(first, itertools.islice(rows, COPY_ROWS - 1)):
-                write_row(row if mark is None else (*row, mark))
+            # As little as possible for each row: what takes longest here is Python. Which one was wrong is found afterwards.
+            write_row, row = copy.write_row, None
+            try:
+                if mark is None:
+                    for row in portion:
+                        write_row(row)
+                else:
+                    for row in portion:
+                        write_row((*row, mark))
+            except BaseException:
+                progress.at(portion, row)
+                raise
+        progress.skipped += len(portion)
 
 
-def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, rows: sql_target.Counted) -> None:
+def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Progress) -> None:
     target = work.target
     # One for each shape of rows; a session has it until it ends, and every transaction finds it empty.
     digest = hashlib.blake2b(f"{target.quoted}({listed(target.columns)})".encode(), digest_size=8).hexdigest()
     staged = f"pg_temp.sink_staged_{digest}"
     _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
     if cursor.fetchone() != (True,):
-        select = f"SELECT 0::bigint AS sink_number, {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
+        select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
         _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
-    _copy(cursor, staged, ("sink_number", *target.columns), _numbered(work, rows), rows)
+        # A key that is NULL is never the same as another.
+        changes = ", ".join(f"ALTER {quoted(column)} SET NOT NULL" for column in target.key)
+        _run(cursor, f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000), {changes}")
+    _copy(cursor, staged, target.columns, work.rows, progress)
     last = f"SELECT DISTINCT ON ({listed(target.key)}) {listed(target.columns)} FROM {staged} ORDER BY {listed(target.key)}, sink_number DESC"
     if target.has_undo_log:
         _log(cursor, session, work, last)
     _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
-
-
-def _numbered(work: Work, rows: sql_target.Counted) -> Iterator[tuple[Any, ...]]:
-    places = [work.target.columns.index(column) for column in work.target.key]
-    for number, row in enumerate(rows):
-        if any(row[place] is None for place in places):
-            raise work.refusal(number + 1, row, "its key is None")
-        yield (number, *row)
 
 
 def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> None:
@@ -157,7 +161,7 @@ def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
 
 
 @contextlib.contextmanager
-def _blaming(work: Work, rows: sql_target.Counted) -> Iterator[None]:
+def _blaming(work: Work, progress: Progress) -> Iterator[None]:
     """What is wrong with a row, as an error about that row; and what is wrong with the table, with its cure."""
     try:
         yield
@@ -166,18 +170,19 @@ def _blaming(work: Work, rows: sql_target.Counted) -> Iterator[None]:
         if state in _CURES:
             raise errors.SetupError(f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {_CURES[state]}") from error
         if state.startswith(("22", "23")):
-            raise _refusal_by_server(work, rows.skipped, error) from error
+            raise _refusal_by_server(work, progress.skipped, error) from error
         if not isinstance(error, psycopg.Error) or (not state and isinstance(error, psycopg.ProgrammingError | psycopg.DataError)):
-            raise work.refusal(rows.number, rows.row, _said(error)) from error
+            raise work.refusal(progress.number, progress.row, _said(error)) from error
         raise
 
 
 def _refusal_by_server(work: Work, skipped: int, error: BaseException) -> errors.RowRefusedError:
     """COPY says at which line it stopped, after ``skipped`` rows of others; a statement over all rows says the values at least."""
     diag = getattr(error, "diag", None)
-    detail = getattr(diag, "message_detail", None) or ""
+    detail, table = getattr(diag, "message_detail", None) or "", getattr(diag, "table_name", None) or ""
     line = _LINE.search(getattr(diag, "context", None) or "")
-    why = " ".join(filter(None, [_said(error), detail]))
+    has_no_key = isinstance(error, psycopg.errors.NotNullViolation) and table.startswith("sink_staged_")
+    why = "its key is None" if has_no_key else " ".join(filter(None, [_said(error), detail]))
     if line is None:
         return work.refusal(0, None, why)
     number = skipped + int(line[1])

@@ -25,8 +25,9 @@ def write(session: Any, work: Work) -> None:
     if target.has_undo_log:
         with session.translating():
             _log(connection, work)
-    rows = sql_target.Counted(work.rows)
-    with session.translating(), _blaming(work, rows):
+    progress = sql_target.Progress()
+    rows = sql_target.Counted(work.rows, progress)
+    with session.translating(), _blaming(work, progress):
         if target.statement is not None:
             connection.executemany(target.statement, (dict(zip(target.columns, row, strict=True)) for row in rows))
             return
@@ -47,7 +48,7 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
             if target.others:
                 restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-                connection.execute(f"UPDATE {target.quoted} SET {restored} {undone} AND undo.sink_existed", {"mark": mark})
+                connection.execute(f"UPDATE {target.quoted} SET {restored} {undone}", {"mark": mark})
             connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
 
 
@@ -73,8 +74,9 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
         f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
         f" AND {target.matches('undo', 'given')})"
     )
-    rows = sql_target.Counted(work.rows)
-    with _blaming(work, rows, is_log=True):
+    progress = sql_target.Progress()
+    rows = sql_target.Counted(work.rows, progress)
+    with _blaming(work, progress, is_log=True):
         connection.executemany(log, ({**which, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
 
 
@@ -93,11 +95,9 @@ def _check(connection: sqlite3.Connection, work: Work) -> None:
             f"  It has {', '.join(there.values())}. Name the columns by columns=."
         )
     places = [target.columns.index(column) for column in target.key]
-    rows = sql_target.Counted(work.rows) if places else ()
-    for row in rows:
+    for number, row in enumerate(work.rows if places else (), start=1):
         if any(row[place] is None for place in places):
-            assert isinstance(rows, sql_target.Counted)
-            raise work.refusal(rows.number, row, "its key is None")
+            raise work.refusal(number, row, "its key is None")
 
 
 def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False) -> Mapping[str, str]:
@@ -109,15 +109,15 @@ def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False)
 
 
 @contextlib.contextmanager
-def _blaming(work: Work, rows: sql_target.Counted, is_log: bool = False) -> Iterator[None]:
+def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) -> Iterator[None]:
     """What is wrong with a row, as an error about that row."""
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
         if is_log and isinstance(error, sqlite3.IntegrityError):
-            key = sql_target.described(work.target.columns, rows.row)
+            key = sql_target.described(work.target.columns, progress.row)
             raise transaction.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
-        raise work.refusal(rows.number, rows.row, str(error)) from error
+        raise work.refusal(progress.number, progress.row, str(error)) from error
     except sqlite3.OperationalError as error:
         said = str(error)
         if "ON CONFLICT clause does not match" in said:

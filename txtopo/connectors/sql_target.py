@@ -103,25 +103,36 @@ class Work:
         return errors.RowRefusedError(self.sink, stamp.component, stamp.task, stamp.position, number, shown, why)
 
 
-class Counted:
-    """Goes through rows and remembers where it is, so that an error can be blamed on one."""
+class Progress:
+    """Where a task is among its rows, so that an error can be blamed on one."""
 
-    def __init__(self, rows: Iterable[Any]) -> None:
-        self._rows = iter(rows)
-        self.number = 0
-        """Of the row that was given last, from 1."""
-        self.row: Any = None
-        """The row that was given last."""
+    def __init__(self) -> None:
         self.skipped = 0
         """How many rows came before those of the statement that runs now."""
+        self.number = 0
+        """Of the row that was given last, from 1; 0 if nobody knows."""
+        self.row: Any = None
+        """The row that was given last."""
+
+    def at(self, portion: Sequence[Any], row: Any) -> None:
+        """``row``, of the rows of this statement, was given last."""
+        self.row = row
+        self.number = next((self.skipped + number for number, other in enumerate(portion, start=1) if other is row), 0)
+
+
+class Counted:
+    """Goes through rows and says where it is."""
+
+    def __init__(self, rows: Iterable[Any], progress: Progress) -> None:
+        self._rows, self._progress = iter(rows), progress
 
     def __iter__(self) -> Counted:
         return self
 
     def __next__(self) -> Any:
-        self.row = next(self._rows)
-        self.number += 1
-        return self.row
+        row = self._progress.row = next(self._rows)
+        self._progress.number += 1
+        return row
 
 
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:

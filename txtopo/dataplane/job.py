@@ -74,6 +74,8 @@ class Job:
     """For a job that reads pinned results: the task attempt id that made each partition (R33)."""
     forwarding_slots: int = 0
     """How many slots hold the pinned results, where level 0 has other slots than these and they are sent on first."""
+    first_attempt: int = 0
+    """As :attr:`txtopo.TopologyContext.first_attempt`."""
 
     @property
     def name(self) -> str:

@@ -126,7 +126,7 @@ class Task:
         self.executed = 0
         self.context = TopologyContext(
             worker.run.graph.id, worker.run.generation, component.id, index, job.task_counts, phase, self._resource,
-            worker.run.local_master, job.known_stores,
+            worker.run.local_master, job.known_stores, job.first_attempt,
         )  # fmt: skip
         self.conf = worker.confs[component.id]
         self.collector = emit.Collector(component.id, job.attempt, component.outputs, worker.run.token)

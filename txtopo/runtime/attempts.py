@@ -22,7 +22,7 @@ from txtopo.plan.compiler import Plan
 from txtopo.runtime.batches import Batches, moved
 from txtopo.runtime.jobs import JobLostError, JobResult, Jobs, Pinned, Source
 from txtopo.runtime.surroundings import Surroundings
-from txtopo.topology.transaction import TransactionAttempt
+from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH, TransactionAttempt
 
 _SMALL_AGAIN = 16
 """So many results in a row that would fit through the driver end the pinning."""
@@ -113,6 +113,8 @@ class AttemptRunner:
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
         self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
         self._zombies: list[str] = []
+        self.resumed_txid: int | None = None
+        """The transaction that was sealed when this run began: an attempt of an earlier run may have effects, as of no other."""
 
     def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int) -> Attempt:
         """A new attempt, with nothing done, that will use so many ``cores`` at once."""
@@ -190,7 +192,9 @@ class AttemptRunner:
     ) -> JobResult:
         pinning = self._pinning["emission" if part == "emission" else "processing"]
         pinned = part not in COMMITTING and pinning.on
-        job = Job(self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, work.plan.cores, pinned)
+        first = 0 if work.attempt.txid == self.resumed_txid else work.attempt.attempt_id // ATTEMPTS_PER_EPOCH * ATTEMPTS_PER_EPOCH
+        counts, cores = work.task_counts, work.plan.cores
+        job = Job(self._run.token, part, work.attempt, counts, known_stores, committed, batch, cores, pinned, first_attempt=first)
         group = self._jobs.group(job)
         work.groups[group] = part
         if work.discarded:

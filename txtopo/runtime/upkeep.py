@@ -52,6 +52,19 @@ def reset_state(found: inspection.Opened, topology_id: str, execute: bool) -> st
     return "\n".join(lines)
 
 
+def restored_state(found: inspection.Opened, topology_id: str, execute: bool) -> str:
+    """Have the attempts of the next run be none that a restored copy may have forgotten; what was, or would be, done."""
+    shown = administration.show(found.store, topology_id)
+    require_stopped(found, topology_id)
+    if execute:
+        _remove_dead_lease(found, topology_id)
+        administration.restored(found.store, topology_id)
+    return (
+        f"the next run of topology {topology_id!r} {'begins' if execute else 'would begin'} with transaction {inspection.plain(shown['current'])}, "
+        "in attempts whose numbers no run before can have used"
+    )
+
+
 def _remove_dead_lease(found: inspection.Opened, topology_id: str) -> None:
     """In a server that runs for us alone, a lease is that of a coordinator that was killed; it would outlive every visit as short as ours."""
     path = layout.Layout(topology_id).lease

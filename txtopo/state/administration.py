@@ -13,6 +13,9 @@ from txtopo.state import base, layout, lease, records
 
 RESET_TRIES_MAX = 5
 
+RESTORED_EPOCHS = 1_000_000
+"""By how much :func:`restored` raises the epoch: more than runs can have begun since the copy was made."""
+
 
 def topologies(store: base.StateStore) -> list[str]:
     """Ids of the topologies that have state in ``store``, sorted."""
@@ -75,6 +78,25 @@ def reset(store: base.StateStore, topology_id: str) -> None:
     raise errors.FencedError(f"the state of topology {topology_id!r} changes all the time\n  Stop its coordinator first.")
 
 
+def restored(store: base.StateStore, topology_id: str) -> int:
+    """Raise the epoch, so that attempts after this have numbers that none had which a restored copy has forgotten; the new epoch (R1).
+
+    :raises FencedError: a live coordinator holds it.
+    :raises UsageError: there is no such topology.
+    """
+    paths = layout.Layout(topology_id)
+    _require_topology(store, paths)
+    found, node = store.get(paths.lease), store.get(paths.epoch)
+    if found is not None:
+        raise _held(paths, found)
+    if node is None:
+        raise errors.UnreadableStateError(paths.epoch, "it is missing")
+    last = records.EpochRecord.decode(paths.epoch, node.data)
+    raised = records.EpochRecord(epoch=last.epoch + RESTORED_EPOCHS, holder_id="restored")
+    store.multi([base.Set(paths.epoch, raised.encode(), version=node.version)])
+    return raised.epoch
+
+
 def _held(paths: layout.Layout, found: base.Node) -> errors.FencedError:
     try:
         return lease.held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, found.data))
@@ -108,4 +130,4 @@ def _decoded(path: str, node: base.Node | None, type: type[records.Record]) -> d
     return {name: getattr(record, name) for name in type.model_fields if name != "version"}
 
 
-__all__ = ["reset", "show", "topologies"]
+__all__ = ["reset", "restored", "show", "topologies"]

@@ -62,9 +62,6 @@ class StoreChange:
 class Store(destination.Destination):
     """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
 
-    reads_one_state = True
-    """Whether all that one ``items`` or ``scan`` reads is as it was when its first row was read."""
-
     def __init__(
         self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
     ) -> None:
@@ -98,7 +95,8 @@ class Store(destination.Destination):
     def guarantee(self) -> destination.Guarantee:
         """What :class:`~txtopo.topology.destination.Destination` asks of it."""
         cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
-        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, is_keyed=True, cure=cure)
+        promise = "the last write" if self.plain else "exactly once"
+        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise)
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
@@ -300,6 +298,9 @@ class Store(destination.Destination):
             raise _behind(self, fence, last)
         elif last is not None and where == "unexplained":
             raise _unexplained(self, fence, last)
+        elif where == "replayed" and fence.attempt < context.first_attempt and not self.opaque:
+            # The batch was made anew, and may be another: only opaque values can be taken back to before it.
+            raise _never_sealed(self, fence)
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
             self._take_back(session, fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
@@ -321,14 +322,7 @@ class Store(destination.Destination):
         # Fences only rise: if they still allow it once the first row is there, they did for the one state that all rows are of.
         first = list(itertools.islice(rows, 1))
         recorded = self._check_reaches(as_of)
-
-        def texts() -> Iterator[tuple[str, str | None]]:
-            for row in itertools.chain(first, rows):
-                yield row.key, visible.text_of(row, as_of, recorded)
-            if not self.reads_one_state:
-                self._check_reaches(as_of)
-
-        return texts()
+        return ((row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows))
 
     def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
         """Refuse if what was read up to now cannot be shown as of ``as_of``; what is recorded of this store."""
@@ -394,6 +388,16 @@ def _unexplained(store: Store, fence: stamps.Fence, last: attempts.TransactionAt
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
         f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+    )
+
+
+def _never_sealed(store: Store, fence: stamps.Fence) -> errors.StateMismatchError:
+    return errors.StateMismatchError(
+        f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, which ZooKeeper never sealed\n"
+        "  ZooKeeper was restored from an older copy, and the batch may be another now. Nothing was written. Look with `txtopo state show`,\n"
+        "  restore the newest copy, or choose (an opaque store would be taken back to before that transaction, and go on):\n"
+        f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds; what the batch adds to it may count twice\n"
         f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     )
 

@@ -90,6 +90,15 @@ class Session(relational.Session):
         self._locked: set[str] = set()
         """Keys of rows that are there, and stay as this transaction leaves them until it ends."""
 
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, where the transaction is open; to commit it is the store's alone."""
+        return self._raw.connection.dbapi_connection
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """The database's errors as ours, for statements of somebody else in this transaction."""
+        return faults.translating(self._address)
+
     def lock_raisers(self, name: str) -> None:
         _lock(self._raw, self._address, name)
 

@@ -31,11 +31,16 @@ def _redis(address: str, name: str, **form: Any) -> base.Store:
 
 
 OPENERS: dict[str, Opener] = {
-    "": _sqlite, "sqlite": _sqlite, "postgresql": SqlStore, "postgres": SqlStore, "redis": _redis, "rediss": _redis, "unix": _redis,
-}  # fmt: skip
+    **dict.fromkeys(("", "sqlite"), _sqlite),
+    **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb"), SqlStore),
+    **dict.fromkeys(("redis", "rediss", "unix"), _redis),
+}
 """By the scheme of an address, without the driver after a ``+``; a path has none."""
 
-EXAMPLES = ("postgresql+psycopg://user@host:port/database", "redis://user@host:port/0", "the path of an SQLite file")
+EXAMPLES = (
+    "postgresql+psycopg://user@host:port/database", "mysql+pymysql://user@host:port/database", "redis://user@host:port/0",
+    "the path of an SQLite file",
+)  # fmt: skip
 
 
 def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:

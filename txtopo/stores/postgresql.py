@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -120,19 +120,21 @@ class Session(relational.Session):
     def _update(self, rows: Sequence[stamps.Row]) -> int:
         table = self._table
         others = [name for name in layout.COLUMNS if name != "key"]
+        versions = {"version": [self._versions[row.key] for row in rows]}
+        parameters = _by_column(rows)
+        # What is joined with the table is never joined with each other: the server takes arrays for short, and would compare every pair of rows.
         statement = (
-            f"WITH given AS ({_given((*layout.COLUMNS, 'version'))}),"
-            f" locked AS (SELECT kept.key FROM {table} AS kept JOIN given ON kept.key = given.key"
+            f"WITH given AS ({_given(parameters | versions)}),"
+            f" locked AS (SELECT given.* FROM {table} AS kept JOIN given ON kept.key = given.key"
             f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"
-            f" UPDATE {table} AS kept SET {', '.join(f'{name} = given.{name}' for name in others)}"
-            " FROM given JOIN locked ON locked.key = given.key WHERE kept.key = given.key"
+            f" UPDATE {table} AS kept SET {', '.join(f'{name} = locked.{name}' for name in others)} FROM locked WHERE kept.key = locked.key"
         )
-        parameters = {**_by_column(rows), "version": [self._versions[row.key] for row in rows]}
-        return int(self._run(sa.text(statement), parameters).rowcount)
+        return int(self._run(sa.text(statement), parameters | versions).rowcount)
 
     def _insert(self, rows: Sequence[stamps.Row]) -> int:
-        statement = f"INSERT INTO {self._table}({', '.join(layout.COLUMNS)}) {_given(layout.COLUMNS)} ON CONFLICT (key) DO NOTHING"
-        return int(self._run(sa.text(statement), _by_column(rows)).rowcount)
+        parameters = _by_column(rows)
+        statement = f"INSERT INTO {self._table}({', '.join(parameters)}) {_given(parameters)} ON CONFLICT (key) DO NOTHING"
+        return int(self._run(sa.text(statement), parameters).rowcount)
 
     def _read(self, texts: Sequence[str]) -> list[tuple[stamps.Row, str]]:
         statement = f"SELECT {', '.join(layout.COLUMNS)}, {_VERSION} FROM {self._table} WHERE key = ANY(CAST(:keys AS text[]))"
@@ -236,14 +238,18 @@ def _tables(store: SqlStore) -> relational.Tables:
     return relational.Tables(store.name, relational.Types(text, text, text), ("topology",))
 
 
-def _given(columns: Sequence[str]) -> str:
-    """A SELECT of rows that are parameters, one array per column."""
-    arrays = ", ".join(f"CAST(:{name} AS {_TYPES.get(name, 'text')}[])" for name in columns)
-    return f"SELECT {', '.join(columns)} FROM unnest({arrays}) AS given({', '.join(columns)})"
+def _given(parameters: Mapping[str, Any]) -> str:
+    """A SELECT of rows that are parameters: an array for each column whose values differ, and what all of them have."""
+    arrays = [name for name, value in parameters.items() if isinstance(value, list)]
+    cast = {name: f"CAST(:{name} AS {_TYPES.get(name, 'text')}{'[]' if name in arrays else ''})" for name in parameters}
+    columns = ", ".join(name if name in arrays else f"{cast[name]} AS {name}" for name in parameters)
+    return f"SELECT {columns} FROM unnest({', '.join(cast[name] for name in arrays)}) AS given({', '.join(arrays)})"
 
 
 def _by_column(rows: Sequence[stamps.Row]) -> dict[str, Any]:
-    return {name: list(values) for name, values in zip(layout.COLUMNS, zip(*map(layout.columns_of, rows), strict=True), strict=True)}
+    """The values of each column; one value, and no list, where it is that of every row: who writes is the same for all, and need be sent once."""
+    columns = zip(layout.COLUMNS, zip(*map(layout.columns_of, rows), strict=True), strict=True)
+    return {name: list(values) if name == "key" or any(value != values[0] for value in values) else values[0] for name, values in columns}
 
 
 def _lock_number(name: str) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 import sqlalchemy.dialects.postgresql.psycopg
+from psycopg.types.array import ListBinaryDumper
 
 from txtopo import errors
 from txtopo.stores import postgresql_errors as faults
@@ -47,6 +48,9 @@ def open_connection(store: SqlStore, lock_ms: int, statement_ms: int, idle_ms: i
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):
         raw = engine.connect()
+    # As text, every string of an array is searched for what must be escaped, twice: a third of the time that a bulk update takes here.
+    driver: Any = raw.connection.driver_connection
+    driver.adapters.register_dumper(list, ListBinaryDumper)
     try:
         with faults.translating(store.address):
             limits = {"lock": str(lock_ms), "statement": str(statement_ms), "idle": str(idle_ms)}

@@ -193,6 +193,7 @@ class _Build:
             self.check_subscriptions(draft)
         order = self.topological_order()
         writes = {draft: searches[draft].writes(draft.instance) for draft in self.drafts}
+        self.problems.extend(f"component {draft.id!r}: {problem}" for draft in self.drafts for problem in searches[draft].problems)
         self.check_writes(writes, (kinds[self.spout] or (None, None))[1])
         self.raise_problems()
         by_value: list[type] = []

@@ -29,6 +29,7 @@ class TopologyContext:
         resources: Callable[[str, Callable[[], Any]], Any],
         local_master: bool = True,
         known_stores: Mapping[str, TransactionAttempt] | None = None,
+        first_attempt: int = 0,
     ) -> None:
         self.topology_id = topology_id
         """The id the topology's state is kept under."""
@@ -45,6 +46,8 @@ class TopologyContext:
         self.known_stores = known_stores
         """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31).
         ``None`` where nobody keeps a record of what has committed, as in a test of a single bolt; stores then go by what they hold alone."""
+        self.first_attempt = first_attempt
+        """The first attempt of this transaction that may have effects: what came before was never sealed (R23), as far as the state knows."""
         self.touched_stores: set[str] = set()
         """``component/store`` names this task has opened a transaction of; stores add themselves, the coordinator remembers them."""
         self.store_steps: dict[Any, int] = {}

@@ -64,6 +64,8 @@ class Search:
     destinations: dict[Guarantee, None] = field(default_factory=dict)
     local_only: dict[str, None] = field(default_factory=dict)
     """Reasons why every executor must be on the driver's machine."""
+    problems: dict[str, None] = field(default_factory=dict)
+    """What went wrong when a destination was asked."""
 
     def visit(self, part: Any) -> None:
         """Look at one object."""
@@ -74,7 +76,10 @@ class Search:
             if isinstance(reason, str):
                 self.local_only[reason] = None
         if isinstance(part, Destination):
-            self.destinations[part.guarantee()] = None
+            try:
+                self.destinations[part.guarantee()] = None
+            except Exception as error:
+                self.problems[f"{type(part).__name__}.guarantee failed: {type(error).__name__}: {error}"] = None
 
     def writes(self, component: Any) -> Writes:
         """What was found, with what ``component`` says of its keys."""

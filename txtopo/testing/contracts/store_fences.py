@@ -231,6 +231,34 @@ def _other_age(subject: Subject) -> None:
         equal(contents(store), {"x": 1}, "what is stored")
 
 
+_SEALED = "Refuse a fence of this transaction whose attempt is below context.first_attempt, unless values can be taken back."
+
+
+@CONTRACT.clause("a store that holds an attempt which was never sealed is refused: the state was rewound", 23, 27, cure=_SEALED, only="transactional")
+def _never_sealed(subject: Subject) -> None:
+    store, known = subject.store(), dict[str, TransactionAttempt]()
+    _commit(store, subject, known, 1, 0, x=1)
+    run(store, subject.task(known_stores=dict(known)), 2, 0, x=10)
+    rewound = subject.task(known_stores=dict(known), first_attempt=1_000_000)
+    named = ("is ahead", "2:0", "never sealed", "txtopo store adopt", "txtopo state reset words")
+    refused(errors.StateMismatchError, lambda: run(store, rewound, 2, 1_000_000, x=5), "another batch of a transaction that was committed", *named)
+    equal(contents(store), {"x": 11}, "what is stored")
+    sealed = subject.task(known_stores=dict(known), first_attempt=0)
+    equal(run(store, sealed, 2, 1_000_000, x=10), {"x": Update(1, 11, applied=False)}, "the update of a replay whose transaction was sealed")
+    run(store, subject.task(known_stores=dict(known), first_attempt=1_000_000), 2, 1_000_001, x=10)
+    equal(contents(store), {"x": 11}, "what is stored after another replay in the same run")
+
+
+@CONTRACT.clause("an opaque store is taken back to before an attempt that was never sealed", 27, 31, cure="Take back one transaction.", only="opaque")
+def _rewound(subject: Subject) -> None:
+    store, known = subject.store(), dict[str, TransactionAttempt]()
+    _commit(store, subject, known, 1, 0, x=1)
+    run(store, subject.task(known_stores=dict(known)), 2, 0, x=10, y=10)
+    rewound = subject.task(known_stores=dict(known), first_attempt=1_000_000)
+    equal(run(store, rewound, 2, 1_000_000, x=5), {"x": Update(1, 6, applied=True)}, "the update of another batch")
+    equal(contents(store), {"x": 6}, "what is stored")
+
+
 @CONTRACT.clause(
     "what an attempt wrote does not count if the recorded one opened nothing", 31,
     cure="Take back what the fence's attempt wrote if it is not recorded.",

@@ -141,6 +141,8 @@ def _mismatch(subject: Subject) -> None:
     for recorded, word in (((9, 2), "behind"), ((7, 0), "ahead")):
         known = {f"count/{store.name}": TransactionAttempt(*recorded)}
         refused(errors.StateMismatchError, functools.partial(put, store, subject.task(known_stores=known), 10, 0, dog=2), "another age", f"is {word}")
+    rewound = subject.task(known_stores={f"count/{store.name}": TransactionAttempt(6, 0)}, first_attempt=1_000_000)
+    refused(errors.StateMismatchError, lambda: put(store, rewound, 7, 1_000_000, cat=2), "an attempt that was never sealed", "never sealed")
     empty = subject.store("empty")
     known = {f"count/{empty.name}": TransactionAttempt(2, 0)}
     refused(errors.StateMismatchError, lambda: put(empty, subject.task(known_stores=known), 3, 0, dog=2), "an emptied store", "holds nothing")

@@ -101,9 +101,6 @@ def _overwrite(opened: Any) -> None:
 @CONTRACT.clause("what is shown is fixed when it is asked for, however long it is then read", 3, cure=_REACHES)
 def _fixed(subject: Subject) -> None:
     store = subject.store()
-    if not store.reads_one_state:
-        equal(type(store).reads_one_state, False, "what the class says of itself")
-        return
     put(store, subject.task(), 1, 0, ant=1, bird=1, cat=1)
     reading = store.items(as_of=visible_at(1, _known(store, 1)))
     for txid in (2, 3):

@@ -34,10 +34,13 @@ class WorkerProcess:
         phase: contexts.Phase = "commit",
         local_master: bool = True,
         known_stores: Mapping[str, TransactionAttempt] | None = None,
+        first_attempt: int = 0,
     ) -> contexts.TopologyContext:
         """The context of one task in one attempt."""
         counts = {component: task + 1}
-        return contexts.TopologyContext(topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores)
+        return contexts.TopologyContext(
+            topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores, first_attempt
+        )
 
     def close(self) -> None:
         """Close every resource that can be closed, and forget them all."""

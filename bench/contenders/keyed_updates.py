@@ -1,0 +1,96 @@
+"""Keyed updates, batch by batch, in one process without Spark: by a store, as a committer's task makes them, and by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import backends
+from bench.contenders import bare_loop
+from bench.line import WrongResultError
+from bench.process import Sample
+from txtopo import TransactionAttempt
+
+
+class Server:
+    """A database server, for as long as this contender lives."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        command = [sys.executable, "-m", "tests.serve", name]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._child.stdout is not None
+        self._address = self._child.stdout.readline().strip()
+
+    def block(self) -> Sample:
+        """Where it is."""
+        if not self._address:
+            raise RuntimeError("the server did not start")
+        return {"seconds": 0.0, "address": self._address}
+
+    def close(self) -> None:
+        """Stop it."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait(30)
+
+
+class Updates:
+    """Either kind, over one database."""
+
+    def __init__(self, directory: str, backend: str, address: str = "") -> None:
+        self._directory, self._backend, self._address, self._made = Path(directory), backends.BACKENDS[backend], address, 0
+
+    def block(self, how: str, batches: int, keys: int, of: int) -> Sample:
+        """Updates per second; ``how`` is add or update (by hand), transactional or opaque. The first batches, which make all keys, are not timed."""
+        self._made += 1
+        address = self._address or str(self._directory / f"{self._made}.db")
+        made = [backends.batch(number, keys, of) for number in range(batches)]
+        first = of // keys
+        if how in ("add", "update"):
+            found, seconds = self._by_hand(address, how, made, first)
+        else:
+            found, seconds = self._by_store(address, made, first, how == "opaque")
+        if found != backends.expected(batches, keys, of):
+            raise WrongResultError(f"{self._backend.name}, {how}: {len(found)} keys, not what a plain loop counts")
+        return {"seconds": seconds, "updates_per_second": keys * (batches - first) / seconds}
+
+    def _by_hand(self, address: str, how: str, made: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
+        table = self._backend.by_hand(address)
+        change = getattr(table, how)
+        try:
+            for more in made[:first]:
+                change(more)
+            began = time.perf_counter()
+            for more in made[first:]:
+                change(more)
+            seconds = time.perf_counter() - began
+            return table.counts(), seconds
+        finally:
+            table.close()
+
+    def _by_store(self, address: str, made: list[dict[str, Any]], first: int, opaque: bool) -> tuple[dict[Any, Any], float]:
+        store = self._backend.store(address, f"{backends.TABLE}_{self._made}", opaque)
+        resources: dict[str, Any] = {}
+        began = 0.0
+        try:
+            for number, more in enumerate(made):
+                if number == first:
+                    began = time.perf_counter()
+                context = bare_loop.context("committer", "commit", resources)
+                with store.transaction(context, TransactionAttempt(number + 1, 0)) as transaction:
+                    transaction.update_many(more, _added)
+            seconds = time.perf_counter() - began
+        finally:
+            for resource in resources.values():
+                resource.close()
+        return dict(store.items()), seconds
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def _added(count: int | None, more: int) -> int:
+    return (count or 0) + more

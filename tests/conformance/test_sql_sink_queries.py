@@ -1,0 +1,157 @@
+"""What a sink promises a query of Structured Streaming, over every database: each micro-batch once, and no checkpoint that does not belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.sinks import BACKENDS, LOOSE, SALES, Shop, shop
+from txtopo.connectors import sql_streaming
+from txtopo.connectors.sql_streaming import ForeachBatch, ForeachWriter
+from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
+
+
+class Frame:
+    """A micro-batch, as far as a sink looks at it. ``checkpoint`` is the id Spark gives to a query's checkpoint."""
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]], checkpoint: str | None = "first", columns: Iterable[str] = ("id", "cents")) -> None:
+        self.columns, self._rows = list(columns), list(rows)
+        properties = {sql_streaming.QUERY_PROPERTY: checkpoint}
+        self.sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=properties.get))
+
+    def toLocalIterator(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self._rows)
+
+
+class Row(tuple[Any, ...]):
+    """As Spark gives it to a writer."""
+
+    __fields__ = ("id", "cents")
+
+
+@pytest.fixture(autouse=True)
+def connections() -> Iterator[None]:
+    yield
+    for made in sql_streaming._resources.values():
+        made.close()
+    sql_streaming._resources.clear()
+
+
+@pytest.fixture(params=BACKENDS)
+def sales(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return shop(request.param, tmp_path, LOOSE)
+
+
+def whole(sales: Shop, **options: Any) -> ForeachBatch:
+    return sales.sink(columns=None).foreach_batch("q", **options)
+
+
+def part(writer: ForeachWriter, partition: int, epoch: int, rows: Iterable[tuple[int, int]], error: Exception | None = None) -> None:
+    """One partition of an epoch, as Spark runs it."""
+    assert writer.open(partition, epoch)
+    for row in rows:
+        writer.process(Row(row))
+    writer.close(error)
+
+
+class TestWholeBatches:
+    @pytest.mark.rule(28)
+    def test_a_batch_that_comes_again_is_written_once(self, sales: Shop) -> None:
+        for batch, rows in enumerate([[(1, 10), (2, 20)], [], [(3, 30)]]):
+            for _ in range(3):
+                # The driver died: another process, and rows in another order.
+                whole(sales)(Frame(reversed(rows)), batch)
+        assert sales.sales == [(1, 10), (2, 20), (3, 30)]
+
+    def test_columns_are_those_of_the_frame_or_those_that_were_named(self, sales: Shop) -> None:
+        whole(sales)(Frame([(10, 1)], columns=["cents", "id"]), 0)
+        sales.sink(columns={"id": "number", "cents": "price"}).foreach_batch("r")(Frame([("x", 20, 2)], columns=["article", "price", "number"]), 0)
+        assert sales.sales == [(1, 10), (2, 20)]
+        with pytest.raises(UsageError, match="gets no field 'cents'; there are id"):
+            sales.sink().foreach_batch("s")(Frame([(1,)], columns=["id"]), 0)
+
+    def test_queries_of_different_ids_write_to_one_table(self, sales: Shop) -> None:
+        for query in ("a", "b"):
+            sales.sink().foreach_batch(query)(Frame([(1, 1)]), 0)
+        assert sales.sales == [(1, 1), (1, 1)]
+
+    @pytest.mark.rule(29)
+    @pytest.mark.parametrize("checkpoint", ["first", "second", None])
+    def test_a_checkpoint_that_is_new_or_older_is_refused_with_what_to_type(self, sales: Shop, checkpoint: str | None) -> None:
+        for batch in range(3):
+            whole(sales)(Frame([(batch, 1)]), batch)
+        said = r"(?s)does not go with batch 0 of query 'q'.*txtopo store clear .* sink_transactions --topology q"
+        with pytest.raises(StateMismatchError, match=said) as caught:
+            whole(sales)(Frame([(7, 7)], checkpoint), 0)
+        assert caught.value.exit_code == 6
+        assert len(sales.sales) == 3
+
+    @pytest.mark.rule(27)
+    def test_a_new_checkpoint_at_the_very_batch_the_table_has_is_refused_too(self, sales: Shop) -> None:
+        whole(sales)(Frame([(1, 1)]), 0)
+        with pytest.raises(StateMismatchError, match="generation first"):
+            whole(sales)(Frame([(2, 2)], "second"), 0)
+        sales.sink().ledger.clear("q")
+        whole(sales)(Frame([(2, 2)], "second"), 0)
+        assert sales.sales == [(1, 1), (2, 2)]
+
+    @pytest.mark.rule(27)
+    def test_a_database_that_was_emptied_or_is_an_older_copy_is_refused(self, sales: Shop) -> None:
+        with pytest.raises(StateMismatchError, match=r"(?s)batch 5 of query 'q'.*begin_at=N"):
+            whole(sales)(Frame([(5, 5)]), 5)
+        whole(sales, begin_at=5)(Frame([(5, 5)]), 5)
+        whole(sales, begin_at=5)(Frame([(6, 6)]), 6)
+        with pytest.raises(StateMismatchError, match="is behind"):
+            whole(sales, begin_at=5)(Frame([(8, 8)]), 8)
+        assert sales.sales == [(5, 5), (6, 6)]
+
+    def test_a_row_that_is_refused_fails_the_query_and_nothing_of_its_batch_is_kept(self, tmp_path: Path) -> None:
+        for backend in BACKENDS:
+            strict = shop(backend, tmp_path, SALES)
+            with pytest.raises(RowRefusedError, match="row 2 of component 'foreach_batch'"):
+                whole(strict)(Frame([(1, 1), (2, -2)]), 0)
+            whole(strict)(Frame([(1, 1), (2, 2)]), 0)
+            assert strict.sales == [(1, 1), (2, 2)]
+
+
+class TestPartitions:
+    @pytest.mark.rule(28)
+    def test_partitions_of_an_epoch_that_comes_again_are_written_once_each(self, sales: Shop) -> None:
+        def writer() -> ForeachWriter:
+            return sales.sink(columns=None).foreach_writer("q", partitions=3)
+
+        part(writer(), 1, 0, [(1, 0)])
+        part(writer(), 0, 0, [(2, 0)], error=ValueError("the task failed"))
+        for partition in range(3):
+            part(writer(), partition, 0, [(n, 0) for n in range(3) if n == partition])
+        for partition in range(3):
+            part(writer(), partition, 1, [(partition, 1)])
+            part(writer(), partition, 1, [(partition, 1)])
+        assert sales.sales == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+
+    @pytest.mark.rule(29)
+    @pytest.mark.parametrize(("before", "now"), [(3, 2), (2, 3)])
+    def test_an_epoch_that_was_begun_with_another_number_of_partitions_is_refused_and_the_next_may_have_it(
+        self, sales: Shop, before: int, now: int
+    ) -> None:
+        sink = sales.sink()
+        part(sink.foreach_writer("q", partitions=before), 0, 0, [(0, 0)])
+        part(sink.foreach_writer("q", partitions=before), 0, 1, [(1, 1)])
+        with pytest.raises(StateMismatchError, match=f"begun with {before} partitions, and now has {now}\n.*partitions={before}"):
+            part(sink.foreach_writer("q", partitions=now), 1, 1, [(2, 1)])
+        part(sink.foreach_writer("q", partitions=before), 1, 1, [(2, 1)])
+        part(sink.foreach_writer("q", partitions=now), 0, 2, [(3, 2)])
+        assert sales.sales == [(0, 0), (1, 1), (2, 1), (3, 2)]
+
+    @pytest.mark.rule(29)
+    def test_a_late_task_of_an_older_epoch_fails_and_changes_nothing(self, sales: Shop) -> None:
+        writer = sales.sink().foreach_writer("q", partitions=2)
+        for epoch in range(2):
+            part(writer, 0, epoch, [(0, epoch)])
+        with pytest.raises(StateMismatchError, match="batch 1 has been written"):
+            part(writer, 1, 0, [(1, 0)])
+        assert sales.sales == [(0, 0), (0, 1)]

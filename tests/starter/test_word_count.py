@@ -1,0 +1,35 @@
+"""The shortest starter on real Spark and ZooKeeper: aggregates count what a plain count counts, and go on where they stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from starter import word_count
+from tests.clusters import run_to_idle
+from txtopo import Count, Fields, LocalCluster, TransactionalTopologyBuilder
+from txtopo.testing import MemoryTransactionalSpout
+
+WORDS = Counter(word for lines in word_count.LINES.values() for (line,) in lines for word in line.split())
+
+
+@pytest.mark.rule(17, 28)
+def test_the_word_count_is_a_plain_count_and_stays_one_when_it_is_run_again(cluster: LocalCluster, tmp_path: Path) -> None:
+    store = word_count.open_store(tmp_path / "store.db")
+    for _ in range(2):
+        run_to_idle(cluster, word_count.make_topology(tmp_path / "store.db"), max_spout_pending=3)
+        assert dict(store.items()) == dict(WORDS)
+
+
+@pytest.mark.rule(23, 28)
+def test_counts_are_the_same_with_other_numbers_of_tasks_after_a_restart(cluster: LocalCluster, tmp_path: Path) -> None:
+    store, rows = word_count.open_store(tmp_path / "store.db"), MemoryTransactionalSpout(word_count.LINES, Fields("line"), take_per_partition=1)
+    for tasks in (1, 3):
+        builder = TransactionalTopologyBuilder("word count, other tasks", "lines", rows, tasks)
+        builder.set_bolt("split", word_count.Split(), tasks).none_grouping("lines")
+        builder.set_aggregate("count", Count(), store, tasks).group_by("split", Fields("word"))
+        run_to_idle(cluster, builder.build_topology(), max_spout_pending=2)
+        rows.append(0, [("the end",)])
+    assert dict(store.items()) == dict(WORDS + Counter(["the", "end"]))

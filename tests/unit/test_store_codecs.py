@@ -1,0 +1,81 @@
+"""What may be a codec, and what a store says it holds."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo import StateMismatchError, UsageError
+from txtopo.stores import SqliteStore, Store, codecs, rows
+from txtopo.testing.contracts.store_forms import ComplexCodec
+from txtopo.testing.simulator.substitutes import SimulatedStore
+
+
+class Nameless:
+    def dumps(self, value: Any) -> str:
+        return str(value)
+
+    def loads(self, text: str) -> Any:
+        return text
+
+
+class Pretender(Nameless):
+    name = "json"
+
+
+class Spaced(Nameless):
+    name = "my codec"
+
+
+class Mute:
+    name = "mute"
+
+
+@pytest.mark.parametrize(
+    ("codec", "told"),
+    [
+        (Nameless(), "no name that can be kept: None"), (Spaced(), "no name that can be kept: 'my codec'"), (Pretender(), "calls itself 'json'"),
+        (Mute(), "has no dumps"), (object(), "no name that can be kept"),
+    ],
+)  # fmt: skip
+def test_what_is_no_codec_is_refused_when_the_store_is_made(tmp_path: Path, codec: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        SqliteStore(tmp_path / "store.db", "things", codec=codec)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_is_of_one_kind(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="opaque and plain"):
+        SqliteStore(tmp_path / "store.db", "things", opaque=True, plain=True)
+    forms: list[dict[str, Any]] = [{}, {"opaque": True}, {"plain": True}]
+    stores = [SqliteStore(tmp_path / "store.db", "things", **form) for form in forms]
+    assert [(store.kind, store.form) for store in stores] == [("transactional", "json"), ("opaque", "json"), ("plain", "plain json")]
+    assert [str(store).rpartition("things")[2] for store in stores] == [">", " opaque>", " plain>"]
+
+
+def test_json_is_one_object_also_when_it_was_pickled() -> None:
+    assert pickle.loads(pickle.dumps(codecs.JSON)) is codecs.JSON
+    assert codecs.checked(None) is codecs.JSON
+
+
+def test_a_simulated_store_is_of_the_same_form(tmp_path: Path) -> None:
+    for form in ({"plain": True}, {"codec": ComplexCodec()}):
+        original: Store = SqliteStore(tmp_path / "store.db", "things", **form)
+        simulated = SimulatedStore(original, "simulated")
+        assert (simulated.kind, simulated.form, simulated.codec) == (original.kind, original.form, original.codec)
+
+
+@pytest.mark.parametrize(
+    ("found", "cure"),
+    [
+        ("json", "neither plain=True nor a codec="), ("plain json", "plain=True"), ("roots-1", "codec= the one called 'roots-1'"),
+        ("plain roots-1", "plain=True and codec= the one called 'roots-1'"),
+    ],
+)  # fmt: skip
+def test_who_opens_a_store_of_another_form_is_told_how_it_must_be_opened(found: str, cure: str) -> None:
+    with pytest.raises(StateMismatchError, match=rf"^the store here holds .*; it was opened for .*\n.*Open it with {cure}, or use another store"):
+        rows.check_form("here", found, "other-1")
+    rows.check_form("here", found, found)
