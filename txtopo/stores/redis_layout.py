@@ -39,6 +39,7 @@ TENURES_MAX = 1000
 """How many server processes a store remembers to have been served by."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_decode = json.JSONDecoder().raw_decode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def row_text(row: stamps.Row) -> str:
 def row_of(key: str, text: str) -> stamps.Row:
     """The row that ``text`` is; a new object each time."""
     stamp, _, value = text.partition("\n")
-    prev_txid, prev, *steps = json.loads(value)
+    prev_txid, prev, *steps = _decode(value)[0]
     return stamps.Row(key, _stamp_of(stamp), prev, prev_txid, steps)
 
 
