@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from txtopo import TransactionAttempt
+from txtopo import TransactionAttempt, errors
 from txtopo.dataplane import wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Report, Tally
@@ -16,6 +16,7 @@ from txtopo.dataplane.receive import MixedEmissionsError
 from txtopo.dataplane.wire import Frame
 from txtopo.runtime import jobs
 from txtopo.runtime.jobs import Pinned, SparkJobs
+from txtopo.runtime.standing import Seats, StandingTasks
 
 pytestmark = pytest.mark.rule(33)
 
@@ -106,3 +107,16 @@ def test_what_is_pinned_is_cut_off_from_its_lineage_so_that_a_lost_block_fails_i
     result = cast(Any, SparkJobs)._collect(None, dataclasses.replace(JOB, pinned=True), rdd, 2, shuffles=True)
     assert result.pinned.task_attempts == (10, 11)
     assert rdd.done[:3] == ["persist", "cut off", "compute"]
+
+
+def test_a_standing_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transaction() -> None:
+    def gone(group: str, address: str) -> None:
+        raise ConnectionRefusedError("Connection refused")
+
+    on_spark: Any = object.__new__(SparkJobs)
+    on_spark._standing = standing = StandingTasks("run", 2, gone, lambda group: None, Seats())
+    try:
+        with pytest.raises(errors.SparkLostError, match="Connection refused"):
+            on_spark.run(dataclasses.replace(JOB, part="straight"), dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of))
+    finally:
+        standing.close()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import queue
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Client
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -184,6 +188,46 @@ def test_a_request_cancelled_beforehand_is_never_sent(spark: Spark) -> None:
         assert spark.jobs == []
 
 
+class Turnstile:
+    """A lock that somebody else is the first to get when it is given back: ``then`` is called once, at a release on a thread that ``on`` names."""
+
+    def __init__(self, lock: threading.Lock, on: str, then: Callable[[], object]) -> None:
+        self._lock, self._on, self._then = lock, on, then
+        self._was_passed = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        passes = not self._was_passed and threading.current_thread().name.startswith(self._on)
+        self._was_passed = self._was_passed or passes
+        self._lock.release()
+        if passes:
+            self._then()
+
+
+@pytest.mark.parametrize("ended_by", ["the watch", "another job"])
+def test_what_ends_an_idle_task_does_not_end_one_that_has_just_been_asked(spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str) -> None:
+    monkeypatch.setattr(standing, "_IDLE_S", 0.2 if ended_by == "the watch" else BOUND_S)
+    asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+    with tasks(spark) as standing_tasks:
+
+        def ask() -> None:
+            asked.put(in_background(lambda: standing_tasks.ask("run/2", b"hang")))
+            assert spark.in_request.wait(BOUND_S)
+
+        standing_tasks.ask("run/1", b"a")
+        on = "txtopo-standing" if ended_by == "the watch" else threading.current_thread().name
+        monkeypatch.setattr(standing, "_IDLE_S", 0.1 if ended_by == "the watch" else BOUND_S)
+        monkeypatch.setattr(standing_tasks, "_lock", Turnstile(threading.Lock(), on, ask))
+        if ended_by == "another job":
+            with standing_tasks.making_room():
+                pass
+        answer = asked.get(timeout=BOUND_S)
+        spark.goes_on.set()
+        assert str(answer()).endswith(" hang'")
+
+
 def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
     with tasks(spark) as standing_tasks:
         standing_tasks.ask("run/1", b"a")
@@ -250,3 +294,125 @@ def test_closing_ends_the_task(spark: Spark) -> None:
     with tasks(spark) as standing_tasks:
         standing_tasks.ask("run/1", b"a")
     assert spark.ended.get_nowait() == "run/standing-1:straight"
+
+
+def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker is suspended, say: it would hold its slot for ever, and two such tasks every thread there is for them."""
+    monkeypatch.setattr(standing, "_LIFE_S", 0.0)
+    monkeypatch.setattr(standing, "_IDLE_S", 0.01)
+    monkeypatch.setattr(standing, "_END_S", 0.01)
+    cancelled = {f"run/standing-{number}:straight": threading.Event() for number in (1, 2, 3)}
+
+    def suspended(group: str, address: str) -> None:
+        with Client(address, "AF_UNIX") as channel:
+            channel.send_bytes(channel.recv_bytes())
+            cancelled[group].wait(BOUND_S)
+
+    made = StandingTasks("run", 2, suspended, lambda group: cancelled[group].set(), Seats())
+    answers = in_background(lambda: [made.ask(f"run/{n}", b"%d" % n) for n in (1, 2, 3)])
+    try:
+        assert [event.wait(BOUND_S / 4) for event in cancelled.values()] == [True] * 3
+        assert answers() == [b"1", b"2", b"3"]
+    finally:
+        for event in cancelled.values():
+            event.set()
+        made.close()
+
+
+def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The descriptor may be another's a moment later, which would be read then."""
+    closed = threading.Event()
+    closed_while_read: list[bool] = []
+
+    class Watched(Connection):
+        def close(self) -> None:
+            closed.set()
+            super().close()
+
+        def recv_bytes(self, maxlength: int | None = None) -> bytes:
+            try:
+                return super().recv_bytes(maxlength)
+            finally:
+                closed_while_read.append(closed.wait(0.1))
+
+    monkeypatch.setattr(standing, "Connection", Watched)
+    held: list[Connection] = []
+
+    def dies(group: str, address: str) -> None:
+        channel = Client(address, "AF_UNIX")
+        held.append(channel)  # by a process of the worker's, which goes on
+        channel.recv_bytes()
+        raise RuntimeError("the worker died")
+
+    with tasks(spark, launch=dies) as standing_tasks:
+        with pytest.raises(TaskLostError, match="the worker died"):
+            standing_tasks.ask("run/1", b"a")
+        assert closed_while_read == [False]
+        assert closed.wait(BOUND_S)
+
+
+def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its worker something is left that has the socket, so that nothing would end the wait for an answer."""
+    held: list[Connection] = []
+
+    def dies(group: str, address: str) -> None:
+        held.append(Client(address, "AF_UNIX"))
+        raise RuntimeError("the worker died")
+
+    class LetIn(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            task.hold(dies)
+            return super().accept()
+
+    monkeypatch.setattr(socket, "socket", LetIn)
+    task = standing._Task("run/standing-1:straight")
+    lost = in_background(lambda: task.ask(b"a"))()
+    assert isinstance(lost, TaskLostError)
+    assert "the worker died" in str(lost)
+
+
+def test_a_driver_that_cannot_let_the_task_in_does_not_wait_for_it(spark: Spark, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    class Full(socket.socket):
+        def accept(self) -> NoReturn:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with tasks(spark) as standing_tasks:
+        with monkeypatch.context() as no_more:
+            no_more.setattr(socket, "socket", Full)
+            lost = in_background(lambda: standing_tasks.ask("run/1", b"a"))()
+        assert isinstance(lost, TaskLostError)
+        assert list(directory.iterdir()) == []
+        assert standing_tasks.ask("run/2", b"b") == first(2) + b" b"
+
+
+@pytest.mark.parametrize("lacking", ["descriptors", "threads"])
+def test_a_task_that_cannot_be_begun_leaves_nothing_behind(spark: Spark, monkeypatch: pytest.MonkeyPatch, directory: Path, lacking: str) -> None:
+    def no_socket(*args: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def no_threads(*args: object) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    seats = Seats()
+    with tasks(spark, seats=seats) as standing_tasks:
+        with monkeypatch.context() as lacks:
+            if lacking == "descriptors":
+                lacks.setattr(socket, "socket", no_socket)
+                assert standing_tasks.ask("run/1", b"a") is None
+            else:
+                lacks.setattr(standing, "WorkThreads", no_threads)
+                with pytest.raises(RuntimeError, match="new thread"):
+                    standing_tasks.ask("run/1", b"a")
+        assert list(directory.iterdir()) == []
+        assert standing_tasks.ask("run/2", b"b") is not None, "the seat was given back"
+
+
+@pytest.mark.rule(33)
+def test_what_was_lost_is_remembered_however_much_else_is_cancelled(spark: Spark) -> None:
+    """With a transaction fail all after it, and each of them has several groups."""
+    with tasks(spark) as standing_tasks:
+        with pytest.raises(TaskLostError):
+            standing_tasks.ask("run/1", b"die")
+        for n in range(3_000):
+            standing_tasks.cancel(f"run/{n}:processing")
+        assert standing_tasks.spark_group("run/1") == "run/standing-1:straight"

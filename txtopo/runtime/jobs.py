@@ -29,7 +29,7 @@ from txtopo.dataplane.wire import Frame
 from txtopo.plan.compiler import Plan
 from txtopo.plan.levels import Levels
 from txtopo.runtime import task
-from txtopo.runtime.standing import StandingTasks
+from txtopo.runtime.standing import StandingTasks, TaskLostError
 from txtopo.topology import pickling
 
 
@@ -136,6 +136,8 @@ class SparkJobs:
             raise errors.SparkLostError(str(error)) from None
         except Exception as error:
             text = str(error)
+            if isinstance(error, TaskLostError) and isinstance(error.__cause__, _GONE):
+                raise errors.SparkLostError(text) from None
             failure = outcome.from_text(text)
             if failure is None:
                 cure = shortage.cure_of(text)

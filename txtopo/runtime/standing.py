@@ -39,7 +39,7 @@ Launch = Callable[[str, str], None]
 
 
 class TaskLostError(Exception):
-    """The task ended, or was cancelled, before it answered; the text is what Spark said."""
+    """The task ended, or was cancelled, before it answered; the text is what Spark said, and the cause the exception that said it."""
 
 
 class Seats:
@@ -73,13 +73,20 @@ class _Task:
         self.group = group
         self.serving: str | None = None
         self.ended = threading.Event()
-        self.error = ""
+        self.error: Exception | None = None
         self.began = self.used = time.monotonic()
         self._lock = threading.Lock()
+        self._in_use = threading.Lock()
+        """Held while somebody asks: what was closed meanwhile could be another's descriptor by the time it is read."""
+        self._hung_up = threading.Event()
         self._socket: socket.socket | None = None
         self._channel: Connection | None = None
         self._directory = tempfile.mkdtemp(prefix="txtopo-task-")
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError:
+            os.rmdir(self._directory)
+            raise
         try:
             self._listener.bind(self.address)
             self._listener.listen(1)
@@ -96,20 +103,24 @@ class _Task:
     def ask(self, request: bytes) -> bytes:
         """The answer to ``request``."""
         try:
-            channel = self._channel or self._connect()
-            channel.send_bytes(request)
-            return channel.recv_bytes()
+            with self._in_use:
+                channel = self._channel or self._connect()
+                channel.send_bytes(request)
+                return channel.recv_bytes()
         except (EOFError, OSError):
+            # The task may be waiting: it may have been the driver that could not go on.
+            self.close()
             # Spark says why, a moment later than the socket.
             self.ended.wait()
-            raise TaskLostError(self.error or f"the Spark job {self.group} ended before it had answered") from None
+            said = f"the Spark job {self.group} ended before it had answered" if self.error is None else str(self.error)
+            raise TaskLostError(said) from self.error
 
     def hold(self, launch: Launch) -> None:
         """On a thread of its own: the Spark job."""
         try:
             launch(self.group, self.address)
         except Exception as error:
-            self.error = str(error)
+            self.error = error
         finally:
             self.ended.set()
             self.hang_up()
@@ -117,6 +128,7 @@ class _Task:
     def hang_up(self) -> None:
         """Let the task end when it asks for more, and whoever waits for its answer give up."""
         with self._lock:
+            self._hung_up.set()
             if self._socket is not None:
                 with contextlib.suppress(OSError):  # the other end has gone already
                     self._socket.shutdown(socket.SHUT_RDWR)
@@ -124,18 +136,21 @@ class _Task:
     def close(self) -> None:
         """Of no use after this; the task has ended, or is about to."""
         self.hang_up()
-        with self._lock:
+        with self._in_use, self._lock:
             self._stop_listening()
             if self._socket is not None and self._channel is not None:
                 self._socket.close()
                 self._channel.close()
 
     def _connect(self) -> Connection:
-        while not self.ended.is_set():
+        while not self._hung_up.is_set():
             with contextlib.suppress(TimeoutError):
                 accepted, _ = self._listener.accept()
                 accepted.setblocking(True)
                 with self._lock:
+                    if self._hung_up.is_set():
+                        accepted.close()
+                        break
                     self._socket, self._channel = accepted, Connection(os.dup(accepted.fileno()))
                     self._stop_listening()
                     return self._channel
@@ -160,8 +175,10 @@ class StandingTasks:
         self._task: _Task | None = None
         self._launched = 0
         self._others = 0
-        self._cancelled: OrderedDict[str, str | None] = OrderedDict()
-        """Groups that were cancelled, with the group of Spark's that served them then."""
+        self._cancelled: OrderedDict[str, None] = OrderedDict()
+        """Groups that were cancelled when no task served them; most of them, such as those of processing jobs, will never be asked for."""
+        self._served: OrderedDict[str, str] = OrderedDict()
+        """Groups that were given up when a task served them, with its group of Spark's."""
 
     def ask(self, group: str, request: bytes) -> bytes | None:
         """The answer to ``request``; ``None`` if there can be no standing task now. :class:`TaskLostError` if there is no answer.
@@ -178,7 +195,7 @@ class StandingTasks:
             raise
         with self._lock:
             task.serving, task.used = None, time.monotonic()
-            cancelled = group in self._cancelled
+            cancelled = group in self._served
             stays = self._others == 0 and task.used - task.began < _LIFE_S
         if cancelled or not stays:
             self._drop(task)
@@ -191,9 +208,9 @@ class StandingTasks:
         """While a job of the run is Spark's own: an idle task gives up its slot, one at work does so when it has answered."""
         with self._lock:
             self._others += 1
-            idle = self._task if self._task is not None and self._task.serving is None else None
-        if idle is not None:
-            self._drop(idle)
+            task = self._task
+        if task is not None:
+            self._drop(task, idle_s=0.0)
         try:
             yield
         finally:
@@ -214,7 +231,7 @@ class StandingTasks:
         with self._lock:
             if self._task is not None and self._task.serving == group:
                 return self._task.group
-            return self._cancelled.get(group)
+            return self._served.get(group)
 
     def close(self) -> None:
         """End the task, and wait a little until it has."""
@@ -227,53 +244,62 @@ class StandingTasks:
 
     def _claim(self, group: str) -> _Task | None:
         with self._lock:
-            if group in self._cancelled:
+            if group in self._cancelled or group in self._served:
                 raise TaskLostError(f"{group} was cancelled before it began")
             if self._task is None and self._seats.take(self._cores):
-                self._task = self._begun()
+                try:
+                    self._task = self._begun()
+                finally:
+                    if self._task is None:
+                        self._seats.give_back()
             if self._task is not None:
                 self._task.serving = group
             return self._task
 
     def _begun(self) -> _Task | None:
         """A new task; ``None`` where a socket cannot be had, for instance because the path of the temporary directory is too long for one."""
+        if self._threads is None:
+            # One that holds the job, one that watches; and the same for the task before, whose end is not waited for.
+            self._threads = WorkThreads("standing", 4)
         self._launched += 1
         try:
             task = _Task(f"{self._run}/standing-{self._launched}:straight")
         except OSError:
-            self._seats.give_back()
             return None
-        if self._threads is None:
-            # One that holds the job, one that watches; and the same for the task before, whose end is not waited for.
-            self._threads = WorkThreads("standing", 4)
         self._threads.submit(lambda: task.hold(self._launch))
         self._threads.submit(lambda: self._watch(task))
         return task
 
     def _watch(self, task: _Task) -> None:
-        """On a thread of its own: end the task when it is idle; clear up when it has ended."""
-        while not task.ended.wait(_IDLE_S):
-            with self._lock:
-                idle = task is self._task and task.serving is None and time.monotonic() - task.used >= _IDLE_S
-            if idle:
-                self._drop(task)
+        """On a thread of its own: end the task when it is idle, or cancel it if it does not end then; clear up when it has ended."""
+        while not task.ended.wait(_IDLE_S) and task is self._task:
+            self._drop(task, idle_s=_IDLE_S)
         self._drop(task)
+        if not task.ended.wait(_END_S):
+            # Its worker is suspended, for instance: it would keep its slot, and us from beginning others, for as long as it is.
+            self._cancel(task.group)
+            task.ended.wait()
         task.close()
 
-    def _drop(self, task: _Task) -> None:
-        """Ask it for nothing more."""
+    def _drop(self, task: _Task, idle_s: float | None = None) -> None:
+        """Ask it for nothing more; with ``idle_s`` only if it has not been asked for anything for so long."""
         with self._lock:
             if task is not self._task:
+                return
+            if idle_s is not None and (task.serving is not None or time.monotonic() - task.used < idle_s):
                 return
             self._task = None
             if task.serving is not None:
                 # It was lost: what it did may still be going on.
                 self._remember(task.serving, task)
-        self._seats.give_back()
+            self._seats.give_back()
         task.hang_up()
 
     def _remember(self, group: str, task: _Task | None) -> None:
-        if self._cancelled.get(group) is None:
-            self._cancelled[group] = None if task is None else task.group
-        while len(self._cancelled) > _REMEMBERED_MAX:
-            self._cancelled.popitem(last=False)
+        if task is None:
+            self._cancelled[group] = None
+        elif group not in self._served:
+            self._served[group] = task.group
+        for remembered in (self._cancelled, self._served):
+            while len(remembered) > _REMEMBERED_MAX:
+                remembered.popitem(last=False)
