@@ -70,7 +70,7 @@ demo: java $(INSTALLED) ## Count every word of Python's own library, exactly onc
 demo-reset: ## Forget what the demo has counted
 	rm -rf $(DEMO)
 
-test: java $(INSTALLED) $(SERVERS) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL and MariaDB; TXTOPO_NO_SKIPS=1 forbids skipping
+test: java $(INSTALLED) $(SERVERS) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest -m 'not fault and not long'
 
 schedules: java $(INSTALLED) ## Simulate ten thousand schedules, and run sixty generated topologies on Spark: what takes minutes and kills nothing
@@ -104,10 +104,10 @@ docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warn
 docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
 	$(BIN)/python docs/generated.py
 
-bench: java $(INSTALLED_BENCH) ## Measure everything beside its peers, about twenty minutes on a quiet machine; writes docs/benchmarks.md
+bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about twenty minutes on a quiet machine; writes docs/benchmarks.md
 	$(BIN)/python -m bench
 
-bench-quick: java $(INSTALLED_BENCH) ## Measure most of it in a reduced form, under three minutes: ratios only, no targets; every result is checked
+bench-quick: java $(INSTALLED_BENCH) $(SERVERS) ## Measure most of it in a reduced form, under three minutes: ratios only, no targets; every result is checked
 	$(BIN)/python -m bench --quick
 
 ci: lint types layers docs bench-quick mutants schedules fault test ## Everything that must pass before a change goes in, in about an hour

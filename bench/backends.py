@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from txtopo.stores import SqliteStore, SqlStore, Store
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 
 TABLE = "kept"
 LOOKUP_KEYS_MAX = 500
@@ -145,6 +145,39 @@ class MariaByHand:
         self._connection.close()
 
 
+class RedisByHand:
+    """A hash of counts, changed in one MULTI per batch, which is sent at once."""
+
+    def __init__(self, address: str) -> None:
+        import redis
+
+        self._client = redis.Redis.from_url(address, decode_responses=True)
+        self._client.delete("counts")
+
+    def add(self, more: Mapping[str, int]) -> None:
+        """A command per key, in one go."""
+        with self._client.pipeline(transaction=True) as pipeline:
+            for key, count in more.items():
+                pipeline.hincrby("counts", key, count)
+            pipeline.execute()
+
+    def update(self, more: Mapping[str, int]) -> None:
+        """One command to read, one to write."""
+        names = list(more)
+        old: Any = self._client.hmget("counts", names)
+        new: dict[Any, Any] = {key: int(before or 0) + count for (key, count), before in zip(more.items(), old, strict=True)}
+        self._client.hset("counts", mapping=new)
+
+    def counts(self) -> dict[str, int]:
+        """All counts."""
+        found: Any = self._client.hgetall("counts")
+        return {key: int(count) for key, count in found.items()}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
 @dataclass(frozen=True)
 class Backend:
     """One database. ``server`` is what ``python -m tests.serve`` knows it by; None if it is a file."""
@@ -164,12 +197,17 @@ def _sql(address: str, table: str, opaque: bool) -> Store:
     return SqlStore(address, table, opaque=opaque)
 
 
+def _redis(address: str, table: str, opaque: bool) -> Store:
+    return RedisStore(address, table, opaque=opaque)
+
+
 BACKENDS: Mapping[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend("sqlite", None, _sqlite, SqliteByHand),
         Backend("postgresql", "postgresql", _sql, PostgresByHand),
         Backend("mariadb", "mariadb", _sql, MariaByHand),
+        Backend("redis", "redis", _redis, RedisByHand),
     )
 }
 

@@ -36,5 +36,5 @@ def _updates(stage: Stage, name: str) -> Measured:
 
 LINES = tuple(
     Line(f"stores.{name}", f"What does exactly once cost in {shown}?", partial(_updates, name=name))
-    for name, shown in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL"), ("mariadb", "MariaDB"))
+    for name, shown in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL"), ("mariadb", "MariaDB"), ("redis", "Redis"))
 )
