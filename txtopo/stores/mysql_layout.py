@@ -14,8 +14,9 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -47,6 +48,8 @@ _HAS_INDEX = sa.text(
 _ENGINES = sa.text(
     "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names AND engine <> 'InnoDB'"
 ).bindparams(sa.bindparam("names", expanding=True))
+_GET_LOCK = sa.text("SELECT GET_LOCK(CONCAT('txtopo ', MD5(DATABASE())), :seconds)")
+_RELEASE_LOCK = sa.text("SELECT RELEASE_LOCK(CONCAT('txtopo ', MD5(DATABASE())))")
 _REGISTER = sa.text("INSERT INTO txtopo_schema(store, version, form) VALUES (:store, :version, :form) ON DUPLICATE KEY UPDATE store = store")
 _LOCKS = sa.Table("txtopo_lock", sa.MetaData(), sa.Column("name", mysql.CHAR(32, charset="ascii"), primary_key=True), **_OPTIONS)
 
@@ -69,20 +72,36 @@ def has_table(run: relational.Run, name: str) -> bool:
 def prepare(run: relational.Run, tables: relational.Tables, store: SqlStore, lock: Callable[[str], None]) -> None:
     """Make what is missing of the layout; where nothing is, no right to make anything is needed. ``lock`` has processes take turns."""
     there = functools.partial(has_table, run)
-    form = relational.form_of(run, tables, store.address, there)
-    if form is None:
-        _make(run, tables, store)
-        form = relational.form_of(run, tables, store.address, there)
+    if relational.form_of(run, tables, store.address, there) != store.form or (store.opaque and not _has_index(run, tables, tables.writer_index)):
+        with _alone(run, store):
+            form = relational.form_of(run, tables, store.address, there)
+            if form is None:
+                _make(run, tables, store)
+                form = relational.form_of(run, tables, store.address, there)
+            if store.opaque:
+                _make_index(run, tables, tables.writer_index)
+            if form is not None and form != store.form:
+                lock(f"schema\0{tables.name}")
+                relational.change_form(run, tables, store.address, form, store.form)
     _check_engines(run, tables, store.address)
-    if store.opaque:
-        _make_index(run, tables, tables.writer_index)
-    if form is not None and form != store.form:
-        lock(f"schema\0{tables.name}")
-        relational.change_form(run, tables, store.address, form, store.form)
+
+
+@contextlib.contextmanager
+def _alone(run: relational.Run, store: SqlStore) -> Iterator[None]:
+    """While no other process makes tables here: who made an index late would wait for every transaction that is open by then. Who dies
+    lets go, its session ends."""
+    if run(_GET_LOCK, {"seconds": store.lock_timeout_s}).scalar_one() != 1:
+        raise errors.FailedException(f"the store {store.address} is busy: others made tables there for {store.lock_timeout_s:g} s")
+    try:
+        yield
+    finally:
+        # Where the connection is lost, so is the lock; what went wrong before is what matters.
+        with contextlib.suppress(errors.TxtopoError, errors.FailedException):
+            run(_RELEASE_LOCK)
 
 
 def _make(run: relational.Run, tables: relational.Tables, store: SqlStore) -> None:
-    """Several processes may do this side by side: each of its steps is done once, by one of them."""
+    """Whoever comes after a process that died here does again what there is already, and goes on."""
     there = functools.partial(has_table, run)
     relational.check_neighbours(run, tables, store.address, there)
     if there(tables.name) and not _is_being_made(run, tables):
@@ -103,8 +122,12 @@ def _is_being_made(run: relational.Run, tables: relational.Tables) -> bool:
 
 
 def _make_index(run: relational.Run, tables: relational.Tables, index: sa.Index) -> None:
-    if not run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one():
+    if not _has_index(run, tables, index):
         run(sa.schema.CreateIndex(index))
+
+
+def _has_index(run: relational.Run, tables: relational.Tables, index: sa.Index) -> bool:
+    return bool(run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one())
 
 
 def _check_engines(run: relational.Run, tables: relational.Tables, address: str) -> None:
