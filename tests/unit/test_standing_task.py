@@ -257,6 +257,27 @@ def test_standing_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served:
         assert other.ask("c", b"c") is not None, "the seat is free again"
 
 
+@pytest.mark.parametrize(("cores", "age_s", "answered_by"), [(1, 1.0, [1, 2, 3, 3]), (2, 1.0, [1, 1, 1, 1]), (1, 0.0, [1, 1, 1, 1])])
+def test_where_there_is_but_one_slot_a_task_does_not_stay_for_long_while_somebody_else_has_a_job(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, cores: int, age_s: float, answered_by: list[int]
+) -> None:
+    """A job of the user's, say: each of its tasks would wait for as long as a task may stay."""
+    monkeypatch.setattr(standing, "_IDLE_S", BOUND_S)
+    init = standing._Task.__init__
+
+    def aged(task: standing._Task, group: str) -> None:
+        init(task, group)
+        task.began -= age_s * BOUND_S
+
+    monkeypatch.setattr(standing._Task, "__init__", aged)
+    wanted = iter([True, True, False, False])
+    standing_tasks = StandingTasks("run", cores, spark.launch, spark.cancel, Seats(), lambda: next(wanted))
+    try:
+        assert [standing_tasks.ask(f"run/{n}", b"a") for n in range(4)] == [first(number) + b" a" for number in answered_by]
+    finally:
+        standing_tasks.close()
+
+
 def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, directory: Path) -> None:
     second: queue.SimpleQueue[str] = queue.SimpleQueue()
 

@@ -108,7 +108,9 @@ class SparkJobs:
         self._partitioners: dict[int, Any] = {}
         self._seeds: dict[int, Any] = {}
         self._thread = threading.local()
-        self._standing = StandingTasks(run.token, run.cores, self._stand, self._cancel) if run.local_master else None
+        self._standing: StandingTasks | None = None
+        if run.local_master:
+            self._standing = StandingTasks(run.token, run.cores, self._stand, self._cancel, slot_is_wanted=self._others_have_jobs)
 
     def close(self) -> None:
         """Release what the run's jobs shared."""
@@ -197,6 +199,12 @@ class SparkJobs:
         """A job whose one task serves who listens at ``address``, until it hangs up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
         _raw(self._seed((), 1).mapPartitionsWithIndex(task.StandingFunction(self._broadcast, self._run.token, group, address))).collect()
+
+    def _others_have_jobs(self) -> bool:
+        """Whether anybody, a user of the session included, has a Spark job besides our standing task."""
+        with contextlib.suppress(*_GONE):
+            return len(self._context.statusTracker().getActiveJobsIds()) > 1
+        return False
 
     # -- the results -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ Invariants:
     - A task serves one request at a time, so that what ends it has hit that one transaction.
     - One process connects, once: a task that Spark begins again is not let in.
     - A task ends when nothing was asked for ``_IDLE_S``, after the answer that comes when it is ``_LIFE_S`` old, and as soon as it has answered
-      if other jobs of the run want its slot. One slot of the session is left to others, unless it is the only one.
+      if other jobs of the run want its slot. One slot of the session is left to others. Where it is the only one, whoever has a job wants it,
+      and gets it when the task is as old as an idle one may be: less would pay neither side.
 """
 
 from __future__ import annotations
@@ -167,9 +168,18 @@ class _Task:
 class StandingTasks:
     """The standing task of a run, one after the other; asked by one thread at a time, cancelled by any."""
 
-    def __init__(self, run: str, cores: int, launch: Launch, cancel: Callable[[str], None], seats: Seats = _SEATS) -> None:
-        """``cancel`` cancels the Spark jobs of a group, also later ones."""
+    def __init__(
+        self,
+        run: str,
+        cores: int,
+        launch: Launch,
+        cancel: Callable[[str], None],
+        seats: Seats = _SEATS,
+        slot_is_wanted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``: somebody in the session has a job besides our task."""
         self._run, self._cores, self._launch, self._cancel, self._seats = run, cores, launch, cancel, seats
+        self._slot_is_wanted = slot_is_wanted
         self._lock = threading.Lock()
         self._threads: WorkThreads | None = None
         self._task: _Task | None = None
@@ -197,6 +207,8 @@ class StandingTasks:
             task.serving, task.used = None, time.monotonic()
             cancelled = group in self._served
             stays = self._others == 0 and task.used - task.began < _LIFE_S
+        if stays and self._cores == 1 and task.used - task.began >= _IDLE_S:
+            stays = not self._slot_is_wanted()
         if cancelled or not stays:
             self._drop(task)
         if cancelled:
