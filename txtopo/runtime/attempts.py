@@ -175,6 +175,8 @@ class AttemptRunner:
 
     def cancel(self, work: Attempt) -> None:
         """Stop the attempt's jobs and give back what it holds."""
+        # First: a job that is about to begin notes its group, and then looks whether it still may.
+        work.discarded = True
         for group, part in list(work.groups.items()):
             self._jobs.cancel(group)
             if part in COMMITTING:
