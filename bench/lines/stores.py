@@ -1,4 +1,4 @@
-"""What a store costs: keyed updates by a store, against the same database and updates by hand."""
+"""What a store costs: keyed updates by a store, against the same database and updates by hand; and a sink, against COPY by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,29 @@ def _updates(stage: Stage, name: str) -> Measured:
     return Measured(tuple(ratios), figures, {"batch": f"{KEYS:,} keys of {OF:,}, one process", "database": name})
 
 
-LINES = tuple(
-    Line(f"stores.{name}", f"What does exactly once cost in {shown}?", partial(_updates, name=name))
-    for name, shown in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL"), ("mariadb", "MariaDB"), ("redis", "Redis"))
+def _rows(stage: Stage) -> Measured:
+    """One task, one batch after the other."""
+    address = stage.start("sink_rows:Server", name="postgresql").block()["address"]
+    contender = stage.start("sink_rows:Rows", address=address)
+    rows, batches = stage.pick(100_000, 10_000), stage.pick(5, 2)
+    blocks = {
+        f"{how}, {who}": partial(contender.block, by=by, how=how, batches=batches, rows=rows)
+        for how in ("insert", "upsert")
+        for who, by in (("SqlSink", "sink"), ("COPY by hand", "hand"))
+    }
+    found = {what: values(samples, "rows_per_second") for what, samples in interleaved(blocks, stage.pick(5, 1)).items()}
+    ratios = [
+        ratio(f"rows/s, {how}: SqlSink : COPY by hand", found[f"{how}, SqlSink"], found[f"{how}, COPY by hand"], "higher", None)
+        for how in ("insert", "upsert")
+    ]
+    figures = tuple(Figure(what, statistics.median(rates), "rows/s") for what, rates in found.items())
+    return Measured(tuple(ratios), figures, {"batch": f"{rows:,} rows of three columns, one process", "table": "has a primary key"})
+
+
+LINES = (
+    *(
+        Line(f"stores.{name}", f"What does exactly once cost in {shown}?", partial(_updates, name=name))
+        for name, shown in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL"), ("mariadb", "MariaDB"), ("redis", "Redis"))
+    ),
+    Line("sinks.postgresql", "And for rows of a table of the user's own, in PostgreSQL?", _rows),
 )
