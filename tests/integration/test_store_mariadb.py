@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,11 @@ def connection_of(opened: StoreTransaction) -> Any:
 
 
 def waiting(mariadb: MariaServer, database: str) -> None:
-    """Wait until a session of ``database`` waits for a lock."""
-    for _ in range(BOUND_S * 100):
-        if mariadb.waiting_for_locks(database):
-            return
+    """Wait until a session of ``database`` waits for a lock, which takes no time but that of a thread to begin."""
+    deadline = time.monotonic() + 15
+    while not mariadb.waiting_for_locks(database):
+        assert time.monotonic() < deadline, "nobody waits for a lock"
         threading.Event().wait(0.01)
-    raise AssertionError("nobody waits for a lock")
 
 
 class TestServerIsAsked:

@@ -169,6 +169,28 @@ def test_a_request_is_cancelled_with_the_spark_job_that_serves_it(spark: Spark) 
 
 
 @pytest.mark.rule(33)
+def test_an_answer_that_comes_while_its_request_is_cancelled_does_not_count(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def ask() -> object:
+        try:
+            return standing_tasks.ask("run/1", b"hang")
+        finally:
+            answered.set()
+
+    def cancel(group: str) -> None:
+        spark.goes_on.set()
+        assert answered.wait(BOUND_S)
+
+    monkeypatch.setattr(spark, "cancel", cancel)
+    with tasks(spark) as standing_tasks:
+        answer = in_background(ask)
+        assert spark.in_request.wait(BOUND_S)
+        standing_tasks.cancel("run/1")
+        assert isinstance(answer(), TaskLostError)
+
+
+@pytest.mark.rule(33)
 def test_a_request_that_was_answered_is_not_cancelled_with_the_next(spark: Spark) -> None:
     with tasks(spark) as standing_tasks:
         standing_tasks.ask("run/1", b"a")
