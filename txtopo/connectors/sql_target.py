@@ -21,6 +21,9 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores import stamps
 
+UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
+"""Of an undo log, before those of the sink."""
+
 SHOWN_MAX = 300
 """Characters of a row in an error."""
 
@@ -65,6 +68,17 @@ class Target:
     def others(self) -> tuple[str, ...]:
         """The columns that an upsert replaces."""
         return tuple(column for column in self.columns if column not in self.key)
+
+    def check_undo_log(self, there: Iterable[str]) -> None:
+        """Refuse an undo log, with the columns ``there``, of a sink that writes other columns: it does not say what these were before."""
+        logged = {column.lower(): column for column in there if column.lower() not in UNDO_COLUMNS}
+        if set(logged) != {column.lower() for column in self.columns}:
+            raise errors.SetupError(
+                f"the undo log {self.undo} was made for a sink with the columns {', '.join(logged.values())}, and this one writes"
+                f" {', '.join(self.columns)}: it could not be taken back (R31)\n"
+                "  Opaque sinks that upsert one table write the same columns. If they were changed: run with those of before until all is\n"
+                f"  committed, stop the topology, and type: DROP TABLE {self.undo}"
+            )
 
     def on_conflict(self) -> str:
         """How an ``INSERT`` becomes an upsert, in SQLite as in PostgreSQL; empty if it is none."""
