@@ -104,6 +104,21 @@ def test_a_table_that_cannot_keep_the_promise_is_refused_with_what_to_type(maria
             assert shop.execute("SELECT * FROM sales") in ([], ())
 
 
+@pytest.mark.rule(32)
+def test_a_row_never_replaces_one_of_another_key(mariadb: MariaServer, process: WorkerProcess) -> None:
+    columns = ("id", "mail", "cents")
+    for indexes, is_refused in [("UNIQUE(mail)", True), ("UNIQUE(mail, cents)", True), ("UNIQUE(mail, id), n INT AUTO_INCREMENT UNIQUE", False)]:
+        shop = MariaShop(mariadb, f"CREATE TABLE sales (id INT PRIMARY KEY, mail VARCHAR(50), cents INT, {indexes}) ENGINE=InnoDB")
+        sink = shop.sink("upserts", columns=columns)
+        if is_refused:
+            with pytest.raises(SetupError, match=r"(?s)has another unique index, on .*mail.*Drop that index"):
+                sink.ledger.apply(process.task(), TransactionAttempt(1, 0), columns, [(1, "a@b", 10)])
+            continue
+        for txid in (1, 2):
+            assert sink.ledger.apply(process.task(), TransactionAttempt(txid, 0), columns, [(txid, "a@b", 10), (7, "a@b", txid)])
+        assert sorted(shop.execute("SELECT id, mail, cents FROM sales")) == [(1, "a@b", 10), (2, "a@b", 10), (7, "a@b", 2)]
+
+
 @pytest.mark.rule(31)
 def test_an_opaque_upsert_is_refused_when_the_sink_is_made(sales: MariaShop) -> None:
     with pytest.raises(UsageError, match=r"cannot make inside a transaction \(sales\)\n  Give mark="):

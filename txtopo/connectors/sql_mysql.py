@@ -1,7 +1,8 @@
 """The rows of a sink in MySQL or MariaDB: many in one statement, in the open transaction of the ledger.
 
 There is no undo log here: to make a table would commit what is open. So opaque rows need a mark, and an opaque upsert is refused when the sink is
-made. Two things that this database would take without a word are refused: a table that has no transactions, and a key that is not unique.
+made. Three things that this database would take without a word are refused: a table that has no transactions, a key that is not unique, and an
+upsert into a table with another unique index, in which a row would replace one of another key.
 
 Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went wrong. Needs PyMySQL.
 """
@@ -88,10 +89,18 @@ def _check(cursor: Any, work: Work) -> None:
     indexes: dict[str, set[str]] = {}
     for name, column in cursor.fetchall():
         indexes.setdefault(name, set()).add(column)
-    if {column.lower() for column in target.key} not in indexes.values():
+    key, written = {column.lower() for column in target.key}, {column.lower() for column in target.columns}
+    if key not in indexes.values():
         raise errors.SetupError(
             f"the key of the sink {work.sink} is not unique in its table\n"
             f"  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
+        )
+    # Rows that are the same in an index that has the key have the same key; and what the sink does not write the database makes anew.
+    if others := [columns for columns in indexes.values() if not key <= columns and columns & written]:
+        raise errors.SetupError(
+            f"the table {target.name!r} of the sink {work.sink} has another unique index, on {', '.join(sorted(others[0]))}: a row would replace"
+            " one of another key that is the same there\n"
+            "  MySQL and MariaDB cannot upsert by one of several. Drop that index, or give a statement= that says what is to be done."
         )
     places = [target.columns.index(column) for column in target.key]
     for number, row in enumerate(work.rows, start=1):
