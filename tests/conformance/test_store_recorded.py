@@ -290,3 +290,9 @@ class TestReadersAsOfATransaction:
         found = list(reading)
         assert len(found) in (2, 3)
         assert {value for _, value in found} == {1}
+
+    def test_where_a_component_writes_a_store_of_the_same_name_elsewhere_the_refusal_says_so(self, either: Recording) -> None:
+        either.commit(1, 0, "count", dog=1)
+        known = {**either.known, f"sum/{either.store.name}": A(1, 0)}
+        with pytest.raises(StateMismatchError, match=r"(?s)holds nothing of component 'sum'.*writes a store '\w+' elsewhere:.* give each its own"):
+            either.store.get("dog", as_of=VisibleTxid(1, "words", "first", known))
