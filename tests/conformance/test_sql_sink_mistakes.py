@@ -157,6 +157,13 @@ def test_a_statement_may_calculate_with_every_sign(sales: Shop, process: WorkerP
     assert sales.sales == [(1, 3)]
 
 
+def test_the_texts_of_a_statement_stay_as_they_are(sales: Shop, process: WorkerProcess) -> None:
+    statement = """/* :one */ INSERT INTO sales(id, cents, written_by) -- :two, it's
+                   VALUES (:id, :cents, 'it''s :cents, {"kind":true} 5 %')"""
+    write(sales.sink("a statement", statement=statement), process.task(), 1, 0, [(1, 10)])
+    assert sales.execute("SELECT id, cents, written_by FROM sales") == [(1, 10, 'it\'s :cents, {"kind":true} 5 %')]
+
+
 class TestConnections:
     def test_a_worker_keeps_one_connection_for_all_its_sinks_and_transactions(self, postgres: PostgresServer, process: WorkerProcess) -> None:
         database = postgres.new_database()

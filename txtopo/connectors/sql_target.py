@@ -27,8 +27,8 @@ UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
 SHOWN_MAX = 300
 """Characters of a row in an error."""
 
-_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)")
-"""``:name``, and not the ``::`` of PostgreSQL's casts."""
+_PARAMETER = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|(?<![:\w\\]):([A-Za-z_]\w*)", re.DOTALL)
+"""``:name``, and not the ``::`` of PostgreSQL's casts; texts and comments, in which nothing is a name, are found as a whole."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Target:
 
     def given_to(self, sort: Callable[[str], str]) -> str:
         """The statement, with each ``:name`` as ``sort(name)``."""
-        return _PARAMETER.sub(lambda match: sort(match[1]), self.statement or "")
+        return _PARAMETER.sub(lambda match: sort(match[1]) if match[1] else match[0], self.statement or "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def listed(names: Iterable[str]) -> str:
 
 def parameters_of(statement: str) -> tuple[str, ...]:
     """The names in a statement of the user's, each once."""
-    return tuple(dict.fromkeys(_PARAMETER.findall(statement)))
+    return tuple(dict.fromkeys(filter(None, _PARAMETER.findall(statement))))
 
 
 def described(columns: Sequence[str], row: object) -> str:
