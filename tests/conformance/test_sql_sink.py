@@ -11,7 +11,7 @@ import pytest
 
 from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, Shop, WorkerProcess, shop, write
 from txtopo.connectors import sql_ledger, sql_target
-from txtopo.errors import StaleAttemptError, StateMismatchError, TxtopoError
+from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.stores import StoreConflict, stamps
 from txtopo.testing.contracts import store as contract
 from txtopo.topology.transaction import TransactionAttempt
@@ -231,6 +231,38 @@ class TestOtherNumbersOfTasks:
             write(sink, process.task(task=task), 1, 0, [(task, 1)])
         write(sink, process.task(), 2, 0, [(0, 2)])
         assert sorted(sales.execute("SELECT sink_task, id FROM sales_undo")) == [(0, 0)]
+
+    @pytest.mark.rule(31)
+    def test_what_is_taken_back_comes_into_its_own_columns_whatever_their_order(self, loose: Shop, process: WorkerProcess) -> None:
+        loose.execute("CREATE UNIQUE INDEX sales_key ON sales(id)")
+        for txid, columns in ((1, ["id", "cents", "written_by"]), (2, ["written_by", "id", "cents"])):
+            row = {"id": 1, "cents": 10 * txid, "written_by": f"somebody {txid}"}
+            sink = loose.sink("undo log", columns=columns)
+            sink.ledger.apply(process.task(), TransactionAttempt(txid, 0), tuple(columns), [[row[column] for column in columns]])
+        sink.ledger.apply(process.task(), TransactionAttempt(2, 1), tuple(columns), [])
+        assert loose.execute("SELECT id, cents, written_by FROM sales") == [(1, 10, "somebody 1")]
+
+    @pytest.mark.rule(31)
+    def test_an_undo_log_of_other_columns_is_refused_before_anything_is_written(self, sales: Shop, process: WorkerProcess) -> None:
+        write(sales.sink("undo log"), process.task(), 1, 0, [(1, 10)])
+        other = sales.sink("undo log", columns=["id", "cents", "written_by"])
+        for component, txid, attempt in (("count", 1, 1), ("other", 1, 0)):
+            with pytest.raises(SetupError, match=r'(?s)made for .* id, cents, and this one writes id, cents, written_by.*DROP TABLE "sales_undo"'):
+                other.ledger.apply(process.task(component), TransactionAttempt(txid, attempt), ("id", "cents", "written_by"), [(2, 20, "x")])
+        assert sales.sales == [(1, 10)]
+        write(sales.sink("undo log"), process.task(), 2, 0)
+        sales.execute("DROP TABLE sales_undo")
+        assert other.ledger.apply(process.task(), TransactionAttempt(3, 0), ("id", "cents", "written_by"), [(2, 20, "x")])
+
+    @pytest.mark.rule(31)
+    def test_keys_are_found_again_as_the_table_compares_them(self, tmp_path: Path, process: WorkerProcess) -> None:
+        sales = shop("sqlite", tmp_path, "CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)")
+        sink = sales.sink("undo log")
+        write(sink, process.task(), 1, 0, [("Tea", 10)])
+        write(sink, process.task(), 2, 0, [("tea", 20), ("Milk", 20), ("milk", 21)])
+        assert sales.execute("SELECT * FROM sales ORDER BY id") == [("Milk", 21), ("Tea", 20)]
+        write(sink, process.task(), 2, 1)
+        assert sales.execute("SELECT id, cents FROM sales") == [("Tea", 10)]
 
 
 class TestRecordedAttempts:

@@ -94,6 +94,7 @@ def test_a_table_that_cannot_keep_the_promise_is_refused_with_what_to_type(maria
     for layout, kind, said in [
         (SALES.replace("InnoDB", "MyISAM"), "inserts", "ALTER TABLE `sales` ENGINE=InnoDB"),
         (SALES.replace("PRIMARY KEY", ""), "upserts", r"CREATE UNIQUE INDEX name ON `sales`\(`id`\)"),
+        (SALES.replace("id INTEGER NOT NULL PRIMARY KEY", "id VARCHAR(9), UNIQUE(id(3))"), "upserts", r"CREATE UNIQUE INDEX name ON `sales`\(`id`\)"),
         (None, "inserts", "Make the table"),
         (SALES.replace("cents", "price"), "inserts", "columns="),
     ]:
@@ -102,6 +103,31 @@ def test_a_table_that_cannot_keep_the_promise_is_refused_with_what_to_type(maria
             write(shop.sink(kind), process.task(), 1, 0, [(1, 10)])
         if layout is not None:
             assert shop.execute("SELECT * FROM sales") in ([], ())
+
+
+@pytest.mark.rule(32)
+def test_a_row_never_replaces_one_of_another_key(mariadb: MariaServer, process: WorkerProcess) -> None:
+    columns = ("id", "mail", "cents")
+    refused = ["UNIQUE(mail)", "UNIQUE(mail, cents)", "UNIQUE(mail(3))", "UNIQUE(mail, id), UNIQUE u (mail(3), id)"]
+    for indexes, is_refused in [*((each, True) for each in refused), ("UNIQUE(mail, id), n INT AUTO_INCREMENT UNIQUE", False)]:
+        shop = MariaShop(mariadb, f"CREATE TABLE sales (id INT PRIMARY KEY, mail VARCHAR(50), cents INT, {indexes}) ENGINE=InnoDB")
+        sink = shop.sink("upserts", columns=columns)
+        if is_refused:
+            with pytest.raises(SetupError, match=r"(?s)has another unique index, on .*mail.*Drop that index"):
+                sink.ledger.apply(process.task(), TransactionAttempt(1, 0), columns, [(1, "a@b", 10)])
+            continue
+        for txid in (1, 2):
+            assert sink.ledger.apply(process.task(), TransactionAttempt(txid, 0), columns, [(txid, "a@b", 10), (7, "a@b", txid)])
+        assert sorted(shop.execute("SELECT id, mail, cents FROM sales")) == [(1, "a@b", 10), (2, "a@b", 10), (7, "a@b", 2)]
+
+
+@pytest.mark.rule(31)
+def test_what_is_taken_back_is_found_letter_by_letter(sales: MariaShop, process: WorkerProcess) -> None:
+    sink = sales.sink("marks")
+    write(sink, process.task("Count"), 1, 0, [(1, 10)])
+    write(sink, process.task("count"), 1, 0, [(2, 20)])
+    write(sink, process.task("count"), 1, 1)
+    assert sales.sales == [(1, 10)]
 
 
 @pytest.mark.rule(31)

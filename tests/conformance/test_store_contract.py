@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -105,3 +105,41 @@ def test_rows_are_written_and_read_again_in_small_portions_too(
             assert t.update_many(deltas, add) == {number: Update(None, number, applied) for number in range(40)}
             assert t.update_many(deltas, add) == {number: Update(number, 2 * number, applied) for number in range(40)}
     assert dict(store.items()) == {number: 2 * number for number in range(40)}
+
+
+@pytest.mark.rule(28)
+@pytest.mark.parametrize("kind", contract.KINDS)
+@pytest.mark.parametrize("backend", sorted(FACTORIES))
+def test_many_keys_are_read_and_removed_as_one_is_and_in_one_go(
+    backend: str, kind: stamps.Kind, tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txtopo.stores.transaction.ROWS_HELD_MAX", 7)
+    store = FACTORIES[backend](tmp_path, opaque=kind == "opaque", plain=kind == "plain")
+    block(store, process.task(), 1, 0, lambda t: t.put_many({number: -number for number in range(20)}))
+    for attempt in (0, 1):
+        with store.transaction(process.task(), TransactionAttempt(2, attempt)) as t:
+            read, to_write = Counting(t.session.read_rows), Counting(t.session.read_rows_to_write)
+            monkeypatch.setattr(t.session, "read_rows", read)
+            assert t.get_many([*range(15, 29), 15]) == {number: -number if number < 20 else None for number in range(15, 29)}
+            assert read.counts == [7, 7]
+            monkeypatch.setattr(t.session, "read_rows_to_write", to_write)
+            removed = t.delete_many([*range(14), 30, 0])
+            assert (list(removed), to_write.counts) == ([*range(14), 30], [7, 7, 1])
+            if kind != "plain":
+                applied = kind == "opaque" or attempt == 0
+                assert removed == {number: Update(-number if number < 20 else None, None, applied) for number in removed}
+                assert t.get_many([0, 14, 30]) == {0: None, 14: -14, 30: None}
+            assert t.get_many([]) == t.delete_many([]) == {}
+    assert dict(store.items()) == {number: -number for number in range(14, 20)}
+
+
+class Counting:
+    """Reads rows, and knows how many were asked for each time."""
+
+    def __init__(self, read: Callable[[Sequence[str]], Any]) -> None:
+        self._read = read
+        self.counts: list[int] = []
+
+    def __call__(self, texts: Sequence[str]) -> Any:
+        self.counts.append(len(texts))
+        return self._read(texts)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.test_store_contract import FACTORIES, Process, add, never, plus, run
 from txtopo.errors import StaleAttemptError, StateMismatchError
-from txtopo.stores import Fence, Store, Update
+from txtopo.stores import Fence, Store, Update, VisibleTxid
 from txtopo.stores.stamps import CLOSED_ATTEMPT
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt
@@ -270,3 +270,29 @@ class TestOlderCopies:
             either.commit(3, 0, x=1)
         assert caught.value.exit_code == 6
         assert either.fence.attempt == 1
+
+
+class TestReadersAsOfATransaction:
+    @pytest.mark.parametrize("prefix", ["a", ("a",), ()], ids=repr)
+    def test_what_a_scan_shows_is_fixed_when_it_is_called(self, either: Recording, prefix: Any) -> None:
+        names: list[Any] = ["a", "ab", ("a",), ("a", 1), ("a", 2)]
+
+        def commit(txid: int) -> None:
+            context = either.task()
+            with either.store.transaction(context, A(txid, 0)) as transaction:
+                transaction.put_many(dict.fromkeys(names, txid))
+            either.known |= dict.fromkeys(context.touched_stores, A(txid, 0))
+
+        commit(1)
+        reading = either.store.scan(prefix, as_of=VisibleTxid(1, "words", "first", either.known))
+        commit(2)
+        commit(3)
+        found = list(reading)
+        assert len(found) in (2, 3)
+        assert {value for _, value in found} == {1}
+
+    def test_where_a_component_writes_a_store_of_the_same_name_elsewhere_the_refusal_says_so(self, either: Recording) -> None:
+        either.commit(1, 0, "count", dog=1)
+        known = {**either.known, f"sum/{either.store.name}": A(1, 0)}
+        with pytest.raises(StateMismatchError, match=r"(?s)holds nothing of component 'sum'.*writes a store '\w+' elsewhere:.* give each its own"):
+            either.store.get("dog", as_of=VisibleTxid(1, "words", "first", known))

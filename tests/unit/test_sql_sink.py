@@ -167,6 +167,28 @@ def test_rows_that_replace_each_other_must_meet_in_one_task_and_rows_that_do_not
     assert "goes by cents, of which its keys are not made" in problem
 
 
+@pytest.mark.rule(31, 32)
+@pytest.mark.parametrize("own", [False, True], ids=["perhaps of one key", "of keys of their own"])
+def test_two_components_do_not_upsert_one_table_that_is_taken_back(own: bool) -> None:
+    class OwnKeys(SqlSink):
+        has_own_keys = True
+
+    made = TransactionalTopologyBuilder("shop", "spout", OpaqueMemoryTransactionalSpout({0: [(1, 2)]}, Fields("id", "cents"), 1))
+    for id in ("first", "second"):
+        sink = (OwnKeys if own else SqlSink)("shop.db", "sales", ["id", "cents"], key=["id"], opaque=True)
+        made.set_bolt(id, sink).global_grouping("spout")
+    made.set_bolt("marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
+    made.set_bolt("more marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
+    if own:
+        made.build_topology()
+        return
+    with pytest.raises(InvalidTopologyError) as refused:
+        made.build_topology()
+    [problem] = refused.value.problems
+    assert problem.startswith("components 'first', 'second': all of them write to SqlSink ")
+    assert "send all rows to one of them" in problem
+
+
 @pytest.mark.parametrize(
     ("statement", "names"),
     [

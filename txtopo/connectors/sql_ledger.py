@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,9 @@ class Ledger(base.Store):
         """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and so one writer; one that is inserted has not."""
         how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
         has_key = bool(self.target.key)
-        return destination.Guarantee(f"SqlSink {self.sink}", f"rows, {how}", self.opaque, is_keyed=has_key, cure="give the sink opaque=True")
+        return destination.Guarantee(
+            f"SqlSink {self.sink}", f"rows, {how}", self.opaque, has_key, "give the sink opaque=True", has_one_writer=self.target.has_undo_log
+        )
 
     def apply(
         self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]
@@ -82,8 +85,9 @@ class Ledger(base.Store):
             fence = session.read_fence(mine.topology_id, mine.component)
             if fence is not None and (fence.generation, fence.txid) == (mine.generation, mine.txid) and fence.attempt != mine.attempt:
                 raise DividedOtherwiseError(fence.attempt, mine.attempt)
-            if fence is not None and recorded and fence.txid == recorded[mine.component].txid:
-                # However that one was divided, it is over.
+            last = None if recorded is None else recorded.get(mine.component)
+            if fence is not None and fence.txid < mine.txid and (last is None or last.txid == fence.txid):
+                # However that one was divided, it is over; so is any, for whoever says that this is the first one he knows of.
                 recorded = {mine.component: attempts.TransactionAttempt(fence.txid, fence.attempt)}
         super()._stand_at_fence(session, context, mine, recorded)
 
@@ -92,7 +96,7 @@ class Ledger(base.Store):
             raise errors.StateMismatchError(
                 f"the sink {self.sink} has rows of component {void.component!r} from attempt {void.position}, which was replayed without the sink\n"
                 "  These rows do not count, and nothing tells them from others. Nothing was written. Remove them by hand, then type\n"
-                f"    `txtopo store adopt {self.location} {self.name} --topology {void.topology_id}`\n"
+                f"    `txtopo store adopt {shlex.quote(self.location)} {self.name} --topology {shlex.quote(void.topology_id)}`\n"
                 "  With mark='column' a sink finds such rows by itself."
             )
         self._writer().take_back(session, self.target, sql_target.mark_of(void))

@@ -1,7 +1,8 @@
 """The rows of a sink in MySQL or MariaDB: many in one statement, in the open transaction of the ledger.
 
 There is no undo log here: to make a table would commit what is open. So opaque rows need a mark, and an opaque upsert is refused when the sink is
-made. Two things that this database would take without a word are refused: a table that has no transactions, and a key that is not unique.
+made. Three things that this database would take without a word are refused: a table that has no transactions, a key that is not unique, and an
+upsert into a table with another unique index, in which a row would replace one of another key.
 
 Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went wrong. Needs PyMySQL.
 """
@@ -36,7 +37,7 @@ _CURES = {
 
 _ENGINE = "SELECT engine FROM information_schema.tables WHERE table_schema = {} AND table_name = %s"
 _UNIQUE = (
-    "SELECT index_name, LOWER(column_name) FROM information_schema.statistics"
+    "SELECT index_name, LOWER(column_name), sub_part FROM information_schema.statistics"
     " WHERE table_schema = {} AND table_name = %s AND non_unique = 0"
 )
 
@@ -62,7 +63,9 @@ def write(session: Any, work: Work) -> None:
 def take_back(session: Any, target: Target, mark: str) -> None:
     """Undo what was written with ``mark``."""
     with session.translating(), session.connection.cursor() as cursor:
-        cursor.execute(f"DELETE FROM {_table(target)} WHERE {_quoted(target.mark or '')} = %s", [mark])
+        column = _quoted(target.mark or "")
+        # Once by the index, and once letter by letter: by default texts are the same here in upper and lower case.
+        cursor.execute(f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s", [mark, mark])
 
 
 def _run(cursor: Any, statement: str, rows: Iterable[Any]) -> None:
@@ -86,12 +89,24 @@ def _check(cursor: Any, work: Work) -> None:
         return
     cursor.execute(_UNIQUE.format(of), [*schema, table])
     indexes: dict[str, set[str]] = {}
-    for name, column in cursor.fetchall():
+    shortened: set[str] = set()
+    for name, column, characters in cursor.fetchall():
         indexes.setdefault(name, set()).add(column)
-    if {column.lower() for column in target.key} not in indexes.values():
+        # An index on the first characters takes different keys for the same.
+        shortened.update([] if characters is None else [name])
+    whole = {name: columns for name, columns in indexes.items() if name not in shortened}
+    key, written = {column.lower() for column in target.key}, {column.lower() for column in target.columns}
+    if key not in whole.values():
         raise errors.SetupError(
             f"the key of the sink {work.sink} is not unique in its table\n"
             f"  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
+        )
+    # Rows that are the same in an index that has the key have the same key; and what the sink does not write the database makes anew.
+    if others := [columns for name, columns in indexes.items() if columns & written and not (name in whole and key <= columns)]:
+        raise errors.SetupError(
+            f"the table {target.name!r} of the sink {work.sink} has another unique index, on {', '.join(sorted(others[0]))}: a row would replace"
+            " one of another key that is the same there\n"
+            "  MySQL and MariaDB cannot upsert by one of several. Drop that index, or give a statement= that says what is to be done."
         )
     places = [target.columns.index(column) for column in target.key]
     for number, row in enumerate(work.rows, start=1):

@@ -27,9 +27,10 @@ COPY_ROWS = 100_000
 """How many rows one COPY takes; each is a statement, whose time is limited."""
 
 _LINE = re.compile(r"^COPY [^\n]*?, line (\d+)", re.MULTILINE)
-_HAS_TABLE = (
-    "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relname = %s"
-    " AND CASE WHEN %s = '' THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = %s END)"
+_COLUMNS = (
+    "SELECT a.attname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+    " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.relname = %s"
+    " AND CASE WHEN %s = '' THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = %s END ORDER BY a.attnum"
 )
 _CURES = {
     "42P01": "Make the table: a sink writes to one of yours. Its name is case-sensitive; one that is not in the search_path needs its schema.",
@@ -137,7 +138,8 @@ def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> No
     _run(cursor, gone, [writer, mark, task, task, work.num_tasks])
     columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
     statement = (
-        f"INSERT INTO {target.undo} SELECT %s, %s, %s, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
+        f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
+        f" SELECT %s, %s, %s, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
         f" FROM ({last}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('given', 'old')}"
     )
     try:
@@ -154,10 +156,14 @@ def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:
 
 
 def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
+    """Whether there is one; raises if it is that of another sink."""
     *schema, table = target.name.split(".", 1)
     of = schema[0] if schema else ""
-    _run(cursor, _HAS_TABLE, [f"{table}_undo", of, of])
-    return cursor.fetchone() == (True,)
+    _run(cursor, _COLUMNS, [f"{table}_undo", of, of])
+    there = [name for (name,) in cursor.fetchall()]
+    if there:
+        target.check_undo_log(there)
+    return bool(there)
 
 
 @contextlib.contextmanager

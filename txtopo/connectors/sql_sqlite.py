@@ -43,8 +43,10 @@ def take_back(session: Any, target: Target, mark: str) -> None:
     with session.translating():
         if target.mark is not None:
             connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
-        elif _columns(connection, target, undo=True):
-            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {target.matches('undo', target.quoted)}"
+        elif there := _columns(connection, target, undo=True):
+            target.check_undo_log(there.values())
+            # The table's own columns on the left: keys are compared as it compares them (COLLATE NOCASE), which the log does not know.
+            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {target.matches(target.quoted, 'undo')}"
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
             if target.others:
                 restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
@@ -55,7 +57,10 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 def _log(connection: sqlite3.Connection, work: Work) -> None:
     """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
     target = work.target
-    if not _columns(connection, target, undo=True):
+    there = _columns(connection, target, undo=True)
+    if there:
+        target.check_undo_log(there.values())
+    else:
         own = "CAST('' AS TEXT) AS sink_writer, CAST('' AS TEXT) AS sink_mark, CAST(0 AS INTEGER) AS sink_task, CAST(0 AS INTEGER) AS sink_existed"
         connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
         *schema, table = target.name.split(".", 1)
@@ -69,8 +74,9 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
     given = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
     log = (
-        f"INSERT INTO {target.undo} SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
-        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('given', 'old')}"
+        f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
+        f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
+        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given')}"
         f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
         f" AND {target.matches('undo', 'given')})"
     )
@@ -121,7 +127,9 @@ def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) ->
     except sqlite3.OperationalError as error:
         said = str(error)
         if "ON CONFLICT clause does not match" in said:
-            cure = f"Make them unique: CREATE UNIQUE INDEX ON {work.target.quoted} ({listed(work.target.key)})."
+            *schema, table = work.target.name.split(".", 1)
+            index = ".".join(map(quoted, [*schema, f"{table}_key"]))
+            cure = f"Make it unique: CREATE UNIQUE INDEX {index} ON {quoted(table)}({listed(work.target.key)})"
             raise errors.SetupError(f"the key of the sink {work.sink} is not unique in its table: {said}\n  {cure}") from error
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
             raise errors.SetupError(f"the sink {work.sink} cannot write: {said}\n  Mend the table, or the statement.") from error

@@ -72,7 +72,7 @@ class _Query:
         what = f"the sink {self.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
         command = f"txtopo store clear {shlex.quote(self.ledger.location)} {self.ledger.name} --topology {shlex.quote(self.query_id)}"
         clear = f"    `{command}`: forget the query; its batches are new then"
-        begin = "    begin_at=N: take the table as it is, and batch N as the next"
+        begin = "    begin_at=N, after that if the checkpoint is another one: take the table as it is, and batch N as the next"
         try:
             yield
         except errors.StaleAttemptError as error:

@@ -21,11 +21,14 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores import stamps
 
+UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
+"""Of an undo log, before those of the sink."""
+
 SHOWN_MAX = 300
 """Characters of a row in an error."""
 
-_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)")
-"""``:name``, and not the ``::`` of PostgreSQL's casts."""
+_PARAMETER = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|(?<![:\w\\]):([A-Za-z_]\w*)", re.DOTALL)
+"""``:name``, and not the ``::`` of PostgreSQL's casts; texts and comments, in which nothing is a name, are found as a whole."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +69,17 @@ class Target:
         """The columns that an upsert replaces."""
         return tuple(column for column in self.columns if column not in self.key)
 
+    def check_undo_log(self, there: Iterable[str]) -> None:
+        """Refuse an undo log, with the columns ``there``, of a sink that writes other columns: it does not say what these were before."""
+        logged = {column.lower(): column for column in there if column.lower() not in UNDO_COLUMNS}
+        if set(logged) != {column.lower() for column in self.columns}:
+            raise errors.SetupError(
+                f"the undo log {self.undo} was made for a sink with the columns {', '.join(logged.values())}, and this one writes"
+                f" {', '.join(self.columns)}: it could not be taken back (R31)\n"
+                "  Opaque sinks that upsert one table write the same columns. If they were changed: run with those of before until all is\n"
+                f"  committed, stop the topology, and type: DROP TABLE {self.undo}"
+            )
+
     def on_conflict(self) -> str:
         """How an ``INSERT`` becomes an upsert, in SQLite as in PostgreSQL; empty if it is none."""
         if not self.key:
@@ -79,7 +93,7 @@ class Target:
 
     def given_to(self, sort: Callable[[str], str]) -> str:
         """The statement, with each ``:name`` as ``sort(name)``."""
-        return _PARAMETER.sub(lambda match: sort(match[1]), self.statement or "")
+        return _PARAMETER.sub(lambda match: sort(match[1]) if match[1] else match[0], self.statement or "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +171,7 @@ def listed(names: Iterable[str]) -> str:
 
 def parameters_of(statement: str) -> tuple[str, ...]:
     """The names in a statement of the user's, each once."""
-    return tuple(dict.fromkeys(_PARAMETER.findall(statement)))
+    return tuple(dict.fromkeys(filter(None, _PARAMETER.findall(statement))))
 
 
 def described(columns: Sequence[str], row: object) -> str:

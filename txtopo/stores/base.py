@@ -163,7 +163,9 @@ class Store(destination.Destination):
         itself, beginning = keys.prefix_texts(prefix)
         row = None if itself is None else self._read_row(itself)
         others = (other for other in self._read_prefix(beginning) if other.key != itself)
-        return self._pairs(itertools.chain([] if row is None else [row], others), as_of)
+        # What is read as of a transaction is fixed here and now: the reading of the others begins before the fences are looked at.
+        begun = [] if as_of is None else list(itertools.islice(others, 1))
+        return self._pairs(itertools.chain([] if row is None else [row], begun, others), as_of)
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
         """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``, ``key_1``, … where all keys are tuples of one length.

@@ -126,9 +126,9 @@ class Session(abc.ABC):
 class StoreTransaction:
     """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use after its ``with`` block.
 
-    A plain store has ``put``, ``put_many`` and ``delete``, which set what they are told to set; and ``get``. What is computed from the value before
-    needs a store that remembers it, or a replay would compute it again from its own result: ``update`` is refused there, and so is writing
-    what was read.
+    A plain store has ``put`` and ``delete``, which set what they are told to set, and ``get``, each also for many keys. What is computed from the
+    value before needs a store that remembers it, or a replay would compute it again from its own result: ``update`` is refused there, and so is
+    writing what was read.
 
     A key that this attempt updates several times, in one block or in several of the same ``finish_batch``, is taken one step further each
     time; on replay each of these updates returns what it returned at first (R32).
@@ -165,6 +165,22 @@ class StoreTransaction:
         text = keys.encode_key(key)
         with self._all_or_nothing():
             row = self._rows[text] if text in self._rows else self._session.read_rows([text]).get(text)
+        return self._seen(text, row)
+
+    def get_many(self, wanted: Iterable[K]) -> dict[K, Any]:
+        """The value of every key, as :meth:`get` gives it; reads in bulk."""
+        self._check_open()
+        values: dict[K, Any] = {}
+        given = iter(dict.fromkeys(wanted))
+        while chunk := {keys.encode_key(key): key for key in itertools.islice(given, ROWS_HELD_MAX)}:
+            unread = [text for text in chunk if text not in self._rows]
+            with self._all_or_nothing():
+                found = self._session.read_rows(unread) if unread else {}
+            for text, key in chunk.items():
+                values[key] = self._seen(text, self._rows[text] if text in self._rows else found.get(text))
+        return values
+
+    def _seen(self, text: str, row: stamps.Row | None) -> Any:
         where = self._standing(row)
         if row is not None and where == "ahead":
             self._refuse_late(row)
@@ -218,6 +234,19 @@ class StoreTransaction:
         """Remove ``key``; an update like another, also when there is nothing to remove. Its ``curr`` is None; so is ``prev`` in a plain store."""
         text = keys.encode_key(key)
         self._load([text])
+        return self._removed(text)
+
+    def delete_many(self, unwanted: Iterable[K]) -> dict[K, Update]:
+        """Remove every key, as :meth:`delete` does; reads and writes in bulk. All or nothing, as :meth:`update_many`."""
+        updates: dict[K, Update] = {}
+        given = iter(dict.fromkeys(unwanted))
+        with self._all_or_nothing():
+            while chunk := {keys.encode_key(key): key for key in itertools.islice(given, ROWS_HELD_MAX)}:
+                self._load(list(chunk))
+                updates.update((key, self._removed(text)) for text, key in chunk.items())
+        return updates
+
+    def _removed(self, text: str) -> Update:
         if self._kind == "plain":
             self._set(text, None)
             return Update(None, None, applied=True)

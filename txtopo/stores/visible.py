@@ -93,7 +93,8 @@ def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTx
             holds = "nothing" if at is None else f"attempt {at.position}"
             raise errors.StateMismatchError(
                 f"store {address} holds {holds} of component {component!r} of topology {as_of.topology_id!r}, but ZooKeeper has recorded {last}\n"
-                "  It was emptied or restored from an older copy, or the address is that of another store. Restore it, or adopt it."
+                "  It was emptied or restored from an older copy, or the address is that of another store. Restore it, or adopt it. If the\n"
+                f"  component writes a store {address.rpartition('#')[2]!r} elsewhere: readers tell stores by their names; give each its own."
             )
     newest = max((fence.txid for fence in found.values()), default=0)
     if newest > as_of + 1:

@@ -29,6 +29,8 @@ class Guarantee:
     """What to type so that it takes back; what to use instead where nothing can be typed."""
     promise: str = "exactly once"
     """What holds of a write there in a topology that fits, for people."""
+    has_one_writer: bool = False
+    """Whether one component of a topology alone may write there: what is taken back of one would undo what another wrote since."""
 
 
 class Destination(abc.ABC):

@@ -42,6 +42,22 @@ def problems(
                 )
 
 
+def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
+    """Which of the held components, by id, may not write to one place."""
+    writers: dict[str, list[str]] = {}
+    for id, each in writes.items():
+        for name in dict.fromkeys(written.name for written in each.destinations):
+            writers.setdefault(name, []).append(id)
+    alone = {written.name for each in writes.values() for written in each.destinations if written.has_one_writer}
+    for name, ids in writers.items():
+        if name in alone and len(ids) > 1 and not all(writes[id].has_own_keys for id in ids):
+            yield (
+                f"components {', '.join(map(repr, ids))}: all of them write to {name}, and what is taken back of one would undo what another has"
+                " written since (R31, R32); send all rows to one of them, or give each a table of its own, or, if they never write the same key,"
+                " say so in their classes: has_own_keys = True"
+            )
+
+
 def _spread(inputs: Iterable[graph.Subscription], key_fields: stream.Fields | None) -> Iterator[str]:
     """How equal keys come to different tasks."""
     by_fields: dict[tuple[str, ...], str] = {}
