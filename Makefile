@@ -104,7 +104,7 @@ docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warn
 docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
 	$(BIN)/python docs/generated.py
 
-bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about twenty minutes on a quiet machine; writes docs/benchmarks.md
+bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about half an hour on a quiet machine; writes docs/benchmarks.md
 	$(BIN)/python -m bench
 
 bench-quick: java $(INSTALLED_BENCH) $(SERVERS) ## Measure most of it in a reduced form, under three minutes: ratios only, no targets; every result is checked

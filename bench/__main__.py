@@ -43,8 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
         found = results.Results(here, fresh)
         if not is_whole and results.LATEST.exists():
             found = results.loads(results.LATEST.read_text(encoding="utf-8")).with_lines(fresh)
-        results.LATEST.write_text(results.dumps(found), encoding="utf-8")
-        report.write(found)
+        text = results.dumps(found)
+        results.LATEST.write_text(text, encoding="utf-8")
+        # From what was written down, which is rounded: the page must not say more than can be read again.
+        report.write(results.loads(text))
     failed = [result.id for result in fresh if result.error is not None]
     print(f"{len(fresh) - len(failed)} lines measured, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
     return 1 if failed else 0
