@@ -7,6 +7,7 @@ thread, since it forks.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -77,7 +78,8 @@ def arm(moment: int, is_server: bool) -> Killer:
     if not is_server:
         KilledConnection.killer = killer
         connect = sqlite3.connect
-        sqlite3.connect = lambda *arguments, **options: connect(*arguments, **options, factory=KilledConnection)  # type: ignore[assignment]
+        driver: Any = sqlite3
+        driver.connect = functools.partial(connect, factory=KilledConnection)
         return killer
     import psycopg
     import sqlalchemy as sa

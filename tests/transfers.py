@@ -57,7 +57,7 @@ class Transfer(BaseTransactionalBolt, ICommitter):
     def finish_batch(self) -> None:
         for sign, store in ((-1, self.debits), (1, self.credits)):
             with store.transaction(self.context, self.attempt) as transaction:
-                transaction.update_many(self.paid, lambda total, paid: (total or 0) + sign * paid)  # noqa: B023 - called at once
+                transaction.update_many({account: sign * paid for account, paid in self.paid.items()}, lambda total, paid: (total or 0) + paid)
                 if self.context.task_index == 0:
                     transaction.put(("last", self.attempt.txid), sign)
                     transaction.delete(("last", self.attempt.txid - 1))

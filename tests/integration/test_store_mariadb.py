@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import threading
 import time
@@ -103,7 +104,7 @@ class TestServerIsAsked:
         for txid, keys in ((1, 2), (2, 2000)):
             contract.run(store, worker.process.task(), txid, 0, **{str(n): 1 for n in range(keys // 2)})
             contract.run(store, worker.process.task(), txid, 1, **{str(n): 1 for n in range(keys)})
-            asked.append(self.statements(store, worker, lambda txid=txid: contract.run(store, worker.process.task(), txid, 2, z=1)))  # type: ignore[misc]
+            asked.append(self.statements(store, worker, functools.partial(contract.run, store, worker.process.task(), txid, 2, z=1)))
         assert asked[0] == ["SELECT", "INSERT", "SELECT", "SELECT", "SELECT", "DELETE", "UPDATE", "SELECT", "SELECT", "INSERT"]
         assert len(asked[1]) <= len(asked[0]) + 1
         assert dict(store.items()) == {"z": 2}
@@ -149,7 +150,7 @@ class TestLocks:
 
             with store.transaction(zombie.process.task(topology_id=f"words-{number}"), A(1, 0)):
                 for task, worker in enumerate(live):
-                    worker.start(lambda write=write, task=task: write(task))  # type: ignore[misc]
+                    worker.start(functools.partial(write, task))
             assert [worker.ended() for worker in live] == ["written"] * 2
 
     @pytest.mark.rule(32)
@@ -334,7 +335,7 @@ class TestTables:
             return contract.run(store, worker.process.task(task=task), 1, 0, **{str(task): 1})
 
         for task, worker in enumerate(workers):
-            worker.start(lambda worker=worker, task=task: begin(worker, task))  # type: ignore[misc]
+            worker.start(functools.partial(begin, worker, task))
         outcomes = [worker.ended() for worker in workers]
         assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
         assert dict(store.items()) == {"0": 1, "1": 1, "2": 1}

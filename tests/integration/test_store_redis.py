@@ -304,8 +304,9 @@ class TestAccess:
         file.write_text(f"{PASSWORD}\n")
         monkeypatch.setenv("BANK_PASSWORD", PASSWORD)
         url, name = redis_server.url("guarded"), redis_server.new_name()
-        for txid, given in enumerate([{"password_env": "BANK_PASSWORD"}, {"password_file": str(file)}], start=1):
-            contract.run(RedisStore(url, name, **given), process.task(), txid, 0, x=1)  # type: ignore[arg-type]
+        given = [RedisStore(url, name, password_env="BANK_PASSWORD"), RedisStore(url, name, password_file=str(file))]
+        for txid, store in enumerate(given, start=1):
+            contract.run(store, process.task(), txid, 0, x=1)
         monkeypatch.setenv("REDISCLI_AUTH", PASSWORD)
         contract.run(RedisStore(url, name), process.task(), 3, 0, x=1)
         assert RedisStore(url, name).get("x") == 3

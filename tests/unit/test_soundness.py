@@ -103,8 +103,8 @@ def test_a_bolt_downstream_of_a_committer_is_held_to_the_same() -> None:
     made = builder()
     made.set_bolt("count", NotingCommitter()).shuffle_grouping("spout")
     made.set_bolt("pass", NotingBasicBolt(), 2).shuffle_grouping("count")
-    after = NotingBolt()
-    after.store = store()  # type: ignore[attr-defined]
+    after: Any = NotingBolt()
+    after.store = store()
     made.set_bolt("after", after, 2).shuffle_grouping("pass")
     [problem] = problems_of(made)
     assert problem.startswith("component 'after'")
@@ -112,8 +112,8 @@ def test_a_bolt_downstream_of_a_committer_is_held_to_the_same() -> None:
 
 def test_a_bolt_of_the_processing_phase_may_look_things_up_wherever_it_is() -> None:
     made = builder(opaque=True)
-    looks_up = NotingBolt()
-    looks_up.store = store()  # type: ignore[attr-defined]
+    looks_up: Any = NotingBolt()
+    looks_up.store = store()
     made.set_bolt("look", looks_up, 3).shuffle_grouping("spout")
     assert made.build_topology().components["look"].parallelism == 3
 

@@ -22,7 +22,7 @@ class Spool(Sequence[Sequence[Any]]):
     """Rows that can be gone through repeatedly. ``close`` it."""
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES_MAX)  # noqa: SIM115
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES_MAX)  # noqa: SIM115 - lives as long as this object, and ends with close()
         self._last: list[Sequence[Any]] = []
         self._written = 0
 

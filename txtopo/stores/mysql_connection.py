@@ -91,11 +91,16 @@ def descriptor(driver: Any) -> int:
     return -1 if opened is None else int(opened.fileno())
 
 
+def _is_mariadb(raw: sa.Connection) -> bool:
+    dialect: Any = raw.dialect
+    return bool(dialect.is_mariadb)
+
+
 def _settings(raw: sa.Connection, store: SqlStore, statement_s: float, for_reading: bool) -> tuple[sa.TextClause, dict[str, Any]]:
     """One statement for all of them. Limits that a server takes in whole seconds are rounded up."""
     lock_s, idle_s = math.ceil(store.lock_timeout_s), math.ceil(store.idle_timeout_s)
     values: dict[str, Any] = {"sql_mode": _SQL_MODE, "innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
-    if raw.dialect.is_mariadb:  # type: ignore[attr-defined]
+    if _is_mariadb(raw):
         values |= {"max_statement_time": statement_s, "idle_transaction_timeout": 0 if for_reading else idle_s}
     else:
         values |= {"max_execution_time": int(statement_s * 1000)}
@@ -105,7 +110,7 @@ def _settings(raw: sa.Connection, store: SqlStore, statement_s: float, for_readi
 
 
 def _check_version(raw: sa.Connection, address: str) -> None:
-    kind = "MariaDB" if raw.dialect.is_mariadb else "MySQL"  # type: ignore[attr-defined]
+    kind = "MariaDB" if _is_mariadb(raw) else "MySQL"
     found, least = raw.dialect.server_version_info or (), SERVER_VERSION_MIN[kind]
     numbers = tuple(part for part in found if isinstance(part, int))
     if numbers < least:

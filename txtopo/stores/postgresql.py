@@ -19,7 +19,7 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -82,8 +82,8 @@ class Session(relational.Session):
     @property
     def connection(self) -> psycopg.Connection[Any]:
         """The driver's connection, where the transaction is open; to commit it is the store's alone."""
-        driver: psycopg.Connection[Any] = self._raw.connection.dbapi_connection  # type: ignore[assignment]
-        return driver
+        driver: Any = self._raw.connection.dbapi_connection
+        return cast("psycopg.Connection[Any]", driver)
 
     def translating(self) -> contextlib.AbstractContextManager[None]:
         """The database's errors as ours, for statements of somebody else in this transaction."""
