@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import threading
 from typing import Any
 
 from txtopo import errors
@@ -17,7 +16,7 @@ from txtopo.stores.stamps import Fence
 from txtopo.stores.transaction import StoreConflict, Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
-from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, put
+from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, put, write_at_once
 from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
@@ -25,7 +24,7 @@ CONTRACT = clauses.Contract[Subject]("store")
 _FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise it in the same database transaction."
 _LAST = "Overwrite what an earlier transaction or attempt wrote, and keep the stamp, but no value before."
 _STAMP = "Compare txid, attempt and writer of the row's stamp with one's own (stamps.plain_standing)."
-_TASKS_AT_ONCE, _TRIES_MAX, _WAIT_S = 4, 200, 120.0
+_TASKS_AT_ONCE = 4
 
 
 @CONTRACT.clause("the last write stands, within a transaction, on a replay, and in the next", 29, cure=_LAST, only="plain")
@@ -174,27 +173,4 @@ def _all_or_nothing(subject: Subject) -> None:
     cure="No deadlock, and no error but a transient one.", only="plain, concurrent",
 )
 def _at_once(subject: Subject) -> None:
-    store, failures = subject.store(), list[BaseException]()
-    begin = threading.Barrier(_TASKS_AT_ONCE)
-
-    def write(task: int) -> None:
-        try:
-            begin.wait(_WAIT_S)
-            for _ in range(_TRIES_MAX):
-                try:
-                    put(store, subject.task(task=task), 1, 0, **{f"key {task}": task})
-                    return
-                except errors.StaleAttemptError:
-                    raise
-                except errors.FailedException:
-                    continue
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=write, args=(task,)) for task in range(_TASKS_AT_ONCE)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_WAIT_S)
-    equal(failures, [], "what the tasks raised")
-    equal(contents(store), {f"key {task}": task for task in range(_TASKS_AT_ONCE)}, "what is stored")
+    write_at_once(subject, _TASKS_AT_ONCE, put)

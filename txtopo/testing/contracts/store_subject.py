@@ -5,9 +5,11 @@ Apart from the clauses because all of them begin here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from txtopo import errors
 from txtopo.stores import base, stamps, transaction
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
@@ -94,3 +96,34 @@ def swallowed(kind: type[Exception], action: Callable[[], Any]) -> None:
     except kind:
         return
     raise clauses.BrokenClauseError(f"a refusal with {kind.__name__} was expected inside the transaction")
+
+
+_TRIES_MAX, _WAIT_S = 200, 120.0
+
+
+def write_at_once(subject: Subject, tasks: int, write: Callable[..., object]) -> None:
+    """Have so many tasks of one attempt write a key each at the same time, with :func:`run` or :func:`put`: only what may pass may stop them."""
+    store, failures = subject.store(), list[BaseException]()
+    begin = threading.Barrier(tasks)
+
+    def write_one(task: int) -> None:
+        try:
+            begin.wait(_WAIT_S)
+            for _ in range(_TRIES_MAX):
+                try:
+                    write(store, subject.task(task=task), 1, 0, **{f"key {task}": task})
+                    return
+                except errors.StaleAttemptError:
+                    raise
+                except errors.FailedException:
+                    continue
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write_one, args=(task,)) for task in range(tasks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_WAIT_S)
+    clauses.equal(failures, [], "what the tasks raised")
+    clauses.equal(contents(store), {f"key {task}": task for task in range(tasks)}, "what is stored")

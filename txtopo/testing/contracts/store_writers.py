@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import pickle
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from txtopo import errors
 from txtopo.stores import transaction
 from txtopo.stores.transaction import StoreConflict, Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
-from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run
+from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, write_at_once
 
 CONTRACT = clauses.Contract[Subject]("store")
 
 _STEPS = "Count a task's updates of a key in context.store_steps, once the database has committed."
 _WRITER = "Keep component and task in the row's stamp, and compare them when the txid is the same."
-_TASKS_AT_ONCE, _TRIES_MAX, _WAIT_S = 6, 200, 120.0
+_TASKS_AT_ONCE = 6
 
 
 @CONTRACT.clause("several updates of a key compose, within and across blocks", 32, cure=_STEPS)
@@ -128,27 +126,4 @@ def _unread(subject: Subject) -> None:
     only="concurrent",
 )
 def _at_once(subject: Subject) -> None:
-    store, failures = subject.store(), list[BaseException]()
-    begin = threading.Barrier(_TASKS_AT_ONCE)
-
-    def write(task: int) -> None:
-        try:
-            begin.wait(_WAIT_S)
-            for _ in range(_TRIES_MAX):
-                try:
-                    run(store, subject.task(task=task), 1, 0, **{f"key {task}": task})
-                    return
-                except errors.StaleAttemptError:
-                    raise
-                except errors.FailedException:
-                    continue
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=write, args=(task,)) for task in range(_TASKS_AT_ONCE)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_WAIT_S)
-    equal(failures, [], "what the tasks raised")
-    equal(contents(store), {f"key {task}": task for task in range(_TASKS_AT_ONCE)}, "what is stored")
+    write_at_once(subject, _TASKS_AT_ONCE, run)
