@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pytest
 
 from txtopo.errors import FailedException
-from txtopo.stores import SqliteStore, Store, codecs, keys, rows, stamps, transaction, visible
+from txtopo.stores import SqliteStore, Store, codecs, keys, rows, sessions, stamps, transaction, visible
 from txtopo.stores.base import StoreChange
 from txtopo.stores.transaction import StoreTransaction, Update
 from txtopo.testing import stores
@@ -106,7 +106,7 @@ class InPlace(stores.MemoryStore):
     """Transactions change what is there, without a copy."""
 
     @contextlib.contextmanager
-    def _session(self, resources: Any) -> Iterator[transaction.Session]:
+    def _session(self, resources: Any) -> Iterator[sessions.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
         yield stores._Session(database.tables.setdefault(self.name, stores._Table(self.form)))
 
@@ -119,7 +119,7 @@ class Colliding(stores.MemoryStore):
         self.both = threading.Barrier(2)
 
     @contextlib.contextmanager
-    def _session(self, resources: Any) -> Iterator[transaction.Session]:
+    def _session(self, resources: Any) -> Iterator[sessions.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
         table = database.tables.get(self.name, stores._Table(self.form)).copy()
         with contextlib.suppress(threading.BrokenBarrierError):
@@ -132,7 +132,7 @@ class Unlocked(stores.MemoryStore):
     """Transactions work on copies, any number at once."""
 
     @contextlib.contextmanager
-    def _session(self, resources: Any) -> Iterator[transaction.Session]:
+    def _session(self, resources: Any) -> Iterator[sessions.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
         table = database.tables.get(self.name, stores._Table(self.form)).copy()
         yield stores._Session(table)
@@ -241,7 +241,7 @@ class NeverDry(stores.MemoryStore):
 class TakingPlainBack(stores.MemoryStore):
     """Takes back what an earlier attempt wrote, also where nothing says what was there before."""
 
-    def _stand_at_fence(self, session: transaction.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
+    def _stand_at_fence(self, session: sessions.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
         fence = session.read_fence(mine.topology_id, mine.component)
         if fence is not None and fence.txid == mine.txid and fence.attempt < mine.attempt:
             session.take_back(fence)
@@ -251,7 +251,7 @@ class TakingPlainBack(stores.MemoryStore):
 class TrustingTheState(stores.MemoryStore):
     """Takes it that every attempt it holds was sealed."""
 
-    def _stand_at_fence(self, session: transaction.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
+    def _stand_at_fence(self, session: sessions.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
         context.first_attempt = 0
         super()._stand_at_fence(session, context, mine, recorded)
 
@@ -280,7 +280,7 @@ def _unquoted_prefix(prefix: Any) -> tuple[str | None, str]:
 
 
 _prefix_texts = keys.prefix_texts
-_step, _delete, _take_back, _restamp = StoreTransaction._step, StoreTransaction.delete, stores._Session.take_back, stores._Session.restamp
+_advance, _delete, _take_back, _restamp = StoreTransaction._advance, StoreTransaction.delete, stores._Session.take_back, stores._Session.restamp
 
 
 def _raw_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
@@ -297,22 +297,21 @@ def _raw_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
 _step_of_update = StoreTransaction.update
 
 
-def _dooming(self: StoreTransaction, fn: Any, old: str | None) -> str:
+def _dooming(self: StoreTransaction, fn: Any, *of: Any) -> Any:
     try:
-        return codecs.encode(self._codec, fn(codecs.decode(self._codec, old)))
+        return fn(*of)
     except Exception as error:
         self._doom = error
         raise
 
 
-def _unguarded(self: StoreTransaction, fn: Any, old: str | None) -> str:
-    return codecs.encode(self._codec, fn(codecs.decode(self._codec, old)))
+def _unguarded(self: StoreTransaction, fn: Any, *of: Any) -> Any:
+    return fn(*of)
 
 
-def _eager_step(self: StoreTransaction, text: str, change: Any) -> Update:
-    update = _step(self, text, change)
+def _eager_advance(self: StoreTransaction, *place: Any) -> None:
+    _advance(self, *place)
     self._write()
-    return update
 
 
 def _shy_delete(self: StoreTransaction, key: Any) -> Update:
@@ -368,6 +367,31 @@ def _forgetting_tombstones(self: Any, rows: Any) -> None:
             self._table.rows[row.key] = row
 
 
+def _merging(is_ordinary: Callable[..., bool], prev: Callable[[Any], Any] = lambda row: row.curr) -> Patch:
+    """The memory store combines the rows that ``is_ordinary`` says, of ``(row, mine, settled_txid)``."""
+
+    def merge_rows(self: Any, deltas: Any, how: Any, mine: stamps.Stamp, settled_txid: int) -> Any:
+        refused = [key for key in deltas if not is_ordinary(self._table.rows.get(key), mine, settled_txid)]
+        for key in deltas.keys() - refused:
+            row = self._table.rows.get(key)
+            curr = how(None if row is None else json.loads(row.curr), deltas[key])
+            self._table.rows[key] = stamps.Row(key, mine, None if row is None else prev(row), 0 if row is None else row.stamp.txid, [str(curr)])
+        return refused
+
+    return session(merge_rows=merge_rows)
+
+
+def _is_old(row: stamps.Row | None, mine: stamps.Stamp, settled_txid: int) -> bool:
+    return row is None or row.stamp.txid < mine.txid
+
+
+def _losing_keys(self: Any, deltas: Any, *args: Any) -> Any:
+    return _merge_rows(self, {key: delta for key, delta in deltas.items() if "\\" not in key}, *args)
+
+
+_is_ordinary, _merge_rows = stores._is_ordinary, stores._Session.merge_rows
+
+
 def _fences_of_all(self: Any, topology_id: str) -> list[stamps.Fence]:
     return list(self._table.fences.values())
 
@@ -418,7 +442,7 @@ def _nothing(*args: Any) -> None:
 MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "exists always": (memory(Existing), None),
     "writes in place": (memory(InPlace), None),
-    "writes in place at once": (memory(InPlace), opened(_step=_eager_step)),
+    "writes in place at once": (memory(InPlace), opened(_advance=_eager_advance)),
     "collides": (memory(Colliding), None),
     "no lock": (memory(Unlocked), None),
     "holds a lock": (memory(Locked), None),
@@ -439,8 +463,8 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "any value": (sqlite, lambda patch: patch.setattr(keys, "encode_value", lambda value: json.dumps(value, default=str))),
     "shared values": (sqlite, lambda patch: patch.setattr(keys, "decode_value", _cached)),
     "raw values": (sqlite, opened(update=_raw_update)),
-    "function dooms": (sqlite, opened(_made_by=_dooming)),
-    "function unguarded": (sqlite, opened(_made_by=_unguarded)),
+    "function dooms": (sqlite, opened(_computed=_dooming)),
+    "function unguarded": (sqlite, opened(_computed=_unguarded)),
     "half of many": (sqlite, opened(_all_or_nothing=lambda self: contextlib.nullcontext())),
     "never ends": (sqlite, opened(end=_nothing)),
     "refuses without doom": (sqlite, opened(_refuse=_carefree_refuse)),
@@ -457,6 +481,14 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     ),
     "takes one step back": (memory(stores.MemoryStore), session(take_back=_last_step_back)),
     "takes everything back": (memory(stores.MemoryStore), session(take_back=_take_back_all)),
+    "merges again": (
+        memory(stores.MemoryStore), _merging(lambda row, mine, settled: _is_ordinary(row, mine, mine.txid))
+    ),
+    "merges with anything older": (memory(stores.MemoryStore), _merging(_is_old)),
+    "merges with anybody": (memory(stores.MemoryStore), _merging(lambda *args: True)),
+    "forgets what was before a merge": (memory(stores.MemoryStore), _merging(_is_ordinary, prev=_nothing)),
+    "loses keys that it merges": (memory(stores.MemoryStore), session(merge_rows=_losing_keys)),
+    "merges at the end": (sqlite, opened(_merge_before_reading=_nothing)),
     "restamps too high": (memory(stores.MemoryStore), session(restamp=_restamp_above)),
     "removes everything": (memory(stores.MemoryStore), session(remove=_remove_all)),
     "no tombstones": (memory(stores.MemoryStore), session(write_rows=_forgetting_tombstones)),

@@ -100,7 +100,7 @@ class TestServerIsAsked:
         contract.run(store, worker.process.task(), 1, 0, **{str(n): 1 for n in range(5000)})
         contract.run(store, worker.process.task(), 2, 0, a=1)
         postgres.execute("ANALYZE counts", database=database)
-        wheres = {"counts_writer": "component = 'count' AND txid = 2 AND attempt <= 0", "counts_deleted": "deleted AND topology = 'words'"}
+        wheres = {"counts_pkey": "key = ANY('{1,2}'::text[]) AND txid = 2 AND attempt <= 0", "counts_deleted": "deleted AND topology = 'words'"}
         for index, where in wheres.items():
             plan = " ".join(line for (line,) in postgres.execute(f"EXPLAIN DELETE FROM counts WHERE {where}", database=database))
             assert index in plan, plan

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.conformance import test_store_contract as contract
 from txtopo.errors import OutrunError, StaleAttemptError
-from txtopo.stores import Store, StoreTransaction, VisibleTxid
+from txtopo.stores import ADD, Store, StoreTransaction, VisibleTxid
 from txtopo.testing.stores import MemoryStore
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -27,7 +27,7 @@ KEYS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    kind: Literal["update", "update_many", "delete", "get"]
+    kind: Literal["update", "update_many", "merge", "merge_after_get", "delete", "get"]
     key: int
     delta: int
 
@@ -48,10 +48,13 @@ class Attempt:
     """After each block that commits: how many blocks of dead attempts are run by late tasks."""
 
 
+KINDS = ("update", "update", "update_many", "merge", "merge", "merge_after_get", "delete", "get")
+
+
 def operations(task: int, txid: int, shift: int) -> st.SearchStrategy[Operation]:
     """Operations on the keys that belong to ``task`` in this transaction: one writer per key, another one in the next transaction."""
     own = [key for key in range(KEYS) if (key + txid + shift) % len(TASKS) == task]
-    return st.builds(Operation, st.sampled_from(["update", "update", "update_many", "delete", "get"]), st.sampled_from(own), st.integers(1, 9))
+    return st.builds(Operation, st.sampled_from(KINDS), st.sampled_from(own), st.integers(1, 9))
 
 
 @st.composite
@@ -121,8 +124,12 @@ class Run:
 
     def act(self, t: StoreTransaction, operation: Operation, view: dict[int, Any]) -> None:
         key, before = operation.key, view.get(operation.key)
-        assert self.is_dead or t.get(key) == before
+        assert operation.kind == "merge" or self.is_dead or t.get(key) == before
         if operation.kind == "get":
+            return
+        if operation.kind in ("merge", "merge_after_get"):
+            t.merge_many({key: operation.delta}, ADD)
+            view[key] = (before or 0) + operation.delta
             return
         if operation.kind == "delete":
             update = t.delete(key)

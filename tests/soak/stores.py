@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.soak.world import World
 from txtopo import TopologyContext, TransactionAttempt
-from txtopo.stores import SqliteStore, stamps, transaction
+from txtopo.stores import SqliteStore, sessions, stamps
 from txtopo.stores.base import Update
 
 SABOTAGES = ("blind-store", "no-take-back", "unsteady-source")
@@ -44,7 +44,7 @@ class UntakenStore(SqliteStore):
     """Its fence is raised without taking back what the attempt before has written."""
 
     def _stand_at_fence(
-        self, session: transaction.Session, context: TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, session: sessions.Session, context: TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
 

@@ -157,9 +157,9 @@ class TestFile:
         contract.run(store, process.task(), 1, dog=1)
         process.close()
         with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
-            connection.execute("UPDATE txtopo_schema SET version = 3")
+            connection.execute("UPDATE txtopo_schema SET version = 4")
         for action in (lambda: store.get("dog"), lambda: contract.run(store, process.task(), 2, dog=1), lambda: store.clear("words")):
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 2"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 4; this txtopo knows layout 3"):
                 action()
         assert query(store, "SELECT txid FROM txtopo_fence") == [(1,)]
 
@@ -204,7 +204,7 @@ class TestLayout:
         assert len(touching) == 3
         for statement in touching:
             plan = " ".join(str(row[-1]) for row in query(store, f"EXPLAIN QUERY PLAN {statement}"))
-            assert "USING INDEX counts_writer (component=? AND txid=?)" in plan or "USING INDEX counts_deleted (topology=?)" in plan, plan
+            assert "USING PRIMARY KEY (key=?)" in plan or "USING INDEX counts_deleted (topology=?)" in plan, plan
 
     def test_a_store_may_become_opaque_later(self, store: SqliteStore, process: contract.Process) -> None:
         contract.run(store, process.task(), 1, 0, dog=1)

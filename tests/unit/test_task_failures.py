@@ -38,7 +38,7 @@ from txtopo import (
 from txtopo.dataplane import outcome
 from txtopo.dataplane.execute import SlotRun
 from txtopo.dataplane.outcome import Failure, FailureInTaskError
-from txtopo.stores import base as stores
+from txtopo.stores import conflicts
 
 pytestmark = pytest.mark.rule(7)
 
@@ -168,7 +168,7 @@ def test_an_error_of_ours_comes_back_as_itself() -> None:
 
 
 def test_a_conflict_in_a_store_comes_back_as_its_public_error() -> None:
-    error = in_processing("execute", raising(lambda: stores.StoreConflict("counts", "cat", "a/0", "b/1", 1)), 1).to_error()
+    error = in_processing("execute", raising(lambda: conflicts.StoreConflict("counts", "cat", "a/0", "b/1", 1)), 1).to_error()
     assert type(error) is StoreConflictError
     assert "cat" in error.error
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors import sql_target
-from txtopo.stores import base, sql, sqlite, stamps, transaction
+from txtopo.stores import base, sessions, sql, sqlite, stamps
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
@@ -79,7 +79,7 @@ class Ledger(base.Store):
         return update.applied
 
     def _stand_at_fence(
-        self, session: transaction.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, session: sessions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
         if self.has_one_attempt:
             fence = session.read_fence(mine.topology_id, mine.component)
@@ -91,7 +91,7 @@ class Ledger(base.Store):
                 recorded = {mine.component: attempts.TransactionAttempt(fence.txid, fence.attempt)}
         super()._stand_at_fence(session, context, mine, recorded)
 
-    def _take_back(self, session: transaction.Session, void: stamps.Fence) -> None:
+    def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
         if self.target.mark is None and not self.target.has_undo_log:
             raise errors.StateMismatchError(
                 f"the sink {self.sink} has rows of component {void.component!r} from attempt {void.position}, which was replayed without the sink\n"

@@ -21,7 +21,7 @@ import psycopg
 from txtopo import errors
 from txtopo.connectors import sql_target
 from txtopo.connectors.sql_target import Progress, Target, Work, listed, quoted
-from txtopo.stores import transaction
+from txtopo.stores import conflicts
 
 COPY_ROWS = 100_000
 """How many rows one COPY takes; each is a statement, whose time is limited."""
@@ -146,7 +146,7 @@ def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> No
         _run(cursor, statement, [writer, mark, task])
     except psycopg.errors.UniqueViolation as error:
         key = error.diag.message_detail or ""
-        raise transaction.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+        raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
 
 
 def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors import sql_target
 from txtopo.connectors.sql_target import Target, Work, listed, quoted
-from txtopo.stores import transaction
+from txtopo.stores import conflicts
 
 
 def write(session: Any, work: Work) -> None:
@@ -122,7 +122,7 @@ def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) ->
     except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
         if is_log and isinstance(error, sqlite3.IntegrityError):
             key = sql_target.described(work.target.columns, progress.row)
-            raise transaction.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+            raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
         raise work.refusal(progress.number, progress.row, str(error)) from error
     except sqlite3.OperationalError as error:
         said = str(error)

@@ -19,7 +19,7 @@ from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.worker import WorkerRun
-from txtopo.stores import base as stores
+from txtopo.stores import conflicts
 from txtopo.topology.context import Phase, TopologyContext
 from txtopo.topology.graph import Component
 from txtopo.topology.metadata import NotJsonError
@@ -33,7 +33,7 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     hold.CannotHoldError: errors.HeldStateError,
     emission.EmissionMistakeError: errors.MetadataError,
     NotJsonError: errors.MetadataError,
-    stores.StoreConflict: errors.StoreConflictError,
+    conflicts.StoreConflict: errors.StoreConflictError,
 }
 """What an exception of ours becomes when it reaches the driver."""
 

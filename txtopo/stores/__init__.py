@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from txtopo.stores.base import Store, StoreChange, StoredValue
 from txtopo.stores.codecs import Codec
+from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.keys import Key
 from txtopo.stores.redis import RedisStore
 from txtopo.stores.sql import SqlStore
 from txtopo.stores.sqlite import SqliteStore
 from txtopo.stores.stamps import Fence
-from txtopo.stores.transaction import StoreConflict, StoreTransaction, Update
+from txtopo.stores.transaction import StoreTransaction, Update
 from txtopo.stores.visible import VisibleTxid
+from txtopo.topology.merge import ADD, MAX, MIN, Merge
 
 __all__ = [
+    "ADD",
+    "MAX",
+    "MIN",
     "Codec",
     "Fence",
     "Key",
+    "Merge",
     "RedisStore",
     "SqlStore",
     "SqliteStore",

@@ -3,7 +3,7 @@
 A store transaction is one transaction of the database behind it. It first stands at the fence of its component (R29), then
 updates stamped values (R30), and commits. Before it raises a fence it asks what is known of recorded attempts: whether the store is the
 one it was (R27), and whether the attempt that raised the fence counts at all (R31, see ``stamps``). The rules are here, in
-``transaction`` and in ``stamps``, once; a backend implements ``transaction.Session`` and the readings of :class:`Store`, and knows no rule.
+``transaction`` and in ``stamps``, once; a backend implements ``sessions.Session`` and the readings of :class:`Store`, and knows no rule.
 
 Apart from ``connectors``: a connector writes where nothing can be read back, a store remembers who wrote what. Runs on executors, so it
 imports the standard library only. A store object is configuration and pickles; connections live in ``context.resource``.
@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.stores import codecs, export, keys, stamps, visible
+from txtopo.stores import codecs, export, keys, sessions, stamps, visible
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
@@ -33,7 +33,6 @@ from txtopo.topology import transaction as attempts
 Resources = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or what stands in for it outside a topology."""
 
-StoreConflict = transactions.StoreConflict
 Update = transactions.Update
 
 
@@ -205,7 +204,7 @@ class Store(destination.Destination):
         if dry_run and not self.exists():
             return StoreChange(rows=0, fences=len(chosen))
 
-        def change(session: transactions.Session) -> StoreChange:
+        def change(session: sessions.Session) -> StoreChange:
             rows = 0
             for component in chosen:
                 rows += session.restamp(source, component, stamps.Stamp(topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT))
@@ -222,7 +221,7 @@ class Store(destination.Destination):
             return StoreChange(rows=0, fences=0)
         chosen: list[str | None] = [None] if components is None else [*sorted(set(components))]
 
-        def change(session: transactions.Session) -> StoreChange:
+        def change(session: sessions.Session) -> StoreChange:
             removed = [session.remove(topology_id, component) for component in chosen]
             return StoreChange(rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed))
 
@@ -239,7 +238,7 @@ class Store(destination.Destination):
     @contextlib.contextmanager
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
-    ) -> Iterator[transactions.Session]:
+    ) -> Iterator[sessions.Session]:
         """A session that stands at the fence of ``mine``, and of nobody else until it ends.
 
         A backend whose tasks write side by side may raise the fence in a database transaction of its own before this one.
@@ -249,7 +248,7 @@ class Store(destination.Destination):
             yield session
 
     @abc.abstractmethod
-    def _session(self, resources: Resources) -> contextlib.AbstractContextManager[transactions.Session]:
+    def _session(self, resources: Resources) -> contextlib.AbstractContextManager[sessions.Session]:
         """A database transaction, made with a connection kept in ``resources``: committed on normal exit, else rolled back."""
 
     @abc.abstractmethod
@@ -281,7 +280,7 @@ class Store(destination.Destination):
         return None if context.known_stores is None else visible.recorded(context.known_stores, self.name)
 
     def _stand_at_fence(
-        self, session: transactions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, session: sessions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
         """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29, R31)."""
         fence = session.read_fence(mine.topology_id, mine.component)
@@ -309,7 +308,7 @@ class Store(destination.Destination):
         if fence is not None and fence.txid < mine.txid:
             session.sweep(mine)
 
-    def _take_back(self, session: transactions.Session, void: stamps.Fence) -> None:
+    def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
         """Undo what the attempts of ``void`` wrote, in the transaction that raises the fence (R31). What keeps more than values undoes that too."""
         session.take_back(void)
 
@@ -341,7 +340,7 @@ class Store(destination.Destination):
         visible.check_reaches(self.address, self.fences(), as_of, recorded)
         return recorded
 
-    def _maintain(self, change: Callable[[transactions.Session], StoreChange], dry_run: bool) -> StoreChange:
+    def _maintain(self, change: Callable[[sessions.Session], StoreChange], dry_run: bool) -> StoreChange:
         result = StoreChange(rows=0, fences=0)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.suppress(_DryRun))

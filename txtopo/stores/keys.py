@@ -26,8 +26,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 DIGITS_FAST = 10**15
 """Integers smaller than this are written and read without JSON's help; as text they are the same."""
 
-_PLAIN = frozenset({type(None), bool, int, float, str})
-"""Types that need no comparison with what JSON makes of them: it gives them back exactly or refuses them."""
+IMMUTABLE = frozenset({type(None), bool, int, float, str})
+"""Types that need no comparison with what JSON makes of them: it gives them back exactly or refuses them. Nor can they be changed in place."""
 
 
 def encode_key(key: Key) -> str:
@@ -73,7 +73,7 @@ def encode_value(value: Any) -> str:
         return repr(value)
     try:
         text = _as_utf8(_encode(value))
-        different = None if type(value) in _PLAIN else _difference(value, json.loads(text), "value")
+        different = None if type(value) in IMMUTABLE else _difference(value, json.loads(text), "value")
     except (TypeError, ValueError, RecursionError) as error:
         raise errors.UsageError(f"the value {_short(value)} cannot be kept in a store: {error}\n  {_VALUE_CURE}") from None
     if different is not None:

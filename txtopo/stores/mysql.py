@@ -32,7 +32,7 @@ from txtopo import errors
 from txtopo.stores import mysql_connection as connections
 from txtopo.stores import mysql_errors as faults
 from txtopo.stores import mysql_layout as tables
-from txtopo.stores import relational, relational_connection, stamps, transaction
+from txtopo.stores import relational, relational_connection, sessions, stamps
 from txtopo.stores import rows as layout
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ _GIVEN_ROWS = (
 )
 _WHO = ("topology", "generation", "component", "task", "txid", "attempt")
 _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
+_BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
 _VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
 _LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY UPDATE name = name")
 
@@ -78,14 +79,14 @@ class Connection(relational_connection.Connection):
         tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
 
     def _session(self, raw: sa.Connection, tables_: relational.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Session:
-        return Session(raw, tables_, store.address, mine)
+        return Session(raw, tables_, store.address, mine, store.opaque)
 
 
 class Session(relational.Session):
     """What MySQL and MariaDB do in bulk; and the lock that those who raise a fence take turns by."""
 
-    def __init__(self, raw: sa.Connection, tables_: relational.Tables, address: str, mine: stamps.Stamp | None) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables_, address, mine)
+    def __init__(self, raw: sa.Connection, tables_: relational.Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables_, address, mine, lists)
         self._raw = raw
         self._locked: set[str] = set()
         """Keys of rows that are there, and stay as this transaction leaves them until it ends."""
@@ -120,7 +121,7 @@ class Session(relational.Session):
         except errors.FailedException as deadlock:
             if not faults.is_deadlock(deadlock):
                 raise
-            raise transaction.RowsChangedError(self._after(deadlock, texts)) from deadlock
+            raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
         self._locked.update(found)
         return found
 
@@ -132,11 +133,12 @@ class Session(relational.Session):
             self._write(new, replacing=False)
         except errors.FailedException as failed:
             if faults.is_duplicate(failed):
-                raise transaction.RowsChangedError(self.read_rows([row.key for row in new])) from failed
+                raise sessions.RowsChangedError(self.read_rows([row.key for row in new])) from failed
             if faults.is_deadlock(failed):
-                raise transaction.RowsChangedError(self._after(failed, [row.key for row in ordered])) from failed
+                raise sessions.RowsChangedError(self._after(failed, [row.key for row in ordered])) from failed
             raise
         self._locked.update(row.key for row in new)
+        self.note(row.key for row in ordered)
 
     def take_back(self, void: stamps.Fence) -> None:
         # Whoever raises the fence has it alone, so that nobody adds such rows; a writer who is not of this component may take one over.
@@ -146,10 +148,12 @@ class Session(relational.Session):
         )
         who = {"component": void.component, "txid": void.txid, "topology": void.topology_id, "generation": void.generation, "attempt": void.attempt}
         restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
-        for found in self._undone("kept.`key`, kept.prev, kept.prev_txid", undone, who):
+        portions = self._listed_undone(void, undone, who) if self._is_listed else self._undone(_BEFORE, undone, who)
+        for found in portions:
             self._given(self._delete_from(f"{undone} AND kept.prev IS NULL"), [key for key, prev, _ in found if prev is None], who)
             update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
             self._given(update, [[key, prev, None, txid, None] for key, prev, txid in found if prev is not None], who)
+        self._forget_written(void.topology_id, void.component)
 
     def sweep(self, mine: stamps.Stamp) -> None:
         settled = (
@@ -159,6 +163,16 @@ class Session(relational.Session):
         who = {"component": mine.component, "txid": mine.txid, "topology": mine.topology_id, "generation": mine.generation}
         for found in self._undone("kept.`key`", settled, who):
             self._given(self._delete_from(settled), [key for (key,) in found], who)
+        if self._is_listed:
+            self._forget_written(mine.topology_id, mine.component)
+
+    def _listed_undone(self, void: stamps.Fence, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
+        """Rows to be undone, by the lists of what was written; as :meth:`_undone`."""
+        select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {which}"
+        texts = self._listed(void)
+        for start in range(0, len(texts), UNDONE_ROWS):
+            for result in self._given(select, texts[start : start + UNDONE_ROWS], who):
+                yield sorted(result)
 
     def _undone(self, columns: str, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
         """Rows to be undone, found without locking any; a portion at a time, after each of which they are no longer such."""

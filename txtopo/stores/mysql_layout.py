@@ -72,14 +72,12 @@ def has_table(run: relational.Run, name: str) -> bool:
 def prepare(run: relational.Run, tables: relational.Tables, store: SqlStore, lock: Callable[[str], None]) -> None:
     """Make what is missing of the layout; where nothing is, no right to make anything is needed. ``lock`` has processes take turns."""
     there = functools.partial(has_table, run)
-    if relational.form_of(run, tables, store.address, there) != store.form or (store.opaque and not _has_index(run, tables, tables.writer_index)):
+    if relational.form_of(run, tables, store.address, there) != store.form:
         with _alone(run, store):
             form = relational.form_of(run, tables, store.address, there)
             if form is None:
                 _make(run, tables, store)
                 form = relational.form_of(run, tables, store.address, there)
-            if store.opaque:
-                _make_index(run, tables, tables.writer_index)
             if form is not None and form != store.form:
                 lock(f"schema\0{tables.name}")
                 relational.change_form(run, tables, store.address, form, store.form)
@@ -110,6 +108,7 @@ def _make(run: relational.Run, tables: relational.Tables, store: SqlStore) -> No
         run(sa.schema.CreateTable(table, if_not_exists=True))
     run(_REGISTER, {"store": tables.name, "version": layout.BEING_MADE, "form": store.form})
     run(sa.schema.CreateTable(tables.values, if_not_exists=True))
+    run(sa.schema.CreateTable(tables.written, if_not_exists=True))
     _make_index(run, tables, tables.deleted_index)
     schema = tables.schema
     made = sa.update(schema).where(schema.c.store == tables.name, schema.c.version == layout.BEING_MADE)
@@ -131,7 +130,7 @@ def _has_index(run: relational.Run, tables: relational.Tables, index: sa.Index) 
 
 
 def _check_engines(run: relational.Run, tables: relational.Tables, address: str) -> None:
-    names = [tables.name, tables.schema.name, tables.fence.name, _LOCKS.name]
+    names = [tables.name, tables.written.name, tables.schema.name, tables.fence.name, _LOCKS.name]
     for name, engine in run(_ENGINES, {"names": names}):
         raise errors.SetupError(
             f"table {name} of the store {address} is of the engine {engine}, which has no transactions\n"

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from txtopo import errors
 from txtopo.stores import postgresql_connection as connections
 from txtopo.stores import postgresql_errors as faults
-from txtopo.stores import relational, relational_connection, stamps, transaction
+from txtopo.stores import relational, relational_connection, sessions, stamps
 from txtopo.stores import rows as layout
 
 if TYPE_CHECKING:
@@ -67,14 +68,14 @@ class Connection(relational_connection.Connection):
         _prepare(raw, tables, store)
 
     def _session(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Session:
-        return Session(raw, tables, store.address, mine)
+        return Session(raw, tables, store.address, mine, store.opaque)
 
 
 class Session(relational.Session):
     """What PostgreSQL does in bulk; and the lock that those who raise a fence take turns by."""
 
-    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str, mine: stamps.Stamp | None) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables, address, mine)
+    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables, address, mine, lists)
         self._raw = raw
         self._versions: dict[str, str | None] = {}
         """Of rows that are there, by key: the version that was read; None once it is this transaction's own."""
@@ -112,10 +113,14 @@ class Session(relational.Session):
         except errors.FailedException as deadlock:
             if not faults.is_deadlock(deadlock):
                 raise
-            raise transaction.RowsChangedError(self._after(deadlock, ordered)) from deadlock
+            raise sessions.RowsChangedError(self._after(deadlock, ordered)) from deadlock
         if written != len(ordered):
-            raise transaction.RowsChangedError(self._not_written(ordered))
+            raise sessions.RowsChangedError(self._not_written(ordered))
         self._versions.update((row.key, None) for row in ordered)
+        self.note(row.key for row in ordered)
+
+    def _is_one_of(self, texts: Sequence[str]) -> sa.ColumnElement[bool]:
+        return self._tables.values.c.key == sa.any_(sa.cast(sa.literal(list(texts), postgresql.ARRAY(sa.Text)), postgresql.ARRAY(sa.Text)))
 
     def _update(self, rows: Sequence[stamps.Row]) -> int:
         table = self._table
@@ -210,8 +215,7 @@ def _prepare(raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> 
     """Make what is missing of the layout, one process at a time; where nothing is, no right to make anything is needed."""
     run = functools.partial(_run, raw, store.address)
     has_table = functools.partial(_has_table, run)
-    writer = f"{store.name}_writer"
-    if relational.form_of(run, tables, store.address, has_table) == store.form and (not store.opaque or has_table(writer)):
+    if relational.form_of(run, tables, store.address, has_table) == store.form:
         return
     run(_LOCK, {"number": _lock_number("schema")})
     form = relational.form_of(run, tables, store.address, has_table)
@@ -219,8 +223,6 @@ def _prepare(raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> 
         relational.make(run, tables, store.address, store.form, has_table)
     elif form != store.form:
         relational.change_form(run, tables, store.address, form, store.form)
-    if store.opaque and not has_table(writer):
-        run(sa.schema.CreateIndex(tables.writer_index))
 
 
 def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, stamps, transaction
+from txtopo.stores import base, codecs, sessions, stamps
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
@@ -105,7 +105,7 @@ class RedisStore(base.Store):
     @contextlib.contextmanager
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
-    ) -> Iterator[transaction.Session]:
+    ) -> Iterator[sessions.Session]:
         backend = self._backend()
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
@@ -125,7 +125,7 @@ class RedisStore(base.Store):
             raise errors.FailedException(f"store {self.address}: the fence of {mine.component!r} was changed by others") from moved
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         with self._connection(resources).maintenance(self) as session:
             yield session
 

@@ -19,13 +19,13 @@ from txtopo import errors
 from txtopo.stores import redis_connection as connections
 from txtopo.stores import redis_layout as layout
 from txtopo.stores import redis_reading as readings
-from txtopo.stores import stamps, transaction
+from txtopo.stores import sessions, stamps
 
 PORTION_ROWS = 5_000
 """How many rows are changed in one step."""
 
 
-class Session(transaction.Session):
+class Session(sessions.Session):
     """What is to change in the store ``name``; ``commit`` changes it."""
 
     def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:

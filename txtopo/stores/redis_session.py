@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from txtopo import errors
 from txtopo.stores import redis_connection as connections
 from txtopo.stores import redis_layout as layout
-from txtopo.stores import stamps, transaction
+from txtopo.stores import sessions, stamps
 
 if TYPE_CHECKING:
     from txtopo.stores.redis import RedisStore
@@ -77,7 +77,7 @@ class Acknowledged(NamedTuple):
 
 
 
-class Session(transaction.Session):
+class Session(sessions.Session):
     """One transaction of the task ``mine``."""
 
     def __init__(
@@ -215,7 +215,7 @@ class Session(transaction.Session):
             return
         outcome = self._apply(self._written, self._marks, "", "", forgets=False, adds=True)
         if isinstance(outcome, Mapping):
-            raise transaction.RowsChangedError(outcome)
+            raise sessions.RowsChangedError(outcome)
         self._written, self._marks = {}, {}
 
     def _apply(self, changes: Mapping[str, str], marks: Mapping[str, bool], fence: str, length: str, *, forgets: bool, adds: bool) -> Any:

@@ -1,15 +1,16 @@
 """The tables of a store in a database server, and the statements on them that every SQL database understands alike.
 
-Layout, version 2; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 3; NULL means "there is none", a stored JSON null is the text ``null``::
 
     txtopo_schema(store, version, form)                               one row per value table in this database; form: codec, plain or not
-    txtopo_fence(store, topology, component, generation, txid, attempt)
+    txtopo_fence(store, topology, component, generation, txid, attempt, listed)    listed: whether <table>_written has what that attempt wrote
     <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
             topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
             prev_txid, steps,                                         who made prev; JSON list of texts if one transaction updated the key repeatedly
             deleted)                                                  curr IS NULL, kept by the database
     <table>_deleted                                                   index of the tombstones
-    <table>_writer(component, txid)                                   index of what a transaction wrote; opaque stores only (R31)
+    <table>_written(topology, component, id, keys)                    keys, one to a line, that a task wrote in the transaction of the fence; opaque
+                                                                      stores only (R31); id: any number that no other has
 
 Apart from a database's own module because another database will need the same; it knows none of the rules. ``deleted`` is a column, and not
 only the condition of an index, so that PostgreSQL can update ``curr`` without touching an index. Needs SQLAlchemy.
@@ -22,14 +23,15 @@ Invariants:
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from txtopo import errors
 from txtopo.stores import rows as layout
-from txtopo.stores import stamps, transaction
+from txtopo.stores import sessions, stamps
 
 Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
@@ -47,7 +49,7 @@ class Types(NamedTuple):
 
 
 class Tables:
-    """The three tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
+    """The four tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
 
     def __init__(self, name: str, types: Types, tombstones: Sequence[str], **options: Any) -> None:
         metadata = sa.MetaData()
@@ -64,7 +66,11 @@ class Tables:
         )
         self.fence = sa.Table(
             "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
-            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), **options,
+            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), column("listed", sa.Boolean), **options,
+        )  # fmt: skip
+        self.written = sa.Table(
+            f"{name}_written", metadata, column("topology", primary_key=True), column("component", primary_key=True),
+            column("id", sa.BigInteger, primary_key=True, autoincrement=False), column("keys", types.value), quote=True, **options,
         )  # fmt: skip
         self.values = sa.Table(
             name, metadata, column("key", types.key, primary_key=True), text("curr"), text("prev"),
@@ -75,17 +81,18 @@ class Tables:
         )  # fmt: skip
         values = self.values.c
         self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
-        self.writer_index = sa.Index(f"{name}_writer", values.component, values.txid)
-        self.values.indexes.discard(self.writer_index)
         self.columns = [values[name] for name in layout.COLUMNS]
 
 
-class Session(transaction.Session):
+class Session(sessions.Session):
     """The statements of one transaction, by ``mine``; by nobody (None) when a store is adopted or cleared."""
 
-    def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None) -> None:
-        self._run, self._tables, self._address, self._mine = run, tables, address, mine
+    def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
+        self._run, self._tables, self._address, self._mine, self._lists = run, tables, address, mine, lists
         self._has_no_fence = False
+        self._is_listed = False
+        """Whether what the attempt of the fence wrote is listed."""
+        self._written: list[str] = []
 
     @abc.abstractmethod
     def lock_raisers(self, name: str) -> None:
@@ -117,7 +124,7 @@ class Session(transaction.Session):
         return _fences(self._run, self._tables, self._tables.fence.c.topology == topology_id)
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt}
+        values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists}
         if not self._has_no_fence:
             which = self._is_fence(fence.topology_id, fence.component)
             if self._run(sa.update(self._tables.fence).where(which).values(**values)).rowcount:
@@ -132,31 +139,65 @@ class Session(transaction.Session):
         locked = sa.select(fence.txid).where(fence.store == self._tables.name).order_by(fence.topology, fence.component)
         self._run(locked.with_for_update()).all()
 
+    def apply(self) -> None:
+        if self._written:
+            mine, keys = self._writer(), "\n".join(self._written)
+            who = {"topology": mine.topology_id, "component": mine.component, "id": secrets.randbits(63)}
+            self._run(sa.insert(self._tables.written).values(**who, keys=keys))
+            self._written.clear()
+
+    def note(self, texts: Iterable[str]) -> None:
+        """Keep in mind what was written, for whoever must take it back."""
+        if self._lists:
+            self._written.extend(texts)
+
     def take_back(self, void: stamps.Fence) -> None:
-        # A transactional store has no index for this: there it happens only when user code, changed or not, skipped on replay what it did before.
         table, row = self._tables.values, self._tables.values.c
         undone = sa.and_(
             row.component == void.component, row.txid == void.txid, row.topology == void.topology_id, row.generation == void.generation,
             row.attempt <= void.attempt, row.attempt != stamps.UNKNOWN_ATTEMPT,
         )  # fmt: skip
+        if self._is_listed:
+            undone = sa.and_(undone, self._is_one_of(self._listed(void)))
+        # Else every row is looked at. A transactional store comes here only when user code, changed or not, skipped on replay what it did before.
         self._run(sa.delete(table).where(undone, row.prev.is_(None)))
         restored = {"curr": row.prev, "txid": row.prev_txid, "attempt": stamps.UNKNOWN_ATTEMPT, "prev": None, "prev_txid": 0, "steps": None}
         self._run(sa.update(table).where(undone).values(restored))
+        self._forget_written(void.topology_id, void.component)
+
+    def _is_one_of(self, texts: Sequence[str]) -> sa.ColumnElement[bool]:
+        """Whether a row's key is among ``texts``, of which there may be very many."""
+        raise NotImplementedError
+
+    def _listed(self, fence: stamps.Fence) -> list[str]:
+        """The keys that were written in the transaction of ``fence``, in order."""
+        written = self._tables.written.c
+        lists = self._run(sa.select(written["keys"]).where(written.topology == fence.topology_id, written.component == fence.component))
+        return sorted({text for (found,) in lists for text in found.split("\n")})
+
+    def _forget_written(self, topology_id: str, component: str | None) -> None:
+        written = self._tables.written.c
+        which = [written.topology == topology_id, *([] if component is None else [written.component == component])]
+        self._run(sa.delete(self._tables.written).where(*which))
 
     def sweep(self, mine: stamps.Stamp) -> None:
         row = self._tables.values.c
         settled = sa.or_(row.txid < mine.txid, row.generation != mine.generation)
         self._run(sa.delete(self._tables.values).where(row.deleted, row.topology == mine.topology_id, row.component == mine.component, settled))
+        if self._is_listed:
+            self._forget_written(mine.topology_id, mine.component)
 
     def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
         row = self._tables.values.c
         who = {"topology": mine.topology_id, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
         settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
         which = sa.and_(row.topology == topology_id, row.component == component)
+        self._forget_written(topology_id, component)
         return int(self._run(sa.update(self._tables.values).where(which).values(settled)).rowcount)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
         removed = []
+        self._forget_written(topology_id, component)
         for table in (self._tables.values, self._tables.fence):
             which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
             whose = [] if table is self._tables.values else [table.c.store == self._tables.name]
@@ -165,9 +206,12 @@ class Session(transaction.Session):
 
     def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
         fence = self._tables.fence.c
-        select = sa.select(fence.generation, fence.txid, fence.attempt).where(self._is_fence(topology_id, component))
+        select = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed).where(self._is_fence(topology_id, component))
         found = self._run(select.with_for_update() if lock else select).first()
-        return None if found is None else stamps.Fence(topology_id, component, *found)
+        if found is None:
+            return None
+        *position, self._is_listed = found
+        return stamps.Fence(topology_id, component, *position)
 
     def _is_fence(self, topology_id: str, component: str) -> sa.ColumnElement[bool]:
         fence = self._tables.fence.c
@@ -231,7 +275,7 @@ def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[
     if has_table(tables.name):
         raise not_a_store(tables, address)
     check_neighbours(run, tables, address, has_table)
-    for table in (tables.schema, tables.fence, tables.values):
+    for table in (tables.schema, tables.fence, tables.values, tables.written):
         if not has_table(table.name):
             run(sa.schema.CreateTable(table))
             for index in sorted(table.indexes, key=lambda index: str(index.name)):

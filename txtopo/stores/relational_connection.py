@@ -52,7 +52,7 @@ class Connection(abc.ABC):
     def __init__(self) -> None:
         self._raw: sa.Connection | None = None
         self._tables: dict[str, relational.Tables] = {}
-        self._prepared: set[tuple[str, bool, str]] = set()
+        self._prepared: set[tuple[str, str]] = set()
         self._turn = threading.Lock()
         self._owner: int | None = None
 
@@ -144,11 +144,11 @@ class Connection(abc.ABC):
         if self._raw is None:
             self._raw = self._open(store, statement_s)
             _opened[self._raw] = self._descriptor
-        if (store.name, store.opaque, store.form) not in self._prepared:
+        if (store.name, store.form) not in self._prepared:
             tables = self._tables.setdefault(store.name, self._layout(store))
             with self._ending(self._raw, store):
                 self._prepare(self._raw, tables, store)
-            self._prepared.add((store.name, store.opaque, store.form))
+            self._prepared.add((store.name, store.form))
         return self._raw
 
     def _has_news(self, raw: sa.Connection) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from txtopo import errors
 from txtopo.stores import stamps
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 """Of the tables; what has any other is refused."""
 
 BEING_MADE = 0

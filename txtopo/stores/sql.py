@@ -24,7 +24,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, stamps, transaction
+from txtopo.stores import base, codecs, sessions, stamps
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
@@ -149,7 +149,7 @@ class SqlStore(base.Store):
     @contextlib.contextmanager
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
-    ) -> Iterator[transaction.Session]:
+    ) -> Iterator[sessions.Session]:
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
             with connection.transaction(self, mine) as session:
@@ -160,7 +160,7 @@ class SqlStore(base.Store):
         raise errors.FailedException(f"the store {self.address} is busy: its fence was changed {RAISES_MAX} times while it was being raised")
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         with self._connection(resources).maintenance(self) as session:
             yield session
 

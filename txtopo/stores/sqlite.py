@@ -3,15 +3,16 @@
 The file is in WAL mode with ``synchronous=FULL``: a commit that returned is on disk. Writers take turns (``BEGIN IMMEDIATE``), also
 between processes; readers never wait. A file may hold several stores, and tables of others, which are left alone.
 
-Layout, version 2; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 3; NULL means "there is none", a stored JSON null is the text ``null``::
 
     txtopo_schema(store, version, form)                               one row per value table in this file; form: codec, plain or not
-    txtopo_fence(store, topology, component, generation, txid, attempt)
+    txtopo_fence(store, topology, component, generation, txid, attempt, listed)    listed: whether <table>_written has what that attempt wrote
     <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
             topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
             prev_txid, steps)                                         who made prev; JSON list of texts if one transaction updated the key repeatedly
     <table>_deleted                                                   index of the tombstones
-    <table>_writer(component, txid)                                   index of what a transaction wrote; opaque stores only (R31)
+    <table>_written(topology, component, keys)                        keys, one to a line, that a task wrote in the transaction of the fence; opaque
+                                                                      stores only (R31)
 
 Apart from ``base`` because it is the only place here that knows SQL; it knows none of the rules. Standard library only.
 
@@ -30,11 +31,12 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 from txtopo import errors
-from txtopo.stores import base, codecs, stamps, transaction
+from txtopo.stores import base, codecs, sessions, sqlite_merge, stamps
 from txtopo.stores import rows as layout
+from txtopo.topology import merge
 
 LOOKUP_KEYS_MAX = 500
 """How many keys one SELECT looks up; SQLite may be built to allow no more than 999 variables."""
@@ -99,11 +101,11 @@ class SqliteStore(base.Store):
             return [stamps.Fence(*row) for row in connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])]
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         # Keyed by process: a connection that a fork carried along must not be touched (https://sqlite.org/howtocorrupt.html, 2.6).
         connection: _Connection = resources(f"sqlite:{self.path}:{os.getpid()}", lambda: _Connection(self.path))
         with connection.transaction(self, self.busy_timeout_s) as raw:
-            yield _Session(raw, self.path, self.name)
+            yield _Session(raw, self.path, self.name, self.opaque)
 
     def _read_row(self, text: str) -> stamps.Row | None:
         with self._reading() as connection:
@@ -133,11 +135,16 @@ class SqliteStore(base.Store):
                 yield None if form is None else connection
 
 
-class _Session(transaction.Session):
+class _Session(sessions.Session):
     """The statements of one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str, table: str) -> None:
-        self._connection, self._path, self._table = connection, path, table
+    def __init__(self, connection: sqlite3.Connection, path: str, table: str, lists: bool) -> None:
+        self._connection, self._path, self._table, self._lists = connection, path, table, lists
+        self._who: tuple[str, str] | None = None
+        """Topology and component of the fence."""
+        self._is_listed = False
+        """Whether what the attempt of the fence wrote is listed."""
+        self._written: list[str] = []
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -149,18 +156,23 @@ class _Session(transaction.Session):
         return _translating(self._path)
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        select = "SELECT generation, txid, attempt FROM txtopo_fence WHERE store = ? AND topology = ? AND component = ?"
+        select = "SELECT generation, txid, attempt, listed FROM txtopo_fence WHERE store = ? AND topology = ? AND component = ?"
         with _translating(self._path):
             found = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
-        return None if found is None else stamps.Fence(topology_id, component, *found)
+        self._who = topology_id, component
+        if found is None:
+            return None
+        *position, self._is_listed = found
+        return stamps.Fence(topology_id, component, *position)
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
         with _translating(self._path):
             return [stamps.Fence(*row) for row in self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id])]
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt]
-        self._change("INSERT OR REPLACE INTO txtopo_fence(store, topology, component, generation, txid, attempt) VALUES (?, ?, ?, ?, ?, ?)", values)
+        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self._lists]
+        columns = "store, topology, component, generation, txid, attempt, listed"
+        self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         rows: dict[str, stamps.Row] = {}
@@ -171,26 +183,58 @@ class _Session(transaction.Session):
                 rows.update((found[0], layout.row_of(*found)) for found in self._connection.execute(select, some))
         return rows
 
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        with _translating(self._path):
+            refused = sqlite_merge.merged(self._connection, self._table, deltas, how, mine, settled_txid)
+        self._note(deltas.keys() if not refused else ())
+        return refused
+
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
+        given = list(map(layout.columns_of, rows))
         with _translating(self._path):
             marks = ", ".join("?" * len(layout.COLUMNS))
-            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', map(layout.columns_of, rows))
+            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', given)
+        self._note(str(columns[0]) for columns in given)
+
+    def apply(self) -> None:
+        if self._written and self._who is not None:
+            values = [*self._who, "\n".join(self._written)]
+            self._change(f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)', values)
+
+    def _note(self, texts: Iterable[str]) -> None:
+        if self._lists:
+            self._written.extend(texts)
 
     def take_back(self, void: stamps.Fence) -> None:
-        # A transactional store has no index for this: there it happens only when user code, changed or not, skipped on replay what it did before.
         undone = f"component = ? AND txid = ? AND topology = ? AND generation = ? AND attempt <= ? AND attempt <> {stamps.UNKNOWN_ATTEMPT}"
         which = [void.component, void.txid, void.topology_id, void.generation, void.attempt]
-        self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', which)
         restored = f"curr = prev, txid = prev_txid, attempt = {stamps.UNKNOWN_ATTEMPT}, prev = NULL, prev_txid = 0, steps = NULL"
-        self._change(f'UPDATE "{self._table}" SET {restored} WHERE {undone}', which)
+        if not self._is_listed:
+            # Every row is looked at. A transactional store comes here only when user code, changed or not, skipped on replay what it did before.
+            self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', which)
+            self._change(f'UPDATE "{self._table}" SET {restored} WHERE {undone}', which)
+            return
+        select = f'SELECT keys FROM "{self._table}_written" WHERE topology = ? AND component = ?'
+        with _translating(self._path):
+            lists = [found for (found,) in self._connection.execute(select, [void.topology_id, void.component])]
+            each = [(text, *which) for text in dict.fromkeys(text for found in lists for text in found.split("\n"))]
+            self._connection.executemany(f'DELETE FROM "{self._table}" WHERE key = ? AND {undone} AND prev IS NULL', each)
+            self._connection.executemany(f'UPDATE "{self._table}" SET {restored} WHERE key = ? AND {undone}', each)
+        self._forget_written(void.topology_id, void.component)
+
+    def _forget_written(self, topology_id: str, component: str) -> None:
+        self._change(f'DELETE FROM "{self._table}_written" WHERE topology = ? AND component = ?', [topology_id, component])
 
     def sweep(self, mine: stamps.Stamp) -> None:
         settled = "curr IS NULL AND topology = ? AND component = ? AND (txid < ? OR generation <> ?)"
         self._change(f'DELETE FROM "{self._table}" WHERE {settled}', [mine.topology_id, mine.component, mine.txid, mine.generation])
+        if self._is_listed:
+            self._forget_written(mine.topology_id, mine.component)
 
     def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
         settled = "topology = ?, generation = ?, txid = ?, attempt = ?, prev = NULL, prev_txid = 0, steps = NULL"
         values = [mine.topology_id, mine.generation, mine.txid, mine.attempt, topology_id, component]
+        self._forget_written(topology_id, component)
         return self._change(f'UPDATE "{self._table}" SET {settled} WHERE topology = ? AND component = ?', values)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
@@ -198,6 +242,7 @@ class _Session(transaction.Session):
         if component is not None:
             which, values = f"{which} AND component = ?", [topology_id, component]
         rows = self._change(f'DELETE FROM "{self._table}" WHERE {which}', values)
+        self._change(f'DELETE FROM "{self._table}_written" WHERE {which}', values)
         return rows, self._change(f"DELETE FROM txtopo_fence WHERE {which} AND store = ?", [*values, self._table])
 
     def _change(self, statement: str, values: Sequence[object]) -> int:
@@ -212,7 +257,7 @@ class _Connection:
         self._path = path
         self._raw: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        self._prepared: set[tuple[str, bool, str]] = set()
+        self._prepared: set[tuple[str, str]] = set()
         self._turn = threading.Lock()
         self._owner: int | None = None
         _connections.add(self)
@@ -233,7 +278,7 @@ class _Connection:
                 raw = self._opened(busy_timeout_s)
                 raw.execute("BEGIN IMMEDIATE")
             try:
-                needed = (store.name, store.opaque, store.form)
+                needed = (store.name, store.form)
                 if needed not in self._prepared:
                     _prepare(raw, store)
                 yield raw
@@ -337,18 +382,17 @@ def _prepare(connection: sqlite3.Connection, store: SqliteStore) -> None:
             if connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone():
                 layout.check_form(store.address, form, store.form)
             connection.execute("UPDATE txtopo_schema SET form = ? WHERE store = ?", [store.form, table])
-        if store.opaque:
-            connection.execute(f'CREATE INDEX IF NOT EXISTS "{table}_writer" ON "{table}"(component, txid)')
 
 
 _LAYOUT = (
     "CREATE TABLE IF NOT EXISTS txtopo_schema(store TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL, form TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS txtopo_fence(store TEXT NOT NULL, topology TEXT NOT NULL, component TEXT NOT NULL, generation TEXT NOT NULL,"
-    " txid INTEGER NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (store, topology, component)) WITHOUT ROWID",
+    " txid INTEGER NOT NULL, attempt INTEGER NOT NULL, listed INTEGER NOT NULL, PRIMARY KEY (store, topology, component)) WITHOUT ROWID",
     'CREATE TABLE "{table}"(key TEXT NOT NULL PRIMARY KEY, curr TEXT, prev TEXT, topology TEXT NOT NULL, generation TEXT NOT NULL,'
     " component TEXT NOT NULL, task INTEGER NOT NULL, txid INTEGER NOT NULL, attempt INTEGER NOT NULL, prev_txid INTEGER NOT NULL, steps TEXT)"
     " WITHOUT ROWID",
     'CREATE INDEX "{table}_deleted" ON "{table}"(topology) WHERE curr IS NULL',
+    'CREATE TABLE "{table}_written"(topology TEXT NOT NULL, component TEXT NOT NULL, keys TEXT NOT NULL)',
 )
 
 

@@ -1,47 +1,32 @@
 """One open transaction of a store: the updates of a task, each applied exactly once (R28, R30-R32).
 
-Apart from ``base``, which opens and fences it: here a key is read, judged by ``stamps`` and taken one step further. :class:`Session` is
-all that this asks of a database. Runs on executors: standard library only.
+Apart from ``base``, which opens and fences it, and from ``sessions``, which is all that this asks of a database: here a key is read, judged by
+``stamps`` and taken one step further. Where a database can combine an integer with what it has, and the row is as it nearly always is,
+nothing is read: it is asked to, and says which rows are not. Runs on executors: standard library only.
 
 Invariants:
-    - ``_unwritten`` names rows of ``_rows`` that the database does not have yet; nothing else is ahead of the database.
+    - ``_unwritten`` names rows of ``_rows`` that the database does not have yet, ``_deltas`` what it is to combine; nothing else is ahead of it.
+    - A key of ``_deltas`` is in no other collection here: whoever asks for keys has the database combine first.
     - Once an update was refused, the transaction can only fail, whatever user code does with the exception.
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from txtopo import errors
-from txtopo.stores import codecs, keys, stamps
+from txtopo.stores import codecs, conflicts, keys, sessions, stamps
+from txtopo.topology import merge
 
 K = TypeVar("K", bound=keys.Key)
 D = TypeVar("D")
 
 ROWS_HELD_MAX = 10_000
 """How many rows a store transaction holds in memory before it writes them to the (still open) database transaction."""
-
-
-class StoreConflict(Exception):
-    """Two writers met at one key: in one transaction, or from two topologies (R32). The engine reports it as ``StoreConflictError``."""
-
-    def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int) -> None:
-        super().__init__(store, key, first_writer, second_writer, txid)
-        self.store, self.key, self.first_writer, self.second_writer, self.txid = store, key, first_writer, second_writer, txid
-
-    def __str__(self) -> str:
-        return (
-            f"store {self.store}: key {self.key} was written by {self.first_writer}, "
-            f"and {self.second_writer} wants to write it in transaction {self.txid}\n"
-            "  A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
-            "  task; give another component or topology its own store."
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,73 +39,6 @@ class Update:
     """The value after, as JSON gives it back; None if deleted."""
     applied: bool
     """False if an earlier run of this transaction had already applied it."""
-
-
-class RowsChangedError(Exception):
-    """Rows to be written are not what was read: another transaction has changed them. Raised by a :class:`Session`, and judged here."""
-
-    def __init__(self, found: Mapping[str, stamps.Row | None]) -> None:
-        super().__init__(found)
-        self.found = found
-        """By key: what is there instead; None if nothing is."""
-
-
-class Session(abc.ABC):
-    """One open database transaction: what the rules need of a database, and nothing more."""
-
-    @abc.abstractmethod
-    def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        """The fence, under a lock that until the end of this transaction lets no other attempt raise it."""
-
-    @abc.abstractmethod
-    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
-        """The fences of all components of a topology, without a lock; asked only where something is wrong."""
-
-    @abc.abstractmethod
-    def write_fence(self, fence: stamps.Fence) -> None:
-        """Make or replace the fence."""
-
-    @abc.abstractmethod
-    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """The rows of these keys, tombstones too; absent keys are left out."""
-
-    def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """As :meth:`read_rows`, of keys that will be written; a database may lock them here, so that nobody changes them meanwhile.
-
-        :raises RowsChangedError: another writer of these keys stood in the way.
-        """
-        return self.read_rows(texts)
-
-    @abc.abstractmethod
-    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        """Make or replace these rows, all of which were looked for with :meth:`read_rows_to_write`.
-
-        :raises RowsChangedError: not all are as they were read. Where nobody else can write meanwhile, this cannot happen.
-        """
-
-    def apply(self) -> None:
-        """Called after the last :meth:`write_rows`: a database that takes all rows of a transaction in one step takes them now.
-
-        :raises RowsChangedError: as :meth:`write_rows`.
-        """
-
-    @abc.abstractmethod
-    def take_back(self, void: stamps.Fence) -> None:
-        """Restore every row of the component and transaction of ``void`` that its attempt, or an earlier one, wrote; remove those that were
-        not there (R31)."""
-
-    @abc.abstractmethod
-    def sweep(self, mine: stamps.Stamp) -> None:
-        """Remove the component's tombstones of earlier transactions: these are committed, nothing will ask for them again. Another
-        component's may be void."""
-
-    @abc.abstractmethod
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        """Make the component's rows settled values of ``mine``, without its task; returns how many."""
-
-    @abc.abstractmethod
-    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
-        """Remove the rows and fences of a component, or of the whole topology; returns how many of each."""
 
 
 class StoreTransaction:
@@ -138,7 +56,7 @@ class StoreTransaction:
         self,
         address: str,
         kind: stamps.Kind,
-        session: Session,
+        session: sessions.Session,
         mine: stamps.Stamp,
         earlier_steps: Mapping[Any, int],
         recorded: stamps.Recorded | None,
@@ -151,6 +69,10 @@ class StoreTransaction:
         self._rows: dict[str, stamps.Row | None] = {}
         self._unwritten: dict[str, None] = {}
         self._steps: dict[str, int] = {}
+        self._deltas: dict[str, int] = {}
+        self._merge = merge.ADD
+        self._standings: dict[int, tuple[stamps.Stamp, stamps.Standing]] = {}
+        """By the identity of a stamp, which many rows share."""
         self._doom: BaseException | None = None
         self._is_inside_function = False
         self._is_open = True
@@ -162,6 +84,7 @@ class StoreTransaction:
         tell: it gives the last write, on a replay also one of the attempt before. So a key that was read there cannot be written any more.
         """
         self._check_open()
+        self._merge_before_reading()
         text = keys.encode_key(key)
         with self._all_or_nothing():
             row = self._rows[text] if text in self._rows else self._session.read_rows([text]).get(text)
@@ -170,6 +93,7 @@ class StoreTransaction:
     def get_many(self, wanted: Iterable[K]) -> dict[K, Any]:
         """The value of every key, as :meth:`get` gives it; reads in bulk."""
         self._check_open()
+        self._merge_before_reading()
         values: dict[K, Any] = {}
         given = iter(dict.fromkeys(wanted))
         while chunk := {keys.encode_key(key): key for key in itertools.islice(given, ROWS_HELD_MAX)}:
@@ -216,19 +140,81 @@ class StoreTransaction:
         self._check_has_previous()
         text = keys.encode_key(key)
         self._load([text])
-        return self._step(text, functools.partial(self._made_by, fn))
+        return self._made(text, fn)
 
     def update_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> dict[K, Update]:
         """Set every key to ``combine(old, delta)``; reads and writes in bulk. All or nothing: when ``combine`` raises, the transaction is lost."""
+        return dict(self._combined(deltas, combine))
+
+    def merge_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> None:
+        """As :meth:`update_many`, without an answer; with ``txtopo.stores.ADD``, ``MIN`` or ``MAX`` the database combines integers by itself.
+
+        Integers of up to 15 digits, on either side, kept by the default codec; whatever else there is, is read, combined here and written.
+        """
         self._check_has_previous()
-        updates: dict[K, Update] = {}
+        self._check_open()
+        self._check_not_inside_function()
+        others: Mapping[K, D] = deltas
+        if isinstance(combine, merge.Merge) and self._codec is codecs.JSON:
+            with self._all_or_nothing():
+                others = self._kept_to_merge(deltas, combine)
+        for _ in self._combined(others, combine):
+            pass
+
+    def _combined(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> Iterator[tuple[K, Update]]:
+        self._check_has_previous()
         pairs = iter(deltas.items())
         with self._all_or_nothing():
             while chunk := [(keys.encode_key(key), key, delta) for key, delta in itertools.islice(pairs, ROWS_HELD_MAX)]:
                 self._load([text for text, _, _ in chunk])
                 for text, key, delta in chunk:
-                    updates[key] = self._step(text, functools.partial(self._made_by, functools.partial(_combined, combine, delta)))
-        return updates
+                    yield key, self._made(text, combine, delta)
+
+    def _kept_to_merge(self, deltas: Mapping[K, Any], how: merge.Merge) -> dict[K, Any]:
+        """Keep what the database may combine, until it is asked to; the others."""
+        if how is not self._merge:
+            self._merge_before_reading()
+            self._merge = how
+        others: dict[K, Any] = {}
+        for key, delta in deltas.items():
+            text = keys.encode_key(key)
+            is_small = type(delta) is int and -keys.DIGITS_FAST < delta < keys.DIGITS_FAST
+            if not is_small or text in self._deltas or text in self._rows or self._steps_taken(text):
+                others[key] = delta
+                continue
+            if len(self._deltas) >= ROWS_HELD_MAX:
+                self._merge_before_reading()
+            self._deltas[text] = delta
+        return others
+
+    def _merge_before_reading(self) -> None:
+        """Have the database combine what it is to combine, since something will be read or written that could be the same."""
+        if not self._deltas:
+            return
+        with self._all_or_nothing():
+            if self._session.merges_midway:
+                self._merge_kept()
+            else:
+                self._merge_here(self._deltas)
+
+    def _merge_kept(self) -> None:
+        last = None if self._recorded is None else self._recorded.get(self._mine.component)
+        # What is of a later transaction than the last recorded one is void, and what is of this one is its own (see stamps).
+        settled = self._mine.txid - 1 if self._recorded is None else min(self._mine.txid - 1, 0 if last is None else last.txid)
+        try:
+            refused = self._session.merge_rows(self._deltas, self._merge, self._mine, settled)
+        except sessions.RowsChangedError as changed:
+            self._refuse_changed(changed.found)
+        if len(refused) < len(self._deltas):
+            self._steps.update(dict.fromkeys(self._deltas.keys() - refused, 1))
+        self._merge_here({text: self._deltas[text] for text in refused})
+
+    def _merge_here(self, deltas: dict[str, int]) -> None:
+        self._deltas = {}
+        if deltas:
+            self._load(list(deltas))
+            for text, delta in deltas.items():
+                self._made(text, self._merge, delta)
 
     def delete(self, key: keys.Key) -> Update:
         """Remove ``key``; an update like another, also when there is nothing to remove. Its ``curr`` is None; so is ``prev`` in a plain store."""
@@ -250,55 +236,82 @@ class StoreTransaction:
         if self._kind == "plain":
             self._set(text, None)
             return Update(None, None, applied=True)
-        return self._step(text, lambda old: None)
+        prev, _, applied = self._replaced(text, None)
+        return Update(codecs.decode(self._codec, prev), None, applied)
 
     def _set(self, text: str, curr: str | None) -> None:
         if self._kind != "plain":
-            self._step(text, lambda old: curr)
+            self._replaced(text, curr)
             return
         if text in self._read:
-            self._refuse(_written_after_read(self._address, text))
+            self._refuse(conflicts.written_after_read(self._address, text))
         row = self._rows[text]
         where = self._standing(row)
         if row is not None and where in ("foreign", "rival"):
-            self._refuse(StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
+            self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
         if row is not None and where == "ahead":
             self._refuse_late(row)
         self._rows[text] = stamps.Row(text, self._mine, prev=None, prev_txid=0, steps=[curr])
         self._unwritten[text] = None
 
-    def _step(self, text: str, change: Callable[[str | None], str | None]) -> Update:
+    def _made(self, text: str, fn: Callable[..., Any], *more: Any) -> Update:
+        """Take a loaded key one step further, to ``fn(old, *more)``; or say what that was, if it was done before."""
+        row, where, step, known = self._place(text)
+        prev = stamps.seen(row, where, step)
+        if row is not None and step < known:
+            self._steps[text] = step + 1
+            return Update(codecs.decode(self._codec, prev), codecs.decode(self._codec, row.steps[step]), applied=False)
+        old = codecs.decode(self._codec, prev)
+        value = self._computed(fn, old, *more)
+        curr = codecs.encode(self._codec, value)
+        # What cannot be changed in place needs no second object: it is what would be read.
+        if self._codec is not codecs.JSON or type(value) not in keys.IMMUTABLE:
+            value = codecs.decode(self._codec, curr)
+        if type(old) not in keys.IMMUTABLE:
+            old = codecs.decode(self._codec, prev)
+        self._advance(text, row, where, step, curr)
+        return Update(old, value, applied=True)
+
+    def _computed(self, fn: Callable[..., Any], *of: Any) -> Any:
+        self._is_inside_function = True
+        try:
+            return fn(*of)
+        finally:
+            self._is_inside_function = False
+
+    def _replaced(self, text: str, curr: str | None) -> tuple[str | None, str | None, bool]:
+        """Take a loaded key one step further, to ``curr``, whatever it was; or say what that was, if it was done before: prev, curr, applied."""
+        row, where, step, known = self._place(text)
+        prev = stamps.seen(row, where, step)
+        if row is not None and step < known:
+            self._steps[text] = step + 1
+            return prev, row.steps[step], False
+        self._advance(text, row, where, step, curr)
+        return prev, curr, True
+
+    def _place(self, text: str) -> tuple[stamps.Row | None, stamps.Standing, int, int]:
+        """The row of a loaded key, how it stands, how many steps this attempt has made, and how many are known; refuses who may not write it."""
         row = self._rows[text]
         where = self._standing(row)
         step = self._steps_taken(text)
         known = len(row.steps) if row is not None and where == "mine" else 0
         if row is not None and where in ("foreign", "rival"):
-            self._refuse(StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
+            self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
         if row is not None and where == "ahead":
             self._refuse_late(row)
         if step > known:
             self._refuse_gone(text, step)
-        prev = stamps.seen(row, where, step)
-        if row is not None and step < known:
-            curr = row.steps[step]
-        else:
-            curr = change(prev)
-            self._rows[text] = stamps.advanced(row, text, where, self._mine, curr)
-            self._unwritten[text] = None
-        self._steps[text] = step + 1
-        return Update(codecs.decode(self._codec, prev), codecs.decode(self._codec, curr), applied=step >= known)
+        return row, where, step, known
 
-    def _made_by(self, fn: Callable[[Any], Any], old: str | None) -> str:
-        self._is_inside_function = True
-        try:
-            return codecs.encode(self._codec, fn(codecs.decode(self._codec, old)))
-        finally:
-            self._is_inside_function = False
+    def _advance(self, text: str, row: stamps.Row | None, where: stamps.Standing, step: int, curr: str | None) -> None:
+        self._rows[text] = stamps.advanced(row, text, where, self._mine, curr)
+        self._unwritten[text] = None
+        self._steps[text] = step + 1
 
     def _load(self, texts: Sequence[str]) -> None:
         self._check_open()
-        if self._is_inside_function:
-            raise errors.UsageError("a store cannot be updated inside the function given to update\n  Read there with get(), and update afterwards.")
+        self._check_not_inside_function()
+        self._merge_before_reading()
         with self._all_or_nothing():
             if len(self._rows) + len(texts) > ROWS_HELD_MAX:
                 self._write()
@@ -311,18 +324,18 @@ class StoreTransaction:
     def _found_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         try:
             return self._session.read_rows_to_write(texts)
-        except RowsChangedError as changed:
+        except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
 
     def _write(self) -> None:
         try:
             self._session.write_rows(row for text in self._unwritten if (row := self._rows[text]) is not None)
-        except RowsChangedError as changed:
+        except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
         self._unwritten.clear()
 
     @property
-    def session(self) -> Session:
+    def session(self) -> sessions.Session:
         """The open transaction of the database, for what is written there beside the values and must be committed with them."""
         self._check_open()
         return self._session
@@ -330,6 +343,7 @@ class StoreTransaction:
     def flush(self) -> None:
         """Write the updates made so far to the (still open) transaction of the database: whoever wants to make the same ones waits from here on."""
         self._check_open()
+        self._merge_before_reading()
         with self._all_or_nothing():
             self._write()
 
@@ -341,9 +355,12 @@ class StoreTransaction:
         if self._doom is not None:
             raise self._doom
         self._write()
+        if self._deltas:
+            self._merge_kept()
+            self._write()
         try:
             self._session.apply()
-        except RowsChangedError as changed:
+        except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
         return {(self._address, text): count for text, count in self._steps.items()}
 
@@ -352,9 +369,16 @@ class StoreTransaction:
         self._is_open = False
 
     def _standing(self, row: stamps.Row | None) -> stamps.Standing:
-        if self._kind == "plain":
-            return stamps.plain_standing(row, self._mine)
-        return stamps.standing(row, self._mine, self._kind == "opaque", self._recorded)
+        if row is None:
+            return "past"
+        found = self._standings.get(id(row.stamp))
+        if found is None:
+            if self._kind == "plain":
+                where = stamps.plain_standing(row, self._mine)
+            else:
+                where = stamps.standing(row, self._mine, self._kind == "opaque", self._recorded)
+            found = self._standings[id(row.stamp)] = row.stamp, where
+        return found[1]
 
     def _steps_taken(self, text: str) -> int:
         return self._steps.get(text) or self._earlier_steps.get((self._address, text), 0)
@@ -368,7 +392,7 @@ class StoreTransaction:
             newer = stamps.overtaking(self._session.read_fences(self._mine.topology_id), self._mine)
         if newer is not None:
             self._refuse(errors.StaleAttemptError(f"{self._address} key {text}", newer.component, newer.position, self._mine.position))
-        self._refuse(_changed_by_others(self._address, text, step))
+        self._refuse(conflicts.changed_by_others(self._address, text, step))
 
     def _refuse_changed(self, found: Mapping[str, stamps.Row | None]) -> NoReturn:
         """Somebody else was faster: another writer of this transaction, a newer attempt, or one whom a replay will not meet again."""
@@ -376,7 +400,7 @@ class StoreTransaction:
         for text, where in places.items():
             row = found[text]
             if row is not None and where in ("foreign", "rival"):
-                self._refuse(StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
+                self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
             if row is not None and where == "ahead":
                 self._refuse_late(row)
         self._refuse(errors.FailedException(f"store {self._address}: key {next(iter(places))} was changed by others while this task was updating it"))
@@ -401,26 +425,12 @@ class StoreTransaction:
                 "  Set values that do not depend on the one before with put() or put_many(); or leave out plain=True."
             )
 
+    def _check_not_inside_function(self) -> None:
+        if self._is_inside_function:
+            raise errors.UsageError("a store cannot be updated inside the function given to update\n  Read there with get(), and update afterwards.")
+
     def _check_open(self) -> None:
         if self._doom is not None:
             raise self._doom
         if not self._is_open:
             raise errors.UsageError("this store transaction has ended\n  Use it inside its `with store.transaction(...)` block.")
-
-
-def _combined(combine: Callable[[Any, D], Any], delta: D, old: Any) -> Any:
-    return combine(old, delta)
-
-
-def _written_after_read(address: str, text: str) -> errors.UsageError:
-    return errors.UsageError(
-        f"store {address} is plain, and key {text} was read and is now written in one transaction: on a replay the value read would be this one\n"
-        "  Set values that do not depend on the one before; or leave out plain=True, and use update()."
-    )
-
-
-def _changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"store {address}: what this attempt did to key {text} is gone (updates committed: {step})\n"
-        "  Something other than this topology changed the store meanwhile. Stop that, and run again."
-    )

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txtopo import errors
-from txtopo.stores import base, codecs, stamps, transaction
+from txtopo.stores import base, codecs, sessions, stamps
 from txtopo.stores import rows as layout
+from txtopo.topology import merge
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ class MemoryStore(base.Store):
         _databases.pop(self.database, None)
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         database = _databases.setdefault(self.database, _Database())
         if database.owner == threading.get_ident():
             raise errors.UsageError(
@@ -120,7 +122,7 @@ class MemoryStore(base.Store):
         yield from (_copied(rows[key]) for key in sorted(rows) if key >= text)
 
 
-class _Session(transaction.Session):
+class _Session(sessions.Session):
     """One transaction, on the copy ``table``."""
 
     def __init__(self, table: _Table) -> None:
@@ -140,6 +142,14 @@ class _Session(transaction.Session):
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         self._table.rows.update((row.key, _copied(row)) for row in rows)
+
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        refused = [key for key in deltas if not _is_ordinary(self._table.rows.get(key), mine, settled_txid)]
+        for key in deltas.keys() - refused:
+            row = self._table.rows.get(key)
+            curr = str(how(None if row is None or row.curr is None else int(row.curr), deltas[key]))
+            self._table.rows[key] = stamps.advanced(None if row is None else _copied(row), key, "past", mine, curr)
+        return refused
 
     def take_back(self, void: stamps.Fence) -> None:
         def is_undone(stamp: stamps.Stamp) -> bool:
@@ -182,6 +192,15 @@ class _Session(transaction.Session):
 
     def _rows_where(self, is_it: Callable[[stamps.Stamp], bool]) -> list[stamps.Row]:
         return [row for row in self._table.rows.values() if is_it(row.stamp)]
+
+
+def _is_ordinary(row: stamps.Row | None, mine: stamps.Stamp, settled_txid: int) -> bool:
+    """Whether a database would combine ``row`` with an integer by itself (see ``sessions.Session.merge_rows``)."""
+    if row is None:
+        return True
+    same = (row.stamp.topology_id, row.stamp.generation, row.stamp.component) == (mine.topology_id, mine.generation, mine.component)
+    is_integer = row.curr is not None and re.fullmatch(r"0|-?[1-9][0-9]{0,14}", row.curr) is not None
+    return same and row.stamp.txid <= settled_txid and is_integer
 
 
 def _copied(row: stamps.Row) -> stamps.Row:

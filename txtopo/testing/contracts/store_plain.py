@@ -12,11 +12,13 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import transaction
+from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.stamps import Fence
-from txtopo.stores.transaction import StoreConflict, Update
+from txtopo.stores.transaction import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, put, write_at_once
+from txtopo.topology import merge
 from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
@@ -63,7 +65,7 @@ def _not_taken_back(subject: Subject) -> None:
 def _no_updates(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
-    for update in (lambda t: t.update("dog", plus(1)), lambda t: t.update_many({"dog": 1}, add)):
+    for update in (lambda t: t.update("dog", plus(1)), lambda t: t.update_many({"dog": 1}, add), lambda t: t.merge_many({"dog": 1}, merge.ADD)):
         refused(errors.UsageError, functools.partial(block, store, subject.task(), 2, 0, update), "an update", "is plain", "plain=True", "put()")
 
     def write_after_read(opened: Any) -> None:

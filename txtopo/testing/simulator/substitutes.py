@@ -23,7 +23,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane import wire
-from txtopo.stores import base, sqlite, transaction
+from txtopo.stores import base, sessions, sqlite
 from txtopo.testing import stores
 from txtopo.testing.simulator import current
 from txtopo.topology import pickling
@@ -44,7 +44,7 @@ class SimulatedStore(stores.MemoryStore):
             self.__dict__.setdefault(name, value)
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[transaction.Session]:
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         how = current.schedule().store_transaction(self.address)
         if how == "before it began":
             raise errors.FailedException(f"the store {self.address} is busy, as the simulator asked")

@@ -1,0 +1,40 @@
+"""Why a store transaction is refused: two writers of one key, a plain value that was read, a store that others change.
+
+Apart from ``transaction``, which finds out, because what people read is to be found in one place. Standard library only.
+"""
+
+from __future__ import annotations
+
+from txtopo import errors
+
+
+class StoreConflict(Exception):
+    """Two writers met at one key: in one transaction, or from two topologies (R32). The engine reports it as ``StoreConflictError``."""
+
+    def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int) -> None:
+        super().__init__(store, key, first_writer, second_writer, txid)
+        self.store, self.key, self.first_writer, self.second_writer, self.txid = store, key, first_writer, second_writer, txid
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.store}: key {self.key} was written by {self.first_writer}, "
+            f"and {self.second_writer} wants to write it in transaction {self.txid}\n"
+            "  A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
+            "  task; give another component or topology its own store."
+        )
+
+
+def written_after_read(address: str, text: str) -> errors.UsageError:
+    """Key ``text`` of a plain store was read, and is to be written in the same transaction."""
+    return errors.UsageError(
+        f"store {address} is plain, and key {text} was read and is now written in one transaction: on a replay the value read would be this one\n"
+        "  Set values that do not depend on the one before; or leave out plain=True, and use update()."
+    )
+
+
+def changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:
+    """Somebody else than this topology undid what the attempt had committed."""
+    return errors.StateMismatchError(
+        f"store {address}: what this attempt did to key {text} is gone (updates committed: {step})\n"
+        "  Something other than this topology changed the store meanwhile. Stop that, and run again."
+    )
