@@ -72,20 +72,27 @@ class KilledConnection(sqlite3.Connection):
         return self.killer.around(super().executemany)(*arguments)
 
 
-def arm(moment: int, is_server: bool) -> Killer:
-    """Have this process die at ``moment``."""
+def arm(moment: int, address: str) -> Killer:
+    """Have this process die at ``moment`` of what it does at ``address``."""
     killer = Killer(moment)
-    if not is_server:
+    if "://" not in address:
         KilledConnection.killer = killer
         connect = sqlite3.connect
         driver: Any = sqlite3
         driver.connect = functools.partial(connect, factory=KilledConnection)
         return killer
     import psycopg
+    import pymysql.cursors
     import sqlalchemy as sa
 
-    for owner, names in ((psycopg.Cursor, ("execute", "executemany", "copy")), (psycopg.Copy, ("finish",)), (sa.Connection, ("commit",))):
-        for name in (name for name in names if hasattr(owner, name)):
+    # A driver that is given many rows at once gives them to ``execute`` as well.
+    for owner, names in (
+        (psycopg.Cursor, ("execute", "executemany", "copy")),
+        (psycopg.Copy, ("finish",)),
+        (pymysql.cursors.Cursor, ("execute",)),
+        (sa.Connection, ("commit",)),
+    ):
+        for name in names:
             setattr(owner, name, killer.around(getattr(owner, name)))
     return killer
 
@@ -96,7 +103,7 @@ def die(shop: Shop, kind: str, known: Rows, moment: int) -> int:
     if child == 0:
         status = 1
         try:
-            arm(moment, "://" in shop.address)
+            arm(moment, shop.address)
             write(shop.sink(kind), WorkerProcess().task(), 2, 0, known)
             status = 0
         finally:
@@ -110,8 +117,7 @@ def run(address: str, kind: str) -> None:
     shop = Shop(address, None)
     first, second, other = [(1, 10), (2, 20)], [(1, 11), (3, 30), (4, 40)], [(2, 21), (5, 50)]
     for moment in range(MOMENTS_MAX):
-        for table in ("sales", "sales_undo", "txtopo_fence", "txtopo_schema", "sink_transactions"):
-            shop.execute(f"DROP TABLE IF EXISTS {table}")
+        shop.empty()
         shop.execute(layout)
         process = WorkerProcess()
         write(shop.sink(kind), process.task(), 1, 0, first)
