@@ -29,8 +29,8 @@ KINDS: dict[str, dict[str, Any]] = {
 """Arguments of the sink, by its kind."""
 OPAQUE = ("marks", "undo log")
 TRANSACTIONAL = tuple(kind for kind in KINDS if kind not in OPAQUE)
-REFUSED = {("mariadb", "undo log")}
-"""What there is not: a table cannot be made there inside a transaction."""
+UNDOING = ("postgresql", "sqlite")
+"""Databases that make a table inside a transaction, so that there can be an undo log."""
 
 SALES = "CREATE TABLE sales (id INTEGER NOT NULL PRIMARY KEY, cents INTEGER NOT NULL CHECK (cents >= 0), written_by TEXT)"
 LOOSE = "CREATE TABLE sales (id INTEGER, cents INTEGER, written_by TEXT)"
@@ -93,6 +93,11 @@ class Shop:
         return SqlSink(self.address, **form)
 
 
+def cases(kinds: Iterable[str]) -> list[tuple[str, str]]:
+    """Every database with each of ``kinds`` that there is in it."""
+    return [(backend, kind) for backend in BACKENDS for kind in kinds if kind != "undo log" or backend in UNDOING]
+
+
 def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
     """An empty shop; it is the same for the same directory."""
     if backend == "sqlite":
@@ -109,4 +114,4 @@ def write(sink: SqlSink, context: TopologyContext, txid: int, attempt: int, rows
     return sink.ledger.apply(context, TransactionAttempt(txid, attempt), ("id", "cents"), list(rows))
 
 
-__all__ = ["BACKENDS", "KINDS", "LOOSE", "OPAQUE", "REFUSED", "SALES", "TRANSACTIONAL", "UPSERT", "Shop", "WorkerProcess", "shop", "write"]
+__all__ = ["BACKENDS", "KINDS", "LOOSE", "OPAQUE", "SALES", "TRANSACTIONAL", "UNDOING", "UPSERT", "Shop", "WorkerProcess", "cases", "shop", "write"]

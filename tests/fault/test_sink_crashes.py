@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sink_crashes import crash_everywhere
-from tests.sinks import BACKENDS, KINDS, OPAQUE, REFUSED, shop
+from tests.sinks import KINDS, OPAQUE, cases, shop
 
 BEFORE = [[1, 10], [2, 20]]
 AFTER = {
@@ -22,7 +22,7 @@ REPLAYED = {**AFTER, "marks": [[1, 10], [2, 20], [2, 21], [5, 50]], "undo log": 
 
 
 @pytest.mark.rule(28, 29, 30, 31)
-@pytest.mark.parametrize(("backend", "kind"), [(backend, kind) for backend in BACKENDS for kind in KINDS if (backend, kind) not in REFUSED])
+@pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
 def test_whenever_a_task_dies_all_of_its_rows_are_there_or_none_and_its_replay_makes_it_right(
     backend: str, kind: str, tmp_path: Path
 ) -> None:
