@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from tests import mariadb, postgres, redis_server
 from tests.drivers import drive_steps
+from tests.places import PLACES
 from tests.step_results import History, Kept, check_batches
 from tests.step_spouts import KEYS, TAKE_MAX
 from tests.step_topologies import VARIANTS, Variant
@@ -162,27 +161,20 @@ def check_attempts(variant: Variant, history: History, struck: dict[FaultPoint, 
     assert not variant.is_opaque or differing, f"{variant}: replays were all equal; the test shows less than it says"
 
 
-DATABASES: dict[str, Callable[[Path], str]] = {
-    "mariadb": lambda directory: mariadb.running_server().new_url(),
-    "postgresql": lambda directory: postgres.running_server().new_url(),
-    "redis": lambda directory: redis_server.running_server().url_for(directory),
-    "sqlite": lambda directory: str(directory / "store.db"),
-}
-"""By name: an empty one, for a test with a directory of its own."""
-ALL = "+".join(DATABASES)
-"""The stores of a topology are in different databases."""
+ALL = "+".join(PLACES)
+"""The stores of a topology are in different places: each place meets every point, though not with every kind of spout."""
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.rule(1, 3, 4, 18, 22, 23, 25, 26, 28, 30, 31)
 @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("databases", ["sqlite", ALL, *(pytest.param(name, marks=pytest.mark.long) for name in DATABASES if name != "sqlite")])
+@pytest.mark.parametrize("places", [ALL, *(pytest.param(name, marks=pytest.mark.long) for name in PLACES)])
 def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_every_kind_of_store(
-    tmp_path: Path, databases: str, turn: int
+    tmp_path: Path, places: str, turn: int
 ) -> None:
     """Of the two topologies over a kind of spout, one is killed at every other point and one at the points between; in the other turn vice versa."""
     kills = len(POINTS) // 2
-    chain = Chain(tmp_path, [DATABASES[name](tmp_path) for name in databases.split("+")], kills)
+    chain = Chain(tmp_path, [PLACES[name](tmp_path) for name in places.split("+")], kills)
     for number in range(kills):
         # No two are at the same point at once; so there is one at most that occupies workers while it waits.
         chain.run_up_to({variant: POINTS[(2 * number + index + turn) % len(POINTS)] for index, variant in enumerate(VARIANTS)})

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests import mariadb, postgres, redis_server
+from tests.places import PLACES
 from tests.store_crashes import crash_everywhere
 from txtopo.stores import stamps
 from txtopo.testing.contracts.store import KINDS
-
-ADDRESSES: dict[str, Callable[[Path], str]] = {
-    # The driver takes longer to make ready for TLS, which this server does not have, than for everything else.
-    "mariadb": lambda directory: f"{mariadb.running_server().new_url()}?ssl_disabled=1",
-    "postgresql": lambda directory: postgres.running_server().new_url(),
-    "redis": lambda directory: redis_server.running_server().url_for(directory),
-    "sqlite": lambda directory: str(directory / "store.db"),
-}
 
 Values = dict[str, int]
 
@@ -45,11 +36,11 @@ def replayed(kind: stamps.Kind, left: Values) -> Values:
 
 @pytest.mark.rule(28, 29, 30, 31)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", ADDRESSES)
+@pytest.mark.parametrize("backend", PLACES)
 def test_whenever_a_task_dies_all_that_it_writes_is_there_or_nothing_and_its_replay_makes_it_right(
     backend: str, kind: stamps.Kind, tmp_path: Path
 ) -> None:
-    *killed, whole = crash_everywhere(ADDRESSES[backend](tmp_path), kind)
+    *killed, whole = crash_everywhere(PLACES[backend](tmp_path), kind)
     assert len(killed) > 10, "moments before and after every statement"
     assert {found["status"] for found in killed} == {-signal.SIGKILL}
     assert (whole["status"], whole["left"]) == (0, AFTER[kind])

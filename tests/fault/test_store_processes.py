@@ -16,9 +16,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests import mariadb, postgres, redis_server
 from tests.conformance import test_store_contract as contract
-from tests.databases import DatabaseServer
+from tests.places import PLACES
 from txtopo.errors import FailedException
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, StoreTransaction, stamps
 from txtopo.testing.contracts.store import KINDS
@@ -30,26 +29,23 @@ BOUND_S = 60
 spawning = multiprocessing.get_context("spawn")
 
 
-SERVERS: dict[str, Callable[[], DatabaseServer]] = {"mariadb": mariadb.running_server, "postgresql": postgres.running_server}
-
-
 class MakeStore(Protocol):
-    """Makes an empty store."""
+    """Makes a store, which is empty at first; others at the same place find what it holds."""
 
     def __call__(self, kind: stamps.Kind = "transactional", *, patience_s: float = BOUND_S, silence_s: float = BOUND_S) -> Store: ...
 
 
-@pytest.fixture(params=["mariadb", "postgresql", "redis", "sqlite"])
+@pytest.fixture(params=sorted(PLACES))
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    address = PLACES[request.param](tmp_path)
+
     def make(kind: stamps.Kind = "transactional", *, patience_s: float = BOUND_S, silence_s: float = BOUND_S) -> Store:
         opaque, plain = kind == "opaque", kind == "plain"
         if request.param == "sqlite":
-            return SqliteStore(tmp_path / "counts.db", "counts", opaque=opaque, plain=plain, busy_timeout_s=patience_s)
+            return SqliteStore(address, "counts", opaque=opaque, plain=plain, busy_timeout_s=patience_s)
         if request.param == "redis":
-            url = redis_server.running_server().url_for(tmp_path)
-            return RedisStore(url, "counts", opaque=opaque, plain=plain, answer_timeout_s=patience_s)
-        url = SERVERS[request.param]().new_url()
-        return SqlStore(url, "counts", opaque=opaque, plain=plain, lock_timeout_s=patience_s, idle_timeout_s=silence_s)
+            return RedisStore(address, "counts", opaque=opaque, plain=plain, answer_timeout_s=patience_s)
+        return SqlStore(address, "counts", opaque=opaque, plain=plain, lock_timeout_s=patience_s, idle_timeout_s=silence_s)
 
     return make
 
