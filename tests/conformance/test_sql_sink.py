@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, Shop, WorkerProcess, shop, write
+from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
 from txtopo.connectors import sql_ledger, sql_target
 from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.stores import StoreConflict, stamps
@@ -79,7 +79,7 @@ class TestReplays:
         assert sales.sales == [(1, 10), (2, 20)]
 
     @pytest.mark.rule(28, 31)
-    @pytest.mark.parametrize("kind", OPAQUE)
+    @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
     def test_rows_of_a_failed_attempt_of_an_opaque_batch_are_taken_back(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
@@ -95,6 +95,7 @@ class TestReplays:
         assert sales.sales == [(1, 10), (3, 30), (5, 50)]
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_what_an_upsert_of_a_failed_attempt_replaced_is_there_again(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         sales.execute("INSERT INTO sales VALUES (7, 70, 'somebody else')")
@@ -106,7 +107,7 @@ class TestReplays:
         assert sales.execute("SELECT written_by FROM sales WHERE id = 7") == [("somebody else",)]
 
     @pytest.mark.rule(29, 31)
-    @pytest.mark.parametrize("kind", OPAQUE)
+    @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
     def test_a_task_that_has_nothing_to_write_takes_back_as_well(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
@@ -124,7 +125,7 @@ class TestReplays:
 
 class TestLateTasks:
     @pytest.mark.rule(29)
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     @pytest.mark.parametrize("late", [(2, 0), (1, 5)], ids=["of an older attempt", "of an older transaction"])
     def test_a_late_task_fails_and_changes_nothing(self, sales: Shop, process: WorkerProcess, kind: str, late: tuple[int, int]) -> None:
         sink = sales.sink(kind)
@@ -208,7 +209,7 @@ class TestOtherNumbersOfTasks:
     """A transaction that was sealed is replayed with the tasks it had (R23); the next one may have others."""
 
     @pytest.mark.rule(23, 28)
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     def test_rows_are_there_once_also_where_the_tasks_of_a_component_change_between_runs(
         self, sales: Shop, process: WorkerProcess, kind: str
     ) -> None:
@@ -225,6 +226,7 @@ class TestOtherNumbersOfTasks:
         assert sales.sales == sorted(expected)
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_the_undo_log_keeps_one_transaction_of_the_tasks_there_are(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         for task in range(4):
@@ -233,6 +235,7 @@ class TestOtherNumbersOfTasks:
         assert sorted(sales.execute("SELECT sink_task, id FROM sales_undo")) == [(0, 0)]
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("loose", UNDOING, indirect=True)
     def test_what_is_taken_back_comes_into_its_own_columns_whatever_their_order(self, loose: Shop, process: WorkerProcess) -> None:
         loose.execute("CREATE UNIQUE INDEX sales_key ON sales(id)")
         for txid, columns in ((1, ["id", "cents", "written_by"]), (2, ["written_by", "id", "cents"])):
@@ -243,6 +246,7 @@ class TestOtherNumbersOfTasks:
         assert loose.execute("SELECT id, cents, written_by FROM sales") == [(1, 10, "somebody 1")]
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_an_undo_log_of_other_columns_is_refused_before_anything_is_written(self, sales: Shop, process: WorkerProcess) -> None:
         write(sales.sink("undo log"), process.task(), 1, 0, [(1, 10)])
         other = sales.sink("undo log", columns=["id", "cents", "written_by"])
@@ -269,7 +273,7 @@ class TestRecordedAttempts:
     """What ZooKeeper knows of the sink: whether the database is the one it was."""
 
     @pytest.mark.rule(27)
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     def test_a_database_that_was_emptied_is_refused_and_can_be_adopted(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
         known = {"count/sink_transactions": A(7, 0)}
@@ -316,6 +320,7 @@ class TestRecordedAttempts:
 
 class TestWriters:
     @pytest.mark.rule(32)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_two_tasks_that_write_one_key_are_refused_where_it_would_have_to_be_taken_back(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
@@ -323,6 +328,7 @@ class TestWriters:
             write(sink, process.task(task=1), 1, 0, [(3, 30), (1, 11)])
         assert sales.sales == [(1, 10), (2, 20)]
 
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_tasks_that_find_no_undo_log_at_the_same_moment_make_it_once(self, sales: Shop) -> None:
         sink, tasks = sales.sink("undo log"), range(5)
         processes = [WorkerProcess() for _ in tasks]
@@ -356,7 +362,7 @@ class TestWriters:
         assert loose.sales == [(1, 1), (1, 1)]
         assert sorted(loose.execute("SELECT written_by FROM sales")) == [("other/a/first/1",), ("words/a/first/1",)]
 
-    @pytest.mark.parametrize("kind", ["upserts", "undo log"])
+    @pytest.mark.parametrize(("sales", "kind"), cases(["upserts", "undo log"]), indirect=["sales"])
     def test_the_last_row_of_a_key_wins(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20), (1, 11), (1, 12)])
         assert sales.sales == [(1, 12), (2, 20)]
