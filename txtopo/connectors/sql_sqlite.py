@@ -49,9 +49,33 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {target.matches(target.quoted, 'undo')}"
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
             if target.others:
-                restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-                connection.execute(f"UPDATE {target.quoted} SET {restored} {undone}", {"mark": mark})
+                _restore(connection, target, mark, undone)
             connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
+
+
+def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
+    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo log."""
+    try:
+        restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+        # ABORT, also where the table says REPLACE or IGNORE.
+        connection.execute(f"UPDATE OR ABORT {target.quoted} SET {restored} {undone}", {"mark": mark})
+    except sqlite3.IntegrityError:
+        try:
+            _restore_together(connection, target, mark, undone)
+        except sqlite3.IntegrityError as error:
+            raise sql_target.not_restored(target, mark, str(error)) from error
+
+
+def _restore_together(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
+    """The same where a value that must be unique went from one row to another: one by one, a row would meet it in the row that still has it."""
+    others = {column.lower() for column in target.others}
+    stored = _columns(connection, target, which="hidden = 0").values()
+    values = ", ".join(f"{'undo' if name.lower() in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
+    joined = undone.replace("FROM ", f"FROM {target.quoted}, ", 1)
+    connection.execute(f"CREATE TEMPORARY TABLE sink_restored AS SELECT {values} {joined}", {"mark": mark})
+    connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone})", {"mark": mark})
+    connection.execute(f"INSERT OR ABORT INTO {target.quoted}({listed(stored)}) SELECT {listed(stored)} FROM temp.sink_restored")
+    connection.execute("DROP TABLE temp.sink_restored")
 
 
 def _log(connection: sqlite3.Connection, work: Work) -> None:
@@ -106,11 +130,12 @@ def _check(connection: sqlite3.Connection, work: Work) -> None:
             raise work.refusal(number, row, "its key is None")
 
 
-def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False) -> Mapping[str, str]:
-    """The columns of the table, or of its undo log, by lower case; none if it is not there."""
+def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, which: str = "TRUE") -> Mapping[str, str]:
+    """The columns of the table, or of its undo log, by lower case; none if it is not there. Those that SQLite computes are ``hidden``."""
     *schema, table = target.name.split(".", 1)
-    select = "SELECT name FROM pragma_table_xinfo(?, ?)" if schema else "SELECT name FROM pragma_table_xinfo(?)"
-    found = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
+    found = connection.execute(
+        f"SELECT name FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {which}", [f"{table}_undo" if undo else table, *schema]
+    )
     return {name.lower(): name for (name,) in found}
 
 

@@ -154,6 +154,15 @@ def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:
     return f"{writer_of(stamp)}/{stamp.generation}/{stamp.txid}"
 
 
+def not_restored(target: Target, mark: str, said: str) -> errors.StateMismatchError:
+    """What the transaction ``mark`` replaced cannot be put back."""
+    return errors.StateMismatchError(
+        f"what {mark} wrote to the table {target.name!r} cannot be taken back: {said}\n"
+        "  Somebody else has changed the table since, and a value would be there twice that must be unique. Nothing was changed now.\n"
+        f"  {target.undo} has the rows as they were: remove what stands in their way, and run again."
+    )
+
+
 def writer_of(stamp: stamps.Stamp | stamps.Fence) -> str:
     """The component, as a mark has it."""
     return f"{stamp.topology_id}/{stamp.component}"
