@@ -48,6 +48,13 @@ CROWDED = {
 }
 """By backend: a table whose rows may not have the same cents, with columns that the database fills."""
 
+CASELESS = {
+    "a column": ("CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)",),
+    "a table without row ids": ("CREATE TABLE sales (id TEXT COLLATE NOCASE, cents INTEGER, PRIMARY KEY (id)) WITHOUT ROWID",),
+    "an index": ("CREATE TABLE sales (id TEXT, cents INTEGER)", "CREATE UNIQUE INDEX sales_key ON sales(id COLLATE NOCASE)"),
+}
+"""By name: what makes a table whose keys are the same in upper and lower case."""
+
 STAMPED: tuple[stamps.Kind, ...] = ("transactional", "opaque")
 CLAUSES = [
     pytest.param(backend, kind, clause, id=f"{backend}, {kind}: {clause.claim}")
@@ -393,6 +400,21 @@ class TestWriters:
         with pytest.raises(StoreConflict, match=r"(?s)1.*task 1 of topology 'words'.*fields_grouping"):
             write(sink, process.task(task=1), 1, 0, [(3, 30), (1, 11)])
         assert sales.sales == [(1, 10), (2, 20)]
+
+    @pytest.mark.rule(32)
+    @pytest.mark.parametrize("case", CASELESS)
+    def test_keys_that_the_table_takes_for_the_same_are_one_key_also_of_two_tasks(self, case: str, tmp_path: Path, process: WorkerProcess) -> None:
+        sales = shop("sqlite", tmp_path, None)
+        for statement in CASELESS[case]:
+            sales.execute(statement)
+        sink = sales.sink("undo log")
+        write(sink, process.task(), 1, 0, [("Tea", 10)])
+        write(sink, process.task(), 2, 0, [("tea", 20), ("Milk", 20), ("milk", 21)])
+        with pytest.raises(StoreConflict, match=r"(?s)(?i)milk.*task 1 of topology 'words'.*fields_grouping"):
+            write(sink, process.task(task=1), 2, 0, [("MILK", 30)])
+        assert sales.execute("SELECT id, cents FROM sales ORDER BY cents") == [("Tea", 20), ("Milk", 21)]
+        write(sink, process.task(), 2, 1)
+        assert sales.execute("SELECT id, cents FROM sales") == [("Tea", 10)]
 
     def test_tasks_that_find_no_undo_log_at_the_same_moment_make_it_once(self, sales: Shop) -> None:
         sink, tasks = sales.sink("undo log"), range(5)

@@ -45,8 +45,8 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
         elif there := _columns(connection, target, undo=True):
             target.check_undo_log(there.values())
-            # The table's own columns on the left: keys are compared as it compares them (COLLATE NOCASE), which the log does not know.
-            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {target.matches(target.quoted, 'undo')}"
+            matches = target.matches(target.quoted, "undo", _collations(connection, target))
+            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {matches}"
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
             if target.others:
                 _restore(connection, target, mark, undone)
@@ -80,7 +80,7 @@ def _restore_together(connection: sqlite3.Connection, target: Target, mark: str,
 
 def _log(connection: sqlite3.Connection, work: Work) -> None:
     """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
-    target = work.target
+    target, collations = work.target, _collations(connection, work.target)
     there = _columns(connection, target, undo=True)
     if there:
         target.check_undo_log(there.values())
@@ -89,7 +89,8 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
         connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
         *schema, table = target.name.split(".", 1)
         index = ".".join(map(quoted, [*schema, f"{table}_undo_key"]))
-        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {listed(target.key)})")
+        keys = ", ".join(f"{quoted(column)}{collations.get(column, '')}" for column in target.key)
+        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {keys})")
     writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
     gone = "sink_task = :task OR (:task = 0 AND sink_task >= :tasks)"
     which = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
@@ -100,9 +101,9 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     log = (
         f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
         f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
-        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given')}"
+        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given', collations)}"
         f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
-        f" AND {target.matches('undo', 'given')})"
+        f" AND {target.matches('undo', 'given', collations)})"
     )
     progress = sql_target.Progress()
     rows = sql_target.Counted(work.rows, progress)
@@ -128,6 +129,20 @@ def _check(connection: sqlite3.Connection, work: Work) -> None:
     for number, row in enumerate(work.rows if places else (), start=1):
         if any(row[place] is None for place in places):
             raise work.refusal(number, row, "its key is None")
+
+
+def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, str]:
+    """By column of the key, how the index that makes it unique compares it: a row replaces another by that, whatever the column says."""
+    *schema, table = target.name.split(".", 1)
+    indexes = connection.execute(
+        f"SELECT name FROM pragma_index_list({', '.join('?' * (1 + len(schema)))}) WHERE \"unique\" AND NOT partial", [table, *schema]
+    )
+    for (index,) in indexes.fetchall():
+        select = f"SELECT name, coll FROM pragma_index_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE key"
+        found = {str(name).lower(): f" COLLATE {quoted(collation)}" for name, collation in connection.execute(select, [index, *schema])}
+        if set(found) == {column.lower() for column in target.key}:
+            return {column: found[column.lower()] for column in target.key}
+    return {}
 
 
 def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, which: str = "TRUE") -> Mapping[str, str]:

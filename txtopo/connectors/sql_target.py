@@ -87,9 +87,10 @@ class Target:
         changes = ", ".join(f"{quoted(column)} = excluded.{quoted(column)}" for column in self.others)
         return f" ON CONFLICT ({listed(self.key)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
-    def matches(self, one: str, other: str) -> str:
-        """The condition that two relations, as SQL, have the same key."""
-        return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}" for column in self.key)
+    def matches(self, one: str, other: str, collations: Mapping[str, str] | None = None) -> str:
+        """The condition that two relations, as SQL, have the same key; ``collations`` are what is to be said after a column."""
+        said = collations or {}
+        return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}" for column in self.key)
 
     def given_to(self, sort: Callable[[str], str]) -> str:
         """The statement, with each ``:name`` as ``sort(name)``."""
