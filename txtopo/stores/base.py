@@ -25,6 +25,7 @@ from typing import Any
 
 from txtopo import errors, faults
 from txtopo.stores import codecs, export, keys, stamps, visible
+from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
@@ -96,7 +97,10 @@ class Store(destination.Destination):
         """What :class:`~txtopo.topology.destination.Destination` asks of it."""
         cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
         promise = "the last write" if self.plain else "exactly once"
-        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise)
+        return destination.Guarantee(
+            f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise,
+            place=self.address, known_as=self.name, form=layout.described(self.form),
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
