@@ -101,6 +101,7 @@ def test_a_store_is_opened_as_what_it_is(capsys: pytest.CaptureFixture[str], tmp
     filled(SqliteStore(file, "plain", plain=True), process, {"dog": 1})
     filled(SqliteStore(file, "roots", codec=ComplexCodec()), process, {"i": 1j})
     assert run(capsys, "get", str(file), "plain", "dog") == (0, [{"key": "dog", "value": 1}], "")
+    assert run(capsys, "count", str(file), "roots") == (0, [1], "")
     assert run(capsys, "scan", f"sqlite:///{file}", "roots") == (0, [{"key": "i", "text": "0.0 1.0"}], "")
     with pytest.raises(UsageError, match="the codec 'contract-complex' is not at hand"):
         put(opening.open_store(str(file), "roots"), process.task(), 2, 0, i=1j)
@@ -137,8 +138,9 @@ def test_what_no_number_is_written_like_is_a_text(
     filled(SqliteStore(tmp_path / "agents.db", "agents"), process, {text: "Bond", 7: "nobody"})
     place = [str(tmp_path / "agents.db"), "agents"]
     line = {"key": text, "value": "Bond"}
-    for arguments in (["get", *place, "--", text], ["get", *place, json.dumps(text)], ["scan", *place, "--", text], ["scan", *place, json.dumps(text)]):
-        assert run(capsys, *arguments) == (0, [line], "")
+    for action in ("get", "scan"):
+        for typed in ("--", text), (json.dumps(text),):
+            assert run(capsys, action, *place, *typed) == (0, [line], "")
     assert run(capsys, "count", *place, "--", text) == (0, [1], "")
 
 

@@ -33,7 +33,7 @@ def key_of(text: str) -> Key:
     try:
         return keys.decode_key(text)
     except ValueError as error:
-        cure = 'Give a text as it is, a number, or JSON: 7, \'["dog",7]\', \'"7"\' for the text of a 7, \'"[dog"\' for a text that begins like a list.'
+        cure = 'Give a text as it is, a number, or JSON: 7, \'["dog",7]\', \'"7"\' for the text of a 7, \'"[dog"\' for one that begins like a list.'
         raise errors.UsageError(f"{text} looks like JSON and is not: {error}\n  {cure}") from None
 
 
@@ -61,7 +61,7 @@ def lines(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility:
 
 def count(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> int:
     """How many keys begin with ``prefix``."""
-    return sum(1 for _ in _pairs(store, prefix, visibility))
+    return store.count(prefix) if visibility is None else visibility.read(lambda visible: store.count(prefix, as_of=visible))
 
 
 def _pairs(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> Iterator[tuple[Key, Any]]:
