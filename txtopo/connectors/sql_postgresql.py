@@ -154,6 +154,7 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
     staged = f"pg_temp.sink_staged_{digest}"
     _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
     if cursor.fetchone() != (True,):
+        _check_may_stage(cursor, work)
         select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
         _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
         # A key that is NULL is never the same as another.
@@ -164,6 +165,17 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
     if target.has_undo_log:
         _log(cursor, session, work, last)
     _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
+
+
+def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
+    """Asked first: an error of the server would end the transaction, and says what is missing in the server's language only."""
+    _run(cursor, "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user")
+    may, database, role = cursor.fetchone() or (True, "", "")
+    if not may:
+        raise errors.SetupError(
+            f"the sink {work.sink} makes a temporary table to upsert from, which the role {role!r} may not do in the database {database!r}\n"
+            f"  Type: GRANT TEMPORARY ON DATABASE {quoted(database)} TO {quoted(role)}; or give no key=: rows that are inserted need no such table."
+        )
 
 
 def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> None:
