@@ -83,6 +83,12 @@ def test_keys_are_counted_without_decoding_a_value(tmp_path: Path) -> None:
     assert (store.count(as_of=as_of), store.count("ab", as_of=as_of)) == (3, 1)
 
 
+def test_a_store_that_does_not_say_what_it_holds_cannot_be_made(tmp_path: Path) -> None:
+    formless = type("Formless", (SqliteStore,), {"stored_form": Store.stored_form})
+    with pytest.raises(TypeError, match="stored_form"):
+        formless(tmp_path / "store.db", "things")
+
+
 def test_a_simulated_store_is_of_the_same_form(tmp_path: Path) -> None:
     for form in ({"plain": True}, {"codec": ComplexCodec()}):
         original: Store = SqliteStore(tmp_path / "store.db", "things", **form)

@@ -236,9 +236,9 @@ class Store(destination.Destination):
     def exists(self) -> bool:
         """True if this store has been written to, or adopted; reading one that has not finds it empty."""
 
+    @abc.abstractmethod
     def stored_form(self) -> str | None:
         """The form of what is there, whatever this object was opened as; None if nothing is."""
-        return None
 
     @contextlib.contextmanager
     def _fenced_session(
