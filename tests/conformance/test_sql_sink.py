@@ -36,6 +36,25 @@ def loose(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return shop(request.param, tmp_path, LOOSE)
 
 
+@pytest.fixture(params=BACKENDS)
+def crowded(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return shop(request.param, tmp_path, CROWDED[request.param])
+
+
+_CROWDED = "id INTEGER NOT NULL PRIMARY KEY, cents INTEGER NOT NULL UNIQUE, twice INTEGER GENERATED ALWAYS AS (cents * 2) STORED"
+CROWDED = {
+    "sqlite": f"CREATE TABLE sales ({_CROWDED}, number TEXT DEFAULT (hex(randomblob(8))), written_by TEXT DEFAULT 'nobody')",
+    "postgresql": f"CREATE TABLE sales ({_CROWDED}, number INTEGER GENERATED ALWAYS AS IDENTITY, written_by TEXT DEFAULT 'nobody')",
+}
+"""By backend: a table whose rows may not have the same cents, with columns that the database fills."""
+
+CASELESS = {
+    "a column": ("CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)",),
+    "a table without row ids": ("CREATE TABLE sales (id TEXT COLLATE NOCASE, cents INTEGER, PRIMARY KEY (id)) WITHOUT ROWID",),
+    "an index": ("CREATE TABLE sales (id TEXT, cents INTEGER)", "CREATE UNIQUE INDEX sales_key ON sales(id COLLATE NOCASE)"),
+}
+"""By name: what makes a table whose keys are the same in upper and lower case."""
+
 STAMPED: tuple[stamps.Kind, ...] = ("transactional", "opaque")
 CLAUSES = [
     pytest.param(backend, kind, clause, id=f"{backend}, {kind}: {clause.claim}")
@@ -259,6 +278,65 @@ class TestOtherNumbersOfTasks:
         assert other.ledger.apply(process.task(), TransactionAttempt(3, 0), ("id", "cents", "written_by"), [(2, 20, "x")])
 
     @pytest.mark.rule(31)
+    def test_values_that_must_be_unique_and_went_from_row_to_row_are_restored_and_so_is_what_the_sink_does_not_write(
+        self, crowded: Shop, process: WorkerProcess
+    ) -> None:
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20), (3, 30)])
+        crowded.execute("UPDATE sales SET written_by = 'somebody else' WHERE id = 2")
+        write(sink, process.task(), 2, 0, [(1, 40), (2, 10), (3, 20), (4, 30)])
+        crowded.execute("UPDATE sales SET written_by = 'later' WHERE id = 3")
+        before = crowded.execute("SELECT number, id FROM sales WHERE id < 4 ORDER BY id")
+        assert write(sink, process.task(), 2, 1, [(5, 40)])
+        assert crowded.execute("SELECT id, cents, twice, written_by FROM sales ORDER BY id") == [
+            (1, 10, 20, "nobody"), (2, 20, 40, "somebody else"), (3, 30, 60, "later"), (5, 40, 80, "nobody"),
+        ]  # fmt: skip
+        assert crowded.execute("SELECT number, id FROM sales WHERE id < 4 ORDER BY id") == before
+        assert crowded.execute("SELECT id FROM sales_undo") == [(5,)]
+
+    @pytest.mark.rule(31)
+    def test_two_rows_that_have_changed_places_are_restored(self, tmp_path: Path, process: WorkerProcess) -> None:
+        crowded = shop("sqlite", tmp_path, CROWDED["sqlite"])
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        write(sink, process.task(), 2, 0, [(1, 99), (2, 10), (1, 20)])
+        assert crowded.sales == [(1, 20), (2, 10)]
+        write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 10), (2, 20)]
+
+    @pytest.mark.rule(31)
+    def test_what_cannot_be_restored_since_somebody_else_has_the_value_now_ends_with_what_to_do(
+        self, crowded: Shop, process: WorkerProcess
+    ) -> None:
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        write(sink, process.task(), 2, 0, [(1, 11)])
+        crowded.execute("INSERT INTO sales(id, cents) VALUES (7, 10)")
+        with pytest.raises(StateMismatchError, match=r"(?is)cannot be taken back: .*unique.*somebody else has changed") as caught:
+            write(sink, process.task(), 2, 1)
+        assert caught.value.exit_code == 6
+        assert crowded.sales == [(1, 11), (7, 10)], "nothing was changed"
+        crowded.execute("DELETE FROM sales WHERE id = 7")
+        write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 10)]
+
+    @pytest.mark.rule(31)
+    def test_rows_that_others_go_with_are_not_removed_to_be_restored(self, tmp_path: Path, process: WorkerProcess) -> None:
+        crowded = shop("postgresql", tmp_path, CROWDED["postgresql"])
+        crowded.execute("CREATE TABLE parts (sale INTEGER REFERENCES sales(id) ON DELETE CASCADE)")
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        crowded.execute("INSERT INTO parts VALUES (1), (2)")
+        write(sink, process.task(), 2, 0, [(1, 40), (2, 10)])
+        with pytest.raises(StateMismatchError, match=r"(?s)the table parts\b.* DEFERRABLE"):
+            write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 40), (2, 10)]
+        crowded.execute("ALTER TABLE sales DROP CONSTRAINT sales_cents_key, ADD UNIQUE (cents) DEFERRABLE")
+        write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 10), (2, 20)]
+        assert crowded.execute("SELECT sale FROM parts ORDER BY sale") == [(1,), (2,)]
+
+    @pytest.mark.rule(31)
     def test_keys_are_found_again_as_the_table_compares_them(self, tmp_path: Path, process: WorkerProcess) -> None:
         sales = shop("sqlite", tmp_path, "CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)")
         sink = sales.sink("undo log")
@@ -327,6 +405,21 @@ class TestWriters:
         with pytest.raises(StoreConflict, match=r"(?s)1.*task 1 of topology 'words'.*fields_grouping"):
             write(sink, process.task(task=1), 1, 0, [(3, 30), (1, 11)])
         assert sales.sales == [(1, 10), (2, 20)]
+
+    @pytest.mark.rule(32)
+    @pytest.mark.parametrize("case", CASELESS)
+    def test_keys_that_the_table_takes_for_the_same_are_one_key_also_of_two_tasks(self, case: str, tmp_path: Path, process: WorkerProcess) -> None:
+        sales = shop("sqlite", tmp_path, None)
+        for statement in CASELESS[case]:
+            sales.execute(statement)
+        sink = sales.sink("undo log")
+        write(sink, process.task(), 1, 0, [("Tea", 10)])
+        write(sink, process.task(), 2, 0, [("tea", 20), ("Milk", 20), ("milk", 21)])
+        with pytest.raises(StoreConflict, match=r"(?s)(?i)milk.*task 1 of topology 'words'.*fields_grouping"):
+            write(sink, process.task(task=1), 2, 0, [("MILK", 30)])
+        assert sales.execute("SELECT id, cents FROM sales ORDER BY cents") == [("Tea", 20), ("Milk", 21)]
+        write(sink, process.task(), 2, 1)
+        assert sales.execute("SELECT id, cents FROM sales") == [("Tea", 10)]
 
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_tasks_that_find_no_undo_log_at_the_same_moment_make_it_once(self, sales: Shop) -> None:

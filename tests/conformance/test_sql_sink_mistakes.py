@@ -5,6 +5,7 @@ Over the databases that say which row it was; what MariaDB says is in ``test_sql
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,25 @@ def test_a_key_that_is_not_unique_in_its_table_is_refused_with_the_index_to_make
     if backend == "sqlite":
         sales.execute(f"CREATE UNIQUE{str(refused.value).rpartition('CREATE UNIQUE')[2]}")
         assert write(sales.sink(kind), process.task(), 1, 1, [(1, 10)]), "it is what can be typed"
+
+
+@pytest.mark.parametrize("kind", ["upserts", "undo log"])
+def test_a_role_that_may_make_no_temporary_table_is_told_what_to_grant(postgres: PostgresServer, process: WorkerProcess, kind: str) -> None:
+    database = postgres.new_database()
+    clerk = f"Clerk of {database}"
+    for statement in (
+        SALES, f'CREATE ROLE "{clerk}" LOGIN', f'GRANT CREATE, USAGE ON SCHEMA public TO "{clerk}"',
+        f'GRANT SELECT, INSERT, UPDATE, DELETE ON sales TO "{clerk}"', f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
+    ):  # fmt: skip
+        postgres.execute(statement, database=database)
+    sales = Shop(postgres.url(database, user=urllib.parse.quote(clerk)), layout=None)
+    assert write(sales.sink(), process.task("insert"), 1, 0, [(1, 10)]), "rows that are inserted need none"
+    with pytest.raises(SetupError, match=r"makes a temporary table.*\n  Type: GRANT TEMPORARY ON DATABASE") as refused:
+        write(sales.sink(kind), process.task(), 1, 0, [(1, 11)])
+    assert sales.sales == [(1, 10)]
+    postgres.execute(str(refused.value).rpartition("Type: ")[2].partition(";")[0], database=database)
+    assert write(sales.sink(kind), process.task(), 1, 1, [(1, 11)])
+    assert sales.sales == [(1, 11)]
 
 
 def test_a_statement_that_is_wrong_is_told_from_a_row_that_is(sales: Shop, process: WorkerProcess) -> None:
