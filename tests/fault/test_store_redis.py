@@ -16,7 +16,7 @@ from tests.conformance import test_store_contract as contract
 from tests.redis_server import RedisServer, running_server
 from tests.servers import state
 from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError
-from txtopo.stores import RedisStore, StoreTransaction, redis_connection, redis_layout
+from txtopo.stores import RedisStore, StoreTransaction, redis_apply, redis_connection, redis_layout
 from txtopo.topology.transaction import TransactionAttempt
 
 BOUND_S = 60
@@ -65,7 +65,7 @@ class Steps:
         self.strikes: dict[tuple[str, str], Callable[[], None]] = {}
         self.reached: list[str] = []
         run = Link.run
-        names = {redis_layout.OPEN.digest: "open", redis_layout.APPLY.digest: "apply"}
+        names = {redis_layout.OPEN.digest: "open", redis_apply.APPLY.digest: "apply"}
 
         def striking(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             name = names.get(script.digest, "other")
@@ -379,7 +379,7 @@ def test_an_adoption_that_dies_half_way_keeps_everybody_out_until_it_is_done_aga
 
     def dying(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
         nonlocal done
-        if script is redis_layout.APPLY and (done := done + 1) > portion:
+        if script is redis_apply.APPLY and (done := done + 1) > portion:
             raise KeyboardInterrupt
         return run(link, script, keys, arguments)
 

@@ -269,8 +269,8 @@ GUARDS = (
             ),
             Mutation(
                 "in Redis what a task writes is applied whatever the fence is by then",
-                "txtopo/stores/redis_layout.py",
-                "  if fence ~= ARGV[4] then return {'fence', fence} end\n",
+                "txtopo/stores/redis_apply.py",
+                "  if found ~= fence then return {'fence', found} end\n",
                 "",
                 REDIS,
             ),
@@ -334,8 +334,8 @@ GUARDS = (
             ),
             Mutation(
                 "in Redis what a late task writes while it is being taken back stays",
-                "txtopo/stores/redis_layout.py",
-                "if ARGV[6] ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(ARGV[6]) then return {'written'} end\n",
+                "txtopo/stores/redis_apply.py",
+                "if length ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(length) then return {'written'} end\n",
                 "",
                 REDIS,
             ),
@@ -468,7 +468,7 @@ GUARDS = (
             ),
             Mutation(
                 "in Redis a row is written over what another has written since it was read",
-                "txtopo/stores/redis_layout.py",
+                "txtopo/stores/redis_apply.py",
                 "  if there ~= ARGV[i + 1] then\n",
                 "  if false then\n",
                 REDIS,
