@@ -38,6 +38,8 @@ TENURES_MAX = 1000
 """How many server processes a store remembers to have been served by."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_text = json.encoder.encode_basestring
+"""What ``_encode`` does to a str, without asking what it is."""
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -82,7 +84,8 @@ def fence_of(field: str, text: str) -> tuple[stamps.Fence, int]:
 
 def row_text(row: stamps.Row) -> str:
     """A row as it is kept."""
-    return f"{stamp_text(row.stamp)}\n{_encode([row.prev_txid, row.prev, *row.steps])}"
+    values = ",".join(["null" if value is None else _encode_text(value) for value in (row.prev, *row.steps)])
+    return f"{stamp_text(row.stamp)}\n[{row.prev_txid},{values}]"
 
 
 def row_of(key: str, text: str) -> stamps.Row:

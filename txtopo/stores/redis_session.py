@@ -191,13 +191,14 @@ class Session(sessions.Session):
     # -- rows ----------------------------------------------------------------------------------------------------------------------
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        unread = [text for text in texts if text not in self._written]
-        if unread:
-            answer = self._link.ask("HMGET", self._names.rows, *unread)
-            self._found.update((text, "" if kept is None else kept.decode()) for text, kept in zip(unread, answer, strict=True))
-        there = {text: self._written.get(text) or self._found[text] for text in texts}
-        rows = {text: layout.row_of(text, kept) for text, kept in there.items() if kept}
-        self._deleted.update((text, text in rows and rows[text].curr is None) for text in unread)
+        rows = {text: layout.row_of(text, self._written[text]) for text in texts if text in self._written}
+        unread = [text for text in texts if text not in rows]
+        answer = self._link.ask("HMGET", self._names.rows, *unread) if unread else []
+        for text, kept in zip(unread, answer, strict=True):
+            self._found[text] = there = "" if kept is None else kept.decode()
+            if there:
+                rows[text] = layout.row_of(text, there)
+            self._deleted[text] = bool(there) and rows[text].curr is None
         return rows
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
