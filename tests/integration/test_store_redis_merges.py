@@ -80,7 +80,7 @@ def merge(store: RedisStore, context: TopologyContext, txid: int, attempt: int =
 
 
 class TestServerIsAsked:
-    @pytest.mark.parametrize("keys", [1, 10, 5000])
+    @pytest.mark.parametrize("keys", [1, 10, 12_000])
     def test_for_nothing_but_the_last_step_whatever_the_number_of_keys(
         self, store: RedisStore, process: contract.Process, asked: Asked, keys: int
     ) -> None:

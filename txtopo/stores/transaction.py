@@ -444,7 +444,7 @@ class StoreTransaction:
 
 def _chunks(deltas: Mapping[K, D]) -> Iterator[Mapping[K, D]]:
     """``deltas``, as many at a time as are held in memory."""
-    if len(deltas) <= ROWS_HELD_MAX:
+    if 0 < len(deltas) <= ROWS_HELD_MAX:
         yield deltas
         return
     pairs = iter(deltas.items())
