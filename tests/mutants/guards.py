@@ -498,7 +498,7 @@ GUARDS = (
             Mutation(
                 "in Redis a row is written over what another has written since it was read",
                 "txtopo/stores/redis_apply.py",
-                "  if there ~= ARGV[i + 1] then\n",
+                "  if there ~= ARGV[first + 3 * i - 2] then\n",
                 "  if false then\n",
                 REDIS,
             ),

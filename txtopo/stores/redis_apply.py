@@ -96,11 +96,22 @@ if together_max ~= '' then
   local together = (redis.call('HGET', KEYS[1], count) or 0) + ARGV[15] + #deltas
   if together > tonumber(together_max) then return {'many', together} end
 end
-local changed = {}
-for i = first, last, 3 do
-  local there = redis.call('HGET', KEYS[3], ARGV[i]) or ''
-  if there ~= ARGV[i + 1] then
-    changed[#changed + 1] = ARGV[i]
+
+local function in_portions(items, act)
+  for i = 1, #items, 2000 do act(unpack(items, i, math.min(i + 1999, #items))) end
+end
+local function rows_of(keys)
+  local rows = {}
+  in_portions(keys, function(...)
+    for _, row in ipairs(redis.call('HMGET', KEYS[3], ...)) do rows[#rows + 1] = row or '' end
+  end)
+  return rows
+end
+local names, changed = {}, {}
+for i = first, last, 3 do names[#names + 1] = ARGV[i] end
+for i, there in ipairs(rows_of(names)) do
+  if there ~= ARGV[first + 3 * i - 2] then
+    changed[#changed + 1] = names[i]
     changed[#changed + 1] = there
   end
 end
@@ -115,21 +126,15 @@ local function put(key, row, is_new)
     new[#new + 1] = key
   end
 end
-local function in_portions(items, act)
-  for i = 1, #items, 2000 do act(unpack(items, i, math.min(i + 1999, #items))) end
-end
 if #deltas > 0 then
   settled = tonumber(settled)
   local writer = string.match(stamp, '^(.*,)%d+,%d+,%d+%]$')
   local combine = ({add = function(old, delta) return old + delta end, min = math.min, max = math.max})[operator]
-  local names, there = {}, {}
-  for key in string.gmatch(merged_keys, '[^\\n]+') do names[#names + 1] = key end
-  in_portions(names, function(...)
-    for _, row in ipairs(redis.call('HMGET', KEYS[3], ...)) do there[#there + 1] = row end
-  end)
-  for i, key in ipairs(names) do
-    local row = there[i]
-    if not row then
+  local others = {}
+  for key in string.gmatch(merged_keys, '[^\\n]+') do others[#others + 1] = key end
+  for i, row in ipairs(rows_of(others)) do
+    local key = others[i]
+    if row == '' then
       put(key, string.format('%s\\n[0,null,"%.0f"]', stamp, deltas[i]), true)
     else
       if string.sub(row, 1, #writer) ~= writer then return {'unmerged'} end
