@@ -33,7 +33,6 @@ from txtopo.topology import transaction as attempts
 Resources = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or what stands in for it outside a topology."""
 
-Update = transactions.Update
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

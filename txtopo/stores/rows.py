@@ -59,9 +59,14 @@ def _stamp(*parts: Any) -> stamps.Stamp:
 def columns_of(row: stamps.Row) -> tuple[Column, ...]:
     """The columns that hold ``row``."""
     stamp = row.stamp
-    steps = json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
+    steps = steps_of(row)
     who = (stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt)
     return (row.key, row.curr, row.prev, *who, row.prev_txid, steps)
+
+
+def steps_of(row: stamps.Row) -> str | None:
+    """The column ``steps`` of ``row``."""
+    return json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
 
 
 def check_version(place: str, store: str, version: int) -> None:

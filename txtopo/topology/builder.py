@@ -185,6 +185,10 @@ class _Build:
         for draft in self.drafts:
             self.problems.extend(draft.problems)
             self.check_parallelism(draft)
+        heard = {subscription.source for draft in self.bolts for subscription in draft.subscriptions}
+        for draft in self.bolts:
+            if isinstance(draft.instance, aggregate.KeyedCommitter):
+                draft.instance.is_heard = draft.id in heard
         searches = {draft: destination.Search() for draft in self.drafts}
         templates = {draft: self.pickle(draft, searches[draft]) for draft in self.drafts if kinds[draft] is not None}
         for draft in self.drafts:

@@ -8,7 +8,8 @@ import pickle
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores.transaction import StoreTransaction, Update
+from txtopo.stores.transaction import StoreTransaction
+from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, set_to, swallowed
