@@ -90,12 +90,13 @@ def check_form(address: str, found: str, expected: str) -> None:
     if found == expected:
         return
     raise errors.StateMismatchError(
-        f"the store {address} holds {_values(found)}; it was opened for {_values(expected)}\n"
+        f"the store {address} holds {described(found)}; it was opened for {described(expected)}\n"
         f"  Nothing was changed. Open it with {_arguments(found)}, or use another store; an empty one takes the form of who writes to it next."
     )
 
 
-def _values(form: str) -> str:
+def described(form: str) -> str:
+    """A form, for people."""
     plain, _, codec = form.rpartition(" ")
     return f"{'plain' if plain else 'stamped'} values, by the codec {codec!r}"
 

@@ -383,6 +383,7 @@ class _Build:
             if draft.id in held and isinstance(draft.parallelism, int):
                 what = (draft.id, draft.parallelism, draft.subscriptions, writes[draft], self.spout.id, spout_kind)
                 self.problems.extend(soundness.problems(*what))
+        self.problems.extend(soundness.mixed({draft.id: writes[draft] for draft in named}))
         self.problems.extend(soundness.rivals({draft.id: writes[draft] for draft in named if draft.id in held}))
 
     def topological_order(self) -> list[_Draft]:
