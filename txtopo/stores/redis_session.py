@@ -4,7 +4,8 @@ Apart from ``redis_connection``, which says how a connection is made, and from `
 for a task. Needs redis-py.
 
 Nothing is locked. What a task writes is held here, as the text that it will be, beside the text that was read in its place; the last step
-hands both to the server, which compares and replaces (``redis_layout.APPLY``). If something else is there by now, it is judged like any row.
+hands both to the server, which compares and replaces (``redis_apply.APPLY``). If something else is there by now, it is judged like any row.
+Integers to be combined go along with that; the server looks at their rows in the same step, and does nothing at all if one is not ordinary.
 
 A server process that takes over, since the old one ended, goes on from what it has. Which process served the store at which versions is
 kept in the store, and by every worker for what it was acknowledged itself; where the two contradict each other, something was lost.
