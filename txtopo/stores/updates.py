@@ -35,8 +35,8 @@ def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
 
 
 def portions_of(deltas: Mapping[K, D], most: int) -> Iterator[Mapping[K, D]]:
-    """``deltas``, so many at a time at ``most``; as they are, if that is all."""
-    if len(deltas) <= most:
+    """``deltas``, so many at a time at ``most``; as they are, if that is all; nothing, if there are none."""
+    if 0 < len(deltas) <= most:
         yield deltas
     else:
         yield from map(dict, portions(deltas.items(), most))
