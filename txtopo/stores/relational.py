@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import abc
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -51,7 +51,9 @@ class Types(NamedTuple):
 class Tables:
     """The four tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
 
-    def __init__(self, name: str, types: Types, tombstones: Sequence[str], **options: Any) -> None:
+    def __init__(
+        self, name: str, types: Types, tombstones: Sequence[str], *, values_options: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
         metadata = sa.MetaData()
 
         def column(name: str, kind: Any = types.name, **options: Any) -> sa.Column[Any]:
@@ -77,7 +79,7 @@ class Tables:
             column("topology"), column("generation"), column("component"), column("task", sa.Integer), column("txid", sa.BigInteger),
             column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), text("steps"),
             sa.Column("deleted", sa.Boolean, sa.Computed("curr IS NULL", persisted=True)),
-            quote=True, **options,
+            quote=True, **options, **(values_options or {}),
         )  # fmt: skip
         values = self.values.c
         self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
