@@ -17,6 +17,8 @@ from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 TABLE = "kept"
 LOOKUP_KEYS_MAX = 500
 """How many keys one SELECT of SQLite looks up."""
+FIRST = 100_000
+"""What a key has before it is counted."""
 
 
 class ByHand(Protocol):
@@ -222,5 +224,9 @@ def expected(batches: int, keys: int, of: int) -> dict[str, int]:
 
 
 def batch(number: int, keys: int, of: int) -> dict[str, Any]:
-    """Batch ``number``: so many ``keys``, one after the other ``of`` so many, with a number each."""
-    return {f"word-{(number * keys + i) % of:08d}": 1 + i % 7 for i in range(keys)}
+    """Batch ``number``: so many ``keys``, one after the other ``of`` so many, with a number each.
+
+    Keys begin at a hundred thousand, so that values keep their length, as those of keys that have been counted for a while do.
+    """
+    begins = FIRST if number < of // keys else 0
+    return {f"word-{(number * keys + i) % of:08d}": begins + 1 + i % 7 for i in range(keys)}

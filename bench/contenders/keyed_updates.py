@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
-from bench import backends
+from bench import backends, counting
 from bench.contenders import bare_loop
 from bench.line import WrongResultError
 from bench.process import Sample
 from txtopo import TransactionAttempt
+from txtopo.stores import ADD
 
 
 class Server:
@@ -44,15 +46,16 @@ class Updates:
         self._directory, self._backend, self._address, self._made = Path(directory), backends.BACKENDS[backend], address, 0
 
     def block(self, how: str, batches: int, keys: int, of: int) -> Sample:
-        """Updates per second; ``how`` is add or update (by hand), transactional or opaque. The first batches, which make all keys, are not timed."""
+        """Updates per second; ``how`` is add or update (by hand), or of a store, merge or update, and its kind of value. The first batches, which
+        make all keys and change each of them once, are not timed."""
         self._made += 1
         address = self._address or str(self._directory / f"{self._made}.db")
         made = [backends.batch(number, keys, of) for number in range(batches)]
-        first = of // keys
+        first = 2 * of // keys
         if how in ("add", "update"):
             found, seconds = self._by_hand(address, how, made, first)
         else:
-            found, seconds = self._by_store(address, made, first, how == "opaque")
+            found, seconds = self._by_store(address, how, made, first)
         if found != backends.expected(batches, keys, of):
             raise WrongResultError(f"{self._backend.name}, {how}: {len(found)} keys, not what a plain loop counts")
         return {"seconds": seconds, "updates_per_second": keys * (batches - first) / seconds}
@@ -71,8 +74,9 @@ class Updates:
         finally:
             table.close()
 
-    def _by_store(self, address: str, made: list[dict[str, Any]], first: int, opaque: bool) -> tuple[dict[Any, Any], float]:
-        store = self._backend.store(address, f"{backends.TABLE}_{self._made}", opaque)
+    def _by_store(self, address: str, how: str, made: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
+        call, kind = how.split()
+        store = self._backend.store(address, f"{backends.TABLE}_{self._made}", kind == "opaque")
         resources: dict[str, Any] = {}
         began = 0.0
         try:
@@ -81,12 +85,53 @@ class Updates:
                     began = time.perf_counter()
                 context = bare_loop.context("committer", "commit", resources)
                 with store.transaction(context, TransactionAttempt(number + 1, 0)) as transaction:
-                    transaction.update_many(more, _added)
+                    if call == "merge":
+                        transaction.merge_many(more, ADD)
+                    else:
+                        transaction.update_many(more, _added)
             seconds = time.perf_counter() - began
         finally:
             for resource in resources.values():
                 resource.close()
         return dict(store.items()), seconds
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class RoundTrips:
+    """How often a store asks its server, and over how many connections."""
+
+    def __init__(self, directory: str, backend: str, address: str) -> None:
+        self._backend, self._address, self._made = backends.BACKENDS[backend], address, 0
+
+    def block(self, call: str, kind: str, keys: int, transactions: int) -> Sample:
+        """Of the last of so many transactions: its round trips; and the connections that all of them took."""
+        self._made += 1
+        resources: dict[str, Any] = {}
+        at = urllib.parse.urlsplit(self._address)
+        began = time.perf_counter()
+        with counting.CountingProxy(at.hostname or "", at.port or 0) as proxy:
+            address = self._address.replace(f"{at.hostname}:{at.port}", f"127.0.0.1:{proxy.port}")
+            store = self._backend.store(address, f"trips_{self._made}", kind == "opaque")
+            try:
+                for number in range(transactions):
+                    before = proxy.round_trips
+                    context = bare_loop.context("committer", "commit", resources)
+                    more = backends.batch(number % 2, keys, 2 * keys)
+                    with store.transaction(context, TransactionAttempt(number + 1, 0)) as transaction:
+                        if call == "merge":
+                            transaction.merge_many(more, ADD)
+                        else:
+                            transaction.update_many(more, _added)
+                return {
+                    "seconds": time.perf_counter() - began,
+                    "round_trips": float(proxy.round_trips - before),
+                    "connections": float(proxy.connections),
+                }
+            finally:
+                for resource in resources.values():
+                    resource.close()
 
     def close(self) -> None:
         """Nothing is left open."""

@@ -14,29 +14,64 @@ KEYS = 1_000
 OF = 10_000
 """As many keys there are."""
 TARGET = 0.8
-WAYS = {"transactional store": "transactional", "opaque store": "opaque", "bulk upsert by hand": "add", "read, add, write by hand": "update"}
+WAYS = {
+    "transactional store": "merge transactional",
+    "opaque store": "merge opaque",
+    "transactional store, any function": "update transactional",
+    "opaque store, any function": "update opaque",
+    "bulk upsert by hand": "add",
+    "read, add, write by hand": "update",
+}
+SERVERS = ("postgresql", "mariadb", "redis")
 
 
 def _updates(stage: Stage, name: str) -> Measured:
-    """One task, one batch of ``KEYS`` keys after the other; all keys are there before the clock starts."""
+    """One task, one batch of ``KEYS`` keys after the other; all keys are there before the clock starts, and have been changed before."""
     backend = backends.BACKENDS[name]
-    address = "" if backend.server is None else stage.start("keyed_updates:Server", name=backend.server).block()["address"]
+    address = "" if backend.server is None else _server(stage, backend.server)
     contender = stage.start("keyed_updates:Updates", backend=name, address=address)
-    batches = OF // KEYS + stage.pick(60, 10)
+    batches = 2 * OF // KEYS + stage.pick(60, 10)
     blocks = {what: partial(contender.block, how=how, batches=batches, keys=KEYS, of=OF) for what, how in WAYS.items()}
     found = {what: values(samples, "updates_per_second") for what, samples in interleaved(blocks, stage.pick(5, 1)).items()}
-    ratios = [
-        ratio(f"updates/s, {kind} store : {by_hand}", found[f"{kind} store"], found[by_hand], "higher", target)
-        for by_hand, target in (("bulk upsert by hand", TARGET), ("read, add, write by hand", None))
-        for kind in ("transactional", "opaque")
+    pairs = [
+        ("transactional store", "bulk upsert by hand", TARGET),
+        ("opaque store", "bulk upsert by hand", TARGET),
+        ("transactional store, any function", "bulk upsert by hand", None),
+        ("transactional store, any function", "read, add, write by hand", None),
+        ("opaque store, any function", "read, add, write by hand", None),
     ]
+    ratios = [ratio(f"updates/s, {ours} : {theirs}", found[ours], found[theirs], "higher", target) for ours, theirs, target in pairs]
     figures = tuple(Figure(what, statistics.median(rates), "updates/s") for what, rates in found.items())
     return Measured(tuple(ratios), figures, {"batch": f"{KEYS:,} keys of {OF:,}, one process", "database": name})
 
 
+def _round_trips(stage: Stage) -> Measured:
+    """What must not grow with the number of keys, nor with that of transactions."""
+    ratios, figures = [], []
+    for name in SERVERS:
+        contender = stage.start("keyed_updates:RoundTrips", backend=name, address=_server(stage, name))
+        for call, shown in (("merge", "sums"), ("update", "any function")):
+            for kind in ("transactional", "opaque"):
+                one, many = ([contender.block(call=call, kind=kind, keys=keys, transactions=10)] for keys in (1, KEYS))
+                what = f"{name}, {kind}, {shown}"
+                trips = values(many, "round_trips"), values(one, "round_trips")
+                ratios.append(ratio(f"round trips per transaction, {KEYS:,} keys : 1 key; {what}", *trips, "lower", 1.0))
+                figures.append(Figure(f"round trips per transaction, {what}", trips[0][0], ""))
+        few, more = ([contender.block(call="merge", kind="opaque", keys=KEYS, transactions=count)] for count in (2, 50))
+        connections = values(more, "connections"), values(few, "connections")
+        ratios.append(ratio(f"connections, after 50 transactions : after 2; {name}", *connections, "lower", 1.0))
+        figures.append(Figure(f"connections of a worker, {name}", connections[0][0], ""))
+    settings = {"counted": "between the store and its server, on the wire", "task": "the only one of its component"}
+    return Measured(tuple(ratios), tuple(figures), settings)
+
+
+def _server(stage: Stage, name: str) -> str:
+    return str(stage.start("keyed_updates:Server", name=name).block()["address"])
+
+
 def _rows(stage: Stage) -> Measured:
     """One task, one batch after the other."""
-    address = stage.start("sink_rows:Server", name="postgresql").block()["address"]
+    address = _server(stage, "postgresql")
     contender = stage.start("sink_rows:Rows", address=address)
     rows, batches = stage.pick(100_000, 10_000), stage.pick(5, 2)
     blocks = {
@@ -58,5 +93,6 @@ LINES = (
         Line(f"stores.{name}", f"What does exactly once cost in {shown}?", partial(_updates, name=name))
         for name, shown in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL"), ("mariadb", "MariaDB"), ("redis", "Redis"))
     ),
+    Line("stores.round-trips", "Does a store ask its server more often for more keys?", _round_trips),
     Line("sinks.postgresql", "And for rows of a table of the user's own, in PostgreSQL?", _rows),
 )

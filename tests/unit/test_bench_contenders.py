@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import rows, run
+from bench import counting, rows, run
 from bench.contenders import keyed_updates, txtopo_runs
 from bench.line import Figure, Line, Measured, Stage, WrongResultError
 from bench.process import BlockFailedError, ContenderProcess
@@ -103,15 +106,30 @@ def test_a_wrong_count_is_refused() -> None:
         txtopo_runs.check(3, 4)
 
 
-@pytest.mark.parametrize("how", ["transactional", "opaque", "add", "update"])
+@pytest.mark.parametrize("how", ["merge transactional", "merge opaque", "update transactional", "update opaque", "add", "update"])
 def test_updates_by_a_store_and_by_hand_come_to_the_same_counts(tmp_path: Path, how: str) -> None:
     updates = keyed_updates.Updates(str(tmp_path), "sqlite")
     for _ in range(2):
-        sample = updates.block(how, batches=4, keys=5, of=10)
+        sample = updates.block(how, batches=6, keys=5, of=10)
         assert sample["updates_per_second"] == pytest.approx(10 / sample["seconds"])
 
 
 def test_updates_that_are_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_updates, "_added", lambda count, more: more)
-    with pytest.raises(WrongResultError, match="sqlite, transactional: 10 keys, not what a plain loop counts"):
-        keyed_updates.Updates(str(tmp_path), "sqlite").block("transactional", batches=4, keys=5, of=10)
+    with pytest.raises(WrongResultError, match="sqlite, update transactional: 10 keys, not what a plain loop counts"):
+        keyed_updates.Updates(str(tmp_path), "sqlite").block("update transactional", batches=6, keys=5, of=10)
+
+
+def test_round_trips_are_counted_however_the_packets_fall() -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener, ThreadPoolExecutor(1) as threads:
+        served = threads.submit(lambda: listener.accept()[0])
+        with counting.CountingProxy("127.0.0.1", listener.getsockname()[1]) as proxy:
+            with contextlib.closing(socket.create_connection(("127.0.0.1", proxy.port))) as client, contextlib.closing(served.result(10)) as server:
+                for _ in range(3):
+                    client.sendall(b"ques")
+                    assert server.recv(4) == b"ques"
+                    client.sendall(b"tion")
+                    assert server.recv(4) == b"tion"
+                    server.sendall(b"answer")
+                    assert client.recv(6) == b"answer"
+            assert (proxy.round_trips, proxy.connections) == (3, 1)
