@@ -112,10 +112,10 @@ class TestServerIsAsked:
     @pytest.mark.parametrize("keys", [1, 1000])
     def test_to_combine_many_integers_as_often_as_one(self, postgres: PostgresServer, database: str, workers: list[Worker], keys: int) -> None:
         worker = workers[0]
-        deltas: dict[str | int, int] = {number: 1 for number in range(keys)} | {f"new {number}": 1 for number in range(keys)}
+        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {f"new {number}": 1 for number in range(keys)}
         for opaque in (False, True):
             store = SqlStore(postgres.url(database), f"counts{opaque:d}", opaque=opaque)
-            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many({number: 1 for number in range(keys)} | {"half": 0.5}))
+            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}))
 
             def merged(txid: int, more: dict[str | int, int], store: SqlStore = store) -> list[str]:
                 def merge(opened: StoreTransaction) -> None:

@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from txtopo import errors
-from txtopo.stores import rows as layout
 from txtopo.stores import relational_statements, sessions, stamps
+from txtopo.stores import rows as layout
 
 Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
@@ -136,9 +136,9 @@ class Session(sessions.Session):
 
     def write_fence(self, fence: stamps.Fence) -> None:
         values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists}
-        if not self._has_no_fence:
-            if self._run(self._tables.statements.raise_fence, {**values, **_of(fence.topology_id, fence.component)}).rowcount:
-                return
+        which = _of(fence.topology_id, fence.component)
+        if not self._has_no_fence and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
+            return
         # Where somebody adopted the store meanwhile this violates the primary key, and the attempt fails.
         who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
         self._run(self._tables.statements.make_fence, {**who, **values})
