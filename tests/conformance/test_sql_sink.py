@@ -36,7 +36,7 @@ def loose(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return shop(request.param, tmp_path, LOOSE)
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["postgresql", "sqlite"])
 def crowded(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return shop(request.param, tmp_path, CROWDED[request.param])
 

@@ -235,7 +235,7 @@ GUARDS = (
             ),
             Mutation(
                 "the fence is read without a lock",
-                "txtopo/stores/sqlite.py",
+                "txtopo/stores/sqlite_connection.py",
                 '                raw.execute("BEGIN IMMEDIATE")\n',
                 '                raw.execute("BEGIN DEFERRED")\n',
                 ("tests/fault/test_store_processes.py", "tests/unit/test_store_sqlite.py", "-k", "sqlite"),

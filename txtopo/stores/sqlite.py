@@ -175,7 +175,7 @@ class _Session(sessions.Session):
             return self.read_rows(texts)
         with faults.translating(self._path):
             ordinary, others = sqlite_bulk.ordinary_values(self._connection, self._table, texts, mine, settled_txid)
-        self._settled_txid, earlier = settled_txid, dataclasses.replace(mine, txid=settled_txid)
+        self._settled_txid, earlier = settled_txid, dataclasses.replace(mine, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows = {text: stamps.Row(text, earlier, None, stamps.KEPT, [curr]) for text, curr in ordinary.items()}
         if others:
             rows |= self.read_rows(others)
