@@ -45,7 +45,7 @@ _LOCK = sa.text("SELECT pg_advisory_xact_lock(:number)")
 # Not to_regclass: that may go by what this session found before it waited for the lock.
 _HAS_TABLE = sa.text("SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))")
 _VERSION = "xmin::text"
-# A new version of a row that finds room in the page of the old one needs no new entries in any index.
+# A new version of a row that finds room in the page of the old one needs no entry in any index; half of a page has room for one of each of its rows.
 _ROOM = {"fillfactor": 50}
 # Texts without a line feed travel as one: to make an array of Python's objects takes the driver longer. An empty one is NULL.
 _IN_LINES = frozenset({"key", "version", "prev_txid"})
