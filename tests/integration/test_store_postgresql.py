@@ -297,6 +297,8 @@ class TestTables:
         contract.run(store, workers[0].process.task(), 1, 0, **{longest: 1})
         with pytest.raises(UsageError, match="a key of 2603 bytes is too long"):
             contract.run(store, workers[0].process.task(), 2, 0, **{longer: 1})
+        with pytest.raises(UsageError, match="a key of 2603 bytes is too long"):
+            contract.block(store, workers[0].process.task(), 2, 0, lambda opened: opened.merge_many({longest: 1, longer: 1}, ADD))
         assert store.get(longest) == 1
 
 
