@@ -207,7 +207,7 @@ class EagerlyStepping(stores.MemoryStore):
             try:
                 yield opened
             finally:
-                context.store_steps.update({(self.address, text): count for text, count in opened._steps.items()})
+                context.store_steps.setdefault(self.address, {}).update(opened._steps)
 
 
 class AdoptingNothing(stores.MemoryStore):

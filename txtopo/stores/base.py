@@ -115,14 +115,15 @@ class Store(destination.Destination):
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
         recorded = self._recorded(context)
         with self._fenced_session(context, mine, recorded) as session:
-            opened = transactions.StoreTransaction(self.address, self.kind, session, mine, context.store_steps, recorded, self.codec)
+            earlier = context.store_steps.get(self.address, {})
+            opened = transactions.StoreTransaction(self.address, self.kind, session, mine, earlier, recorded, self.codec)
             try:
                 yield opened
                 steps = opened.finish()
             finally:
                 opened.end()
         faults.reach("apply.inside", attempt.txid, context.topology_id)
-        context.store_steps.update(steps)
+        context.store_steps.setdefault(self.address, {}).update(steps)
         context.touched_stores.add(self._known_name(context.component_id))
 
     def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:

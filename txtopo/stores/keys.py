@@ -11,7 +11,8 @@ two rows would answer to what a ``dict`` holds to be one key. A value is anythin
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias, cast
 
 from txtopo import errors
 
@@ -42,6 +43,16 @@ def encode_key(key: Key) -> str:
         return _as_utf8(_encode(key))
     except (ValueError, RecursionError) as error:
         raise errors.UsageError(f"the store key {_short(key)} cannot be stored: {error}\n  Use a shorter or a cleaned key.") from None
+
+
+def encode_keys(given: Iterable[Key]) -> list[str]:
+    """The texts of several keys, in order; as :func:`encode_key`."""
+    given = list(given)
+    if set(map(type, given)) == {str}:
+        texts = cast("list[str]", given)
+        if "".join(texts).isascii():
+            return list(map(_encode_text, texts))
+    return list(map(encode_key, given))
 
 
 def decode_key(text: str) -> Key:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -28,8 +28,9 @@ from sqlalchemy.dialects import postgresql
 from txtopo import errors
 from txtopo.stores import postgresql_connection as connections
 from txtopo.stores import postgresql_errors as faults
-from txtopo.stores import relational, relational_connection, sessions, stamps
+from txtopo.stores import postgresql_merge, relational, relational_connection, sessions, stamps
 from txtopo.stores import rows as layout
+from txtopo.topology import merge
 
 if TYPE_CHECKING:
     from txtopo.stores.sql import SqlStore
@@ -44,6 +45,8 @@ _LOCK = sa.text("SELECT pg_advisory_xact_lock(:number)")
 # Not to_regclass: that may go by what this session found before it waited for the lock.
 _HAS_TABLE = sa.text("SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))")
 _VERSION = "xmin::text"
+# A new version of a row that finds room in the page of the old one needs no new entries in any index.
+_ROOM = {"fillfactor": 70}
 _TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
 
 
@@ -94,15 +97,21 @@ class Session(relational.Session):
         self._run(_LOCK, {"number": _lock_number(name)})
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        for text in texts:
-            if len(text) * 4 > KEY_BYTES_MAX and len(text.encode()) > KEY_BYTES_MAX:
-                raise errors.UsageError(
-                    f"a key of {len(text.encode())} bytes is too long for the store {self._address}: {text[:60]}…\n"
-                    f"  PostgreSQL indexes keys of up to {KEY_BYTES_MAX} bytes. Use a digest of it."
-                )
+        self._check_keys(texts)
         found = self._read(texts)
         self._versions.update((row.key, version) for row, version in found)
         return {row.key: row for row, _ in found}
+
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        self._check_keys(deltas)
+        try:
+            refused = postgresql_merge.merged(self._run, self._tables.name, deltas, how, mine, settled_txid)
+        except errors.FailedException as deadlock:
+            if not faults.is_deadlock(deadlock):
+                raise
+            raise sessions.RowsChangedError(self._after(deadlock, sorted(deltas))) from deadlock
+        self.note(deltas.keys() - refused if refused else deltas)
+        return refused
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         ordered = sorted(rows, key=lambda row: row.key)
@@ -113,7 +122,7 @@ class Session(relational.Session):
         except errors.FailedException as deadlock:
             if not faults.is_deadlock(deadlock):
                 raise
-            raise sessions.RowsChangedError(self._after(deadlock, ordered)) from deadlock
+            raise sessions.RowsChangedError(self._after(deadlock, [row.key for row in ordered])) from deadlock
         if written != len(ordered):
             raise sessions.RowsChangedError(self._not_written(ordered))
         self._versions.update((row.key, None) for row in ordered)
@@ -152,14 +161,24 @@ class Session(relational.Session):
         changed: dict[str, stamps.Row | None] = {key: row for key, (row, version) in there.items() if version != own}
         return changed | {row.key: None for row in rows if row.key not in there}
 
-    def _after(self, deadlock: Exception, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
-        """What is in the place of ``rows`` once the other tasks of this attempt have ended: the one that blocked us has then committed."""
+    def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
+        """What is there once the other tasks of this attempt have ended: the one that blocked us has then committed."""
         mine = self._writer()
         self._raw.rollback()
         if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
             raise deadlock
-        there = {row.key: row for row, _ in self._read([row.key for row in rows])}
-        return {row.key: there.get(row.key) for row in rows}
+        there = {row.key: row for row, _ in self._read(texts)}
+        return {text: there.get(text) for text in texts}
+
+    def _check_keys(self, texts: Collection[str]) -> None:
+        if max(map(len, texts), default=0) * 4 <= KEY_BYTES_MAX:
+            return
+        for text in texts:
+            if len(text.encode()) > KEY_BYTES_MAX:
+                raise errors.UsageError(
+                    f"a key of {len(text.encode())} bytes is too long for the store {self._address}: {text[:60]}…\n"
+                    f"  PostgreSQL indexes keys of up to {KEY_BYTES_MAX} bytes. Use a digest of it."
+                )
 
     @property
     def _table(self) -> str:
@@ -237,7 +256,7 @@ def _has_table(run: relational.Run, name: str) -> bool:
 def _tables(store: SqlStore) -> relational.Tables:
     # In order of code points, whatever order people of this database prefer: so does Python, and so does every other store.
     text = sa.Text(collation="C")
-    return relational.Tables(store.name, relational.Types(text, text, text), ("topology",))
+    return relational.Tables(store.name, relational.Types(text, text, text), ("topology",), values_options={"postgresql_with": _ROOM})
 
 
 def _given(parameters: Mapping[str, Any]) -> str:

@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import abc
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from txtopo import errors
 from txtopo.stores import rows as layout
-from txtopo.stores import sessions, stamps
+from txtopo.stores import relational_statements, sessions, stamps
 
 Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
@@ -51,7 +51,9 @@ class Types(NamedTuple):
 class Tables:
     """The four tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
 
-    def __init__(self, name: str, types: Types, tombstones: Sequence[str], **options: Any) -> None:
+    def __init__(
+        self, name: str, types: Types, tombstones: Sequence[str], *, values_options: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
         metadata = sa.MetaData()
 
         def column(name: str, kind: Any = types.name, **options: Any) -> sa.Column[Any]:
@@ -77,9 +79,10 @@ class Tables:
             column("topology"), column("generation"), column("component"), column("task", sa.Integer), column("txid", sa.BigInteger),
             column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), text("steps"),
             sa.Column("deleted", sa.Boolean, sa.Computed("curr IS NULL", persisted=True)),
-            quote=True, **options,
+            quote=True, **options, **(values_options or {}),
         )  # fmt: skip
         values = self.values.c
+        self.statements = relational_statements.statements_of(name, self.fence, self.written, self.values)
         self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
         self.columns = [values[name] for name in layout.COLUMNS]
 
@@ -89,6 +92,8 @@ class Session(sessions.Session):
 
     def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
         self._run, self._tables, self._address, self._mine, self._lists = run, tables, address, mine, lists
+        self.is_alone = False
+        """Whether its task has no siblings: the fence is then held for this transaction alone from the beginning, and raised in it."""
         self._has_no_fence = False
         self._is_listed = False
         """Whether what the attempt of the fence wrote is listed."""
@@ -105,12 +110,12 @@ class Session(sessions.Session):
     def stands_at_fence(self) -> bool:
         """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side."""
         mine = self._writer()
-        fence = self._tables.fence.c
-        here = sa.and_(fence.generation == mine.generation, fence.txid == mine.txid, fence.attempt == mine.attempt)
-        which = sa.and_(self._is_fence(mine.topology_id, mine.component), here)
-        return self._run(sa.select(fence.txid).where(which).with_for_update(read=True)).first() is not None
+        here = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid, "of_attempt": mine.attempt}
+        return self._run(self._tables.statements.standing, here).first() is not None
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
+        if self.is_alone and (found := self._read_fence(topology_id, component, lock=True)) is not None:
+            return found
         mine = self._writer()
         self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
         # Another task of this attempt may have raised it just now: then it is not locked here, so as not to wait for what that task writes.
@@ -126,12 +131,11 @@ class Session(sessions.Session):
     def write_fence(self, fence: stamps.Fence) -> None:
         values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists}
         if not self._has_no_fence:
-            which = self._is_fence(fence.topology_id, fence.component)
-            if self._run(sa.update(self._tables.fence).where(which).values(**values)).rowcount:
+            if self._run(self._tables.statements.raise_fence, {**values, **_of(fence.topology_id, fence.component)}).rowcount:
                 return
         # Where somebody adopted the store meanwhile this violates the primary key, and the attempt fails.
         who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
-        self._run(sa.insert(self._tables.fence).values(**who, **values))
+        self._run(self._tables.statements.make_fence, {**who, **values})
 
     def lock_all_fences(self) -> None:
         """Wait until no task writes to this store, and let none begin until this transaction ends."""
@@ -143,7 +147,7 @@ class Session(sessions.Session):
         if self._written:
             mine, keys = self._writer(), "\n".join(self._written)
             who = {"topology": mine.topology_id, "component": mine.component, "id": secrets.randbits(63)}
-            self._run(sa.insert(self._tables.written).values(**who, keys=keys))
+            self._run(self._tables.statements.add_list, {**who, "keys": keys})
             self._written.clear()
 
     def note(self, texts: Iterable[str]) -> None:
@@ -171,19 +175,15 @@ class Session(sessions.Session):
 
     def _listed(self, fence: stamps.Fence) -> list[str]:
         """The keys that were written in the transaction of ``fence``, in order."""
-        written = self._tables.written.c
-        lists = self._run(sa.select(written["keys"]).where(written.topology == fence.topology_id, written.component == fence.component))
+        lists = self._run(self._tables.statements.lists, _of(fence.topology_id, fence.component))
         return sorted({text for (found,) in lists for text in found.split("\n")})
 
-    def _forget_written(self, topology_id: str, component: str | None) -> None:
-        written = self._tables.written.c
-        which = [written.topology == topology_id, *([] if component is None else [written.component == component])]
-        self._run(sa.delete(self._tables.written).where(*which))
+    def _forget_written(self, topology_id: str, component: str) -> None:
+        self._run(self._tables.statements.forget_lists, _of(topology_id, component))
 
     def sweep(self, mine: stamps.Stamp) -> None:
-        row = self._tables.values.c
-        settled = sa.or_(row.txid < mine.txid, row.generation != mine.generation)
-        self._run(sa.delete(self._tables.values).where(row.deleted, row.topology == mine.topology_id, row.component == mine.component, settled))
+        settled = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid}
+        self._run(self._tables.statements.sweep, settled)
         if self._is_listed:
             self._forget_written(mine.topology_id, mine.component)
 
@@ -197,25 +197,19 @@ class Session(sessions.Session):
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
         removed = []
-        self._forget_written(topology_id, component)
-        for table in (self._tables.values, self._tables.fence):
+        for table in (self._tables.written, self._tables.values, self._tables.fence):
             which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
-            whose = [] if table is self._tables.values else [table.c.store == self._tables.name]
+            whose = [table.c.store == self._tables.name] if table is self._tables.fence else []
             removed.append(self._run(sa.delete(table).where(*which, *whose)).rowcount)
-        return removed[0], removed[1]
+        return removed[1], removed[2]
 
     def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
-        fence = self._tables.fence.c
-        select = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed).where(self._is_fence(topology_id, component))
-        found = self._run(select.with_for_update() if lock else select).first()
+        statements = self._tables.statements
+        found = self._run(statements.locked_fence if lock else statements.fence, _of(topology_id, component)).first()
         if found is None:
             return None
         *position, self._is_listed = found
         return stamps.Fence(topology_id, component, *position)
-
-    def _is_fence(self, topology_id: str, component: str) -> sa.ColumnElement[bool]:
-        fence = self._tables.fence.c
-        return sa.and_(fence.store == self._tables.name, fence.topology == topology_id, fence.component == component)
 
     def _writer(self) -> stamps.Stamp:
         if self._mine is None:
@@ -242,6 +236,11 @@ class Reader:
     def fences(self) -> list[stamps.Fence]:
         """Every fence of the store, in order."""
         return _fences(self._run, self._tables)
+
+
+def _of(topology_id: str, component: str) -> dict[str, Any]:
+    """Whose fence, lists and rows a statement is about."""
+    return {"of_topology": topology_id, "of_component": component}
 
 
 def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool]) -> list[stamps.Fence]:

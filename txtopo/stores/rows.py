@@ -12,8 +12,10 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from txtopo import errors
 from txtopo.stores import stamps
@@ -44,8 +46,14 @@ def row_of(
     steps: str | None,
 ) -> stamps.Row:
     """The row that these columns hold."""
-    stamp = stamps.Stamp(topology, generation, component, task, txid, attempt)
+    stamp = _stamp(topology, generation, component, task, txid, attempt)
     return stamps.Row(key, stamp, prev, prev_txid, [curr] if steps is None else json.loads(steps))
+
+
+@functools.lru_cache(maxsize=1024)
+def _stamp(*parts: Any) -> stamps.Stamp:
+    """One object for all rows that bear it."""
+    return stamps.Stamp(*parts)
 
 
 def columns_of(row: stamps.Row) -> tuple[Column, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from txtopo import errors
@@ -58,7 +58,7 @@ class StoreTransaction:
         kind: stamps.Kind,
         session: sessions.Session,
         mine: stamps.Stamp,
-        earlier_steps: Mapping[Any, int],
+        earlier_steps: Mapping[str, int],
         recorded: stamps.Recorded | None,
         codec: codecs.Codec = codecs.JSON,
     ) -> None:
@@ -163,11 +163,11 @@ class StoreTransaction:
 
     def _combined(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> Iterator[tuple[K, Update]]:
         self._check_has_previous()
-        pairs = iter(deltas.items())
         with self._all_or_nothing():
-            while chunk := [(keys.encode_key(key), key, delta) for key, delta in itertools.islice(pairs, ROWS_HELD_MAX)]:
-                self._load([text for text, _, _ in chunk])
-                for text, key, delta in chunk:
+            for chunk in _chunks(deltas):
+                texts = keys.encode_keys(chunk)
+                self._load(texts)
+                for text, (key, delta) in zip(texts, chunk.items(), strict=True):
                     yield key, self._made(text, combine, delta)
 
     def _kept_to_merge(self, deltas: Mapping[K, Any], how: merge.Merge) -> dict[K, Any]:
@@ -176,15 +176,19 @@ class StoreTransaction:
             self._merge_before_reading()
             self._merge = how
         others: dict[K, Any] = {}
-        for key, delta in deltas.items():
-            text = keys.encode_key(key)
-            is_small = type(delta) is int and -keys.DIGITS_FAST < delta < keys.DIGITS_FAST
-            if not is_small or text in self._deltas or text in self._rows or self._steps_taken(text):
-                others[key] = delta
-                continue
-            if len(self._deltas) >= ROWS_HELD_MAX:
+        for chunk in _chunks(deltas):
+            if self._session.merges_midway and len(self._deltas) + len(chunk) > ROWS_HELD_MAX:
                 self._merge_before_reading()
-            self._deltas[text] = delta
+            texts = keys.encode_keys(chunk)
+            touched = (self._deltas, self._rows, self._steps, self._earlier_steps)
+            if _are_small(chunk.values()) and all(not kept or kept.keys().isdisjoint(texts) for kept in touched):
+                self._deltas.update(zip(texts, chunk.values(), strict=True))
+                continue
+            for text, (key, delta) in zip(texts, chunk.items(), strict=True):
+                if _are_small([delta]) and not (text in self._deltas or text in self._rows or self._steps_taken(text)):
+                    self._deltas[text] = delta
+                else:
+                    others[key] = delta
         return others
 
     def _merge_before_reading(self) -> None:
@@ -206,7 +210,7 @@ class StoreTransaction:
         except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
         if len(refused) < len(self._deltas):
-            self._steps.update(dict.fromkeys(self._deltas.keys() - refused, 1))
+            self._steps.update(dict.fromkeys(self._deltas.keys() - refused if refused else self._deltas, 1))
         self._merge_here({text: self._deltas[text] for text in refused})
 
     def _merge_here(self, deltas: dict[str, int]) -> None:
@@ -294,6 +298,8 @@ class StoreTransaction:
         row = self._rows[text]
         where = self._standing(row)
         step = self._steps_taken(text)
+        if where == "past" and not step:
+            return row, where, 0, 0
         known = len(row.steps) if row is not None and where == "mine" else 0
         if row is not None and where in ("foreign", "rival"):
             self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
@@ -347,8 +353,8 @@ class StoreTransaction:
         with self._all_or_nothing():
             self._write()
 
-    def finish(self) -> dict[tuple[str, str], int]:
-        """Write what is left; the last act before the database commits. Returns the updates made so far of each key, for ``store_steps``.
+    def finish(self) -> dict[str, int]:
+        """Write what is left; the last act before the database commits. Returns the updates made so far of each key's text, for ``store_steps``.
 
         A refusal that user code caught and dropped still ends the attempt here.
         """
@@ -362,7 +368,7 @@ class StoreTransaction:
             self._session.apply()
         except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
-        return {(self._address, text): count for text, count in self._steps.items()}
+        return self._steps
 
     def end(self) -> None:
         """Refuse every later call."""
@@ -381,7 +387,7 @@ class StoreTransaction:
         return found[1]
 
     def _steps_taken(self, text: str) -> int:
-        return self._steps.get(text) or self._earlier_steps.get((self._address, text), 0)
+        return self._steps.get(text) or self._earlier_steps.get(text, 0)
 
     def _refuse_late(self, row: stamps.Row) -> NoReturn:
         self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, row.stamp.position, self._mine.position))
@@ -434,3 +440,18 @@ class StoreTransaction:
             raise self._doom
         if not self._is_open:
             raise errors.UsageError("this store transaction has ended\n  Use it inside its `with store.transaction(...)` block.")
+
+
+def _chunks(deltas: Mapping[K, D]) -> Iterator[Mapping[K, D]]:
+    """``deltas``, as many at a time as are held in memory."""
+    if len(deltas) <= ROWS_HELD_MAX:
+        yield deltas
+        return
+    pairs = iter(deltas.items())
+    while chunk := dict(itertools.islice(pairs, ROWS_HELD_MAX)):
+        yield chunk
+
+
+def _are_small(deltas: Collection[Any]) -> bool:
+    """Whether all are integers that a database may combine."""
+    return set(map(type, deltas)) == {int} and min(deltas) > -keys.DIGITS_FAST and max(deltas) < keys.DIGITS_FAST

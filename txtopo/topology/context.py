@@ -50,8 +50,8 @@ class TopologyContext:
         """The first attempt of this transaction that may have effects: what came before was never sealed (R23), as far as the state knows."""
         self.touched_stores: set[str] = set()
         """``component/store`` names this task has opened a transaction of; stores add themselves, the coordinator remembers them."""
-        self.store_steps: dict[Any, int] = {}
-        """How many updates of each key this task has made in this attempt; kept by stores so that several compose (R32)."""
+        self.store_steps: dict[str, dict[str, int]] = {}
+        """By store, how many updates of each key this task has made in this attempt; kept by stores so that several compose (R32)."""
         self.source: TupleSource | None = None
         """While a bolt that takes columns executes: the ``component``, ``task``, ``stream`` and ``fields`` that its RecordBatch comes from."""
         self._task_counts = task_counts
