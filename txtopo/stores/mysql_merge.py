@@ -18,8 +18,10 @@ import functools
 
 import sqlalchemy as sa
 
-from txtopo.stores import rows as layout
 from txtopo.topology import merge
+
+GIVEN = "CONVERT(:given USING utf8mb4)"
+"""What is given, as JSON; a parameter may be its text or the bytes of that."""
 
 _OLD, _NEW = "CAST(kept.curr AS SIGNED)", "given.delta"
 _MADE: dict[merge.Operator, str] = {"add": f"{_OLD} + {_NEW}", "min": f"LEAST({_OLD}, {_NEW})", "max": f"GREATEST({_OLD}, {_NEW})"}
@@ -28,9 +30,10 @@ _IS_ORDINARY = (
     "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
     " AND kept.curr REGEXP '^(0|-?[1-9][0-9]{0,14})$'"
 )
+# Of a row that is new; what is not named is NULL.
 _VALUES = {
-    "key": "given.`key`", "curr": "given.delta", "prev": "NULL", "topology": ":topology", "generation": ":generation",
-    "component": ":component", "task": ":task", "txid": ":txid", "attempt": ":attempt", "prev_txid": "0", "steps": "NULL",
+    "key": "given.`key`", "curr": "given.delta", "topology": ":topology", "generation": ":generation", "component": ":component",
+    "task": ":task", "txid": ":txid", "attempt": ":attempt", "prev_txid": "0",
 }  # fmt: skip
 
 
@@ -40,10 +43,10 @@ def statement(table: str, key: str, operator: merge.Operator) -> sa.TextClause:
 
     :returns: a statement with the parameters ``given``, ``settled`` (the newest transaction whose rows are ordinary), and those of a stamp.
     """
-    names, values = ", ".join(f"`{name}`" for name in layout.COLUMNS), ", ".join(_VALUES[name] for name in layout.COLUMNS)
+    names, values = ", ".join(f"`{name}`" for name in _VALUES), ", ".join(_VALUES.values())
     changes = (
         f"kept.task = IF({_IS_ORDINARY}, :task, NULL), kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = {_MADE[operator]},"
         " kept.txid = :txid, kept.attempt = :attempt, kept.steps = NULL"
     ).replace("kept.", f"`{table}`.")
-    given = f"JSON_TABLE(:given, '$[*]' COLUMNS ({key} PATH '$[0]', delta BIGINT PATH '$[1]')) AS given"
+    given = f"JSON_TABLE({GIVEN}, '$[*]' COLUMNS ({key} PATH '$[0]', delta BIGINT PATH '$[1]')) AS given"
     return sa.text(f"INSERT INTO `{table}`({names}) SELECT {values} FROM {given} ON DUPLICATE KEY UPDATE {changes}")
