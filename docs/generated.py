@@ -25,7 +25,7 @@ import pydantic_core
 from txtopo import config, errors, faults
 from txtopo.coordinator import transitions
 from txtopo.state import layout
-from txtopo.stores import redis_layout, relational, sqlite
+from txtopo.stores import redis_layout, relational, sqlite_layout
 
 DOCS = Path(__file__).resolve().parent
 RULES = range(1, 34)
@@ -106,7 +106,7 @@ def znodes() -> str:
 
 def tables() -> str:
     """The tables of the SQLite store, as its module draws them."""
-    return _drawing(sqlite)
+    return _drawing(sqlite_layout)
 
 
 def server_tables() -> str:

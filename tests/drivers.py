@@ -1,7 +1,7 @@
 """Driver processes that a test may kill.
 
-``python -m tests.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is exhausted. ``python -m tests.drivers steps DIRECTORY DATABASE
-SIZE LIFE`` runs the topologies of ``tests.step_topologies`` side by side; it kills itself when every fault that *holds* has struck. So does
+``python -m tests.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is exhausted. ``python -m tests.drivers steps DIRECTORY
+DATABASES SIZE LIFE`` runs the topologies of ``tests.step_topologies`` side by side; it kills itself when every fault that *holds* has struck. So does
 ``python -m tests.drivers small DIRECTORY SIZE LIFE NAME …`` with those of ``tests.small_topologies``, and
 ``python -m tests.drivers sinks DIRECTORY SIZE LIFE ADDRESSES`` with those of ``tests.sink_topologies``.
 """
@@ -40,9 +40,9 @@ def drive(name: str, directory: Path, pending: int, fault: str = "", timeout_s: 
     return _run([name, str(directory), str(pending)], {"TXTOPO_FAULT": fault}, timeout_s)
 
 
-def drive_steps(directory: Path, database: str, size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
+def drive_steps(directory: Path, databases: list[str], size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
     """Run driver number ``life`` of all ``tests.step_topologies`` to its end; faults that strike leave files in ``directory/faults``."""
-    return _drive_with(directory, faults, ["steps", str(directory), database, str(size), str(life)])
+    return _drive_with(directory, faults, ["steps", str(directory), json.dumps(databases), str(size), str(life)])
 
 
 def drive_small(directory: Path, size: int, life: int, names: Iterable[str], faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
@@ -82,11 +82,11 @@ def run_starter(name: str, directory: Path, pending: int) -> None:
     print(f"began at {started_at}, committed {status.committed}, current {status.current}, epoch {status.epoch}")
 
 
-def run_steps(directory: Path, database: str, size: int, life: int) -> None:
+def run_steps(directory: Path, databases: list[str], size: int, life: int) -> None:
     """Run in the driver process."""
     from tests.step_topologies import VARIANTS, make_topology
 
-    topologies = {variant.name: (variant.pending, make_topology(variant, directory, database, size, life)) for variant in VARIANTS}
+    topologies = {variant.name: (variant.pending, make_topology(variant, directory, databases, size, life)) for variant in VARIANTS}
     _run_side_by_side(directory, topologies)
 
 
@@ -148,7 +148,7 @@ def _give_up(why: str) -> NoReturn:
 
 if __name__ == "__main__":
     if sys.argv[1] == "steps":
-        run_steps(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+        run_steps(Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
     elif sys.argv[1] == "sinks":
         run_sinks(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5]))
     elif sys.argv[1] == "small":

@@ -35,6 +35,8 @@ class Server:
     name: str
     package: str
     program: str
+    others: tuple[str, ...] = ()
+    """Programs that do as well, where the machine has one of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Found:
 
 SERVERS = {
     "mariadb": Server("mariadb", "mariadb-server-core", "mariadbd"),
+    "redis": Server("redis", "redis-server", "redis-server", others=("valkey-server",)),
 }
 
 
@@ -127,7 +130,8 @@ def _fetched(server: Server) -> Found | None:
 
 
 def _installed(server: Server) -> Found | None:
-    program = shutil.which(server.program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_PLACES]))
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_PLACES])
+    program = next(filter(None, (shutil.which(name, path=path) for name in (server.program, *server.others))), None)
     return None if program is None else Found(Path(program), Path("/"))
 
 

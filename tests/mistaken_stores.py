@@ -16,7 +16,8 @@ import pytest
 from txtopo.errors import FailedException
 from txtopo.stores import SqliteStore, Store, codecs, keys, rows, sessions, stamps, transaction, visible
 from txtopo.stores.base import StoreChange
-from txtopo.stores.transaction import StoreTransaction, Update
+from txtopo.stores.transaction import StoreTransaction
+from txtopo.stores.updates import Update
 from txtopo.testing import stores
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -291,7 +292,7 @@ def _raw_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
         return made[-1]
 
     update = _step_of_update(self, key, noting)
-    return dataclasses.replace(update, curr=made[-1]) if made else update
+    return update._replace(curr=made[-1]) if made else update
 
 
 _step_of_update = StoreTransaction.update

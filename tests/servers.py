@@ -22,6 +22,7 @@ import abc
 import contextlib
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,6 +34,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from tests import fetch_servers
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -219,6 +222,19 @@ class Server(abc.ABC):
             said.seek(0)
             options: dict[str, Any] = {"stdin": said, "stdout": log, "stderr": log, "start_new_session": True, **account}
             return subprocess.Popen(command, cwd=self._directory, env=surroundings, **options)
+
+    def _runnable(self, found: fetch_servers.Found) -> fetch_servers.Found:
+        """``found``, or a copy where the account that must run it cannot reach it, as in a home directory of root."""
+        with contextlib.suppress(PermissionError):
+            self._run(str(found.program), "--version", environment=found.environment).wait(START_TIMEOUT_S)
+            return found
+        copied = self._directory / "binaries"
+        if found.root == Path("/"):
+            # One of the machine's own finds its libraries wherever it is.
+            copied.mkdir()
+            return fetch_servers.Found(Path(shutil.copy(found.program, copied)), found.root)
+        shutil.copytree(found.root, copied, symlinks=True)
+        return fetch_servers.Found(copied / found.program.relative_to(found.root), copied)
 
     def _signal(self, number: int) -> None:
         for pid in self._processes():

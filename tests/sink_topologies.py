@@ -44,7 +44,7 @@ class Writing:
     def prepare(self, addresses: dict[str, str]) -> None:
         """Make the tables."""
         self.shop(addresses).execute(SALES.replace("CHECK (cents >= 0)", "") if KINDS[self.sink].get("key") else LOOSE)
-        self.shop(addresses).execute("CREATE TABLE told (txid INTEGER, rows INTEGER, written_by TEXT)")
+        self.shop(addresses).execute('CREATE TABLE told (txid INTEGER, "rows" INTEGER, written_by TEXT)')
 
 
 WRITING = (
@@ -53,6 +53,8 @@ WRITING = (
     Writing("opaque-storm", "marks", "sqlite"),
     Writing("opaque-planned", "marks", "postgresql"),
     Writing("opaque-storm", "undo log", "postgresql"),
+    Writing("planned", "upserts", "mariadb"),
+    Writing("opaque-planned", "marks", "mariadb"),
 )
 
 

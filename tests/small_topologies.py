@@ -180,7 +180,7 @@ class Small:
     @property
     def stores(self) -> dict[str, Store]:
         """By name."""
-        return Variant(self.kind, 1).stores(str(self.directory / f"store-{self.id}"))
+        return Variant(self.kind, 1).stores([str(self.directory / f"store-{self.id}")])
 
     @property
     def history(self) -> History:

@@ -40,16 +40,18 @@ class History:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a store of ``keep`` holds: the sum of each key, how often each number was counted, and the numbers of each txid by key."""
+    """What a store of ``keep`` holds: the sum of each key, how often each number was counted, and the numbers of each txid by key; in a plain
+    store only these, and the last txid of each key."""
 
     sums: dict[int, int]
     counts: dict[int, int]
     batches: dict[int, dict[int, list[int]]]
+    latest: dict[int, int]
 
     @classmethod
     def of(cls, store: Store) -> Kept:
         """Read it."""
-        sums, counts, batches = {}, {}, defaultdict[int, dict[int, list[int]]](dict)
+        sums, counts, latest, batches = {}, {}, {}, defaultdict[int, dict[int, list[int]]](dict)
         for key, value in store.items():
             assert isinstance(key, tuple)
             match key:
@@ -59,9 +61,11 @@ class Kept:
                     counts[number] = value
                 case ("batch", int(txid), int(number)):
                     batches[txid][number] = value
+                case ("latest", int(number)):
+                    latest[number] = value
                 case _:
                     raise AssertionError(f"nobody wrote {key}")
-        return cls(sums, counts, dict(sorted(batches.items())))
+        return cls(sums, counts, dict(sorted(batches.items())), latest)
 
     def numbers(self, txid: int) -> list[int]:
         """The batch of ``txid``, sorted."""

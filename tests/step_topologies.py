@@ -5,14 +5,15 @@
     numbers ×2 ──fields──► keep ×2 (committer) ──global──► seen ×1
 
 ``keep`` adds the numbers of a batch by key to two stores, one transaction of the store after the other, and tells ``seen`` what the stores made of
-it; ``seen`` writes that down in a third. Workers import this: nothing here is slow to import.
+it; ``seen`` writes that down in a third. Where a batch does not change, ``keep`` also sets the values of a plain store. The stores may be in as many
+places. Workers import this: nothing here is slow to import.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.stores import SqliteStore, SqlStore, Store
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 
 
 @dataclass(frozen=True)
@@ -60,27 +61,45 @@ class Variant:
         """How many partitions the source has; a spout that has none reads a single sequence."""
         return 1 if self.kind in ("plain", "committer") else PARTITIONS
 
-    def stores(self, database: str) -> dict[str, Store]:
-        """By name: with transactional values where they may be, with opaque ones, and what ``seen`` saw."""
-        tables = {name: f"{name}_{self.name.replace('-', '_')}" for name in ("first", "second", "seen")}
-        return {name: _open_store(database, table, self.is_opaque or name == "second") for name, table in tables.items()}
+    def stores(self, databases: Sequence[str]) -> dict[str, Store]:
+        """By name: with transactional values where they may be, with opaque ones, what ``seen`` saw, and with plain values where they may be.
+
+        They are in ``databases`` in turn. The topologies side by side begin with another one each, so that in each database every name is found
+        at the points of even and of odd numbers.
+        """
+        number = VARIANTS.index(self) if self in VARIANTS else 0
+        names = ("first", "second", "seen") if self.is_opaque else ("first", "second", "seen", "plain")
+        return {
+            name: _open_store(
+                databases[(number + number // 4 + place) % len(databases)],
+                f"{name}_{self.name.replace('-', '_')}",
+                opaque=name != "plain" and (self.is_opaque or name == "second"),
+                plain=name == "plain",
+            )
+            for place, name in enumerate(names)
+        }
 
     def journal(self, directory: Path) -> Path:
         """Where its workers write down what they do."""
         return directory / f"journal-{self.name}"
 
 
-def _open_store(database: str, table: str, opaque: bool) -> Store:
+def _open_store(database: str, table: str, *, opaque: bool, plain: bool) -> Store:
+    if database.startswith("redis:"):
+        return RedisStore(database, table, opaque=opaque, plain=plain)
     if "://" in database:
-        return SqlStore(database, table, opaque=opaque)
-    return SqliteStore(f"{database}-{table}", table, opaque=opaque)
+        return SqlStore(database, table, opaque=opaque, plain=plain)
+    return SqliteStore(f"{database}-{table}", table, opaque=opaque, plain=plain)
 
 
 class Keep(BaseTransactionalBolt, ICommitter):
-    """Adds to the sum of each key, in one store after the other; counts every number and remembers the batch there."""
+    """Adds to the sum of each key, in one store after the other; counts every number and remembers the batch there.
 
-    def __init__(self, stores: Iterable[Store], journal: Path) -> None:
-        self.stores, self.journal = list(stores), journal
+    In a plain store it sets what the batch is, and for each key the last transaction that had it.
+    """
+
+    def __init__(self, stores: Iterable[Store], journal: Path, plain: Store | None = None) -> None:
+        self.stores, self.journal, self.plain = list(stores), journal, plain
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
@@ -100,6 +119,10 @@ class Keep(BaseTransactionalBolt, ICommitter):
                     self.collector.emit([self.attempt, number, key, update.prev or 0, update.curr])
                 # Keys that no other attempt need have: what it alone has written must be taken back (R31).
                 transaction.update_many({("number", n): 1 for numbers in batch.values() for n in numbers}, _counted)
+        if self.plain is not None:
+            with self.plain.transaction(self.context, self.attempt) as transaction:
+                transaction.put_many({("batch", self.attempt.txid, key): numbers for key, numbers in batch.items()})
+                transaction.put_many({("latest", key): self.attempt.txid for key in batch})
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(Fields("tx", "store", "key", "prev", "curr"))
@@ -140,10 +163,11 @@ class Seen(BaseTransactionalBolt):
 VARIANTS = tuple(Variant(kind, pending) for number, kind in enumerate(SPOUTS) for pending in ((1, 2) if number % 2 else (2, 1)))
 
 
-def make_topology(variant: Variant, directory: Path, database: str, size: int, life: int) -> Any:
+def make_topology(variant: Variant, directory: Path, databases: Sequence[str], size: int, life: int) -> Any:
     """The topology of ``variant``; its journal is kept in ``directory``."""
-    journal, stores = variant.journal(directory), variant.stores(database)
+    journal, stores = variant.journal(directory), variant.stores(databases)
     builder = TransactionalTopologyBuilder(variant.topology_id, "numbers", SPOUTS[variant.kind](Source(journal, size, life)), 2)
-    builder.set_bolt("keep", Keep([stores["first"], stores["second"]], journal), 2).fields_grouping("numbers", Fields("key"))
+    keep = Keep([stores["first"], stores["second"]], journal, stores.get("plain"))
+    builder.set_bolt("keep", keep, 2).fields_grouping("numbers", Fields("key"))
     builder.set_bolt("seen", Seen(stores["seen"], journal)).global_grouping("keep")
     return builder.build_topology()

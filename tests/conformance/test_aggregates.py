@@ -49,7 +49,7 @@ def test_the_key_may_be_of_several_fields_of_one_or_of_none(keys: tuple[str, ...
 
 
 @pytest.mark.rule(28, 30, 31)
-@pytest.mark.parametrize("name", ["mean", "longest", "balance"])
+@pytest.mark.parametrize("name", ["sum", "max", "mean", "longest", "balance"])
 def test_over_an_opaque_spout_every_tuple_counts_once_whatever_fails(name: str, tmp_path: Path) -> None:
     report = simulate(aggregated(tmp_path, BY_NAME[name], opaque=True, history=False).build_topology(), seeds=25)
     assert report.violation is None, report.violation

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, Shop, WorkerProcess, shop, write
+from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
 from txtopo.connectors import sql_ledger, sql_target
 from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.stores import StoreConflict, stamps
@@ -35,6 +35,25 @@ def sales(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
 def loose(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return shop(request.param, tmp_path, LOOSE)
 
+
+@pytest.fixture(params=["postgresql", "sqlite"])
+def crowded(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return shop(request.param, tmp_path, CROWDED[request.param])
+
+
+_CROWDED = "id INTEGER NOT NULL PRIMARY KEY, cents INTEGER NOT NULL UNIQUE, twice INTEGER GENERATED ALWAYS AS (cents * 2) STORED"
+CROWDED = {
+    "sqlite": f"CREATE TABLE sales ({_CROWDED}, number TEXT DEFAULT (hex(randomblob(8))), written_by TEXT DEFAULT 'nobody')",
+    "postgresql": f"CREATE TABLE sales ({_CROWDED}, number INTEGER GENERATED ALWAYS AS IDENTITY, written_by TEXT DEFAULT 'nobody')",
+}
+"""By backend: a table whose rows may not have the same cents, with columns that the database fills."""
+
+CASELESS = {
+    "a column": ("CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)",),
+    "a table without row ids": ("CREATE TABLE sales (id TEXT COLLATE NOCASE, cents INTEGER, PRIMARY KEY (id)) WITHOUT ROWID",),
+    "an index": ("CREATE TABLE sales (id TEXT, cents INTEGER)", "CREATE UNIQUE INDEX sales_key ON sales(id COLLATE NOCASE)"),
+}
+"""By name: what makes a table whose keys are the same in upper and lower case."""
 
 STAMPED: tuple[stamps.Kind, ...] = ("transactional", "opaque")
 CLAUSES = [
@@ -79,7 +98,7 @@ class TestReplays:
         assert sales.sales == [(1, 10), (2, 20)]
 
     @pytest.mark.rule(28, 31)
-    @pytest.mark.parametrize("kind", OPAQUE)
+    @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
     def test_rows_of_a_failed_attempt_of_an_opaque_batch_are_taken_back(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
@@ -95,6 +114,7 @@ class TestReplays:
         assert sales.sales == [(1, 10), (3, 30), (5, 50)]
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_what_an_upsert_of_a_failed_attempt_replaced_is_there_again(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         sales.execute("INSERT INTO sales VALUES (7, 70, 'somebody else')")
@@ -106,7 +126,7 @@ class TestReplays:
         assert sales.execute("SELECT written_by FROM sales WHERE id = 7") == [("somebody else",)]
 
     @pytest.mark.rule(29, 31)
-    @pytest.mark.parametrize("kind", OPAQUE)
+    @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
     def test_a_task_that_has_nothing_to_write_takes_back_as_well(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
@@ -124,7 +144,7 @@ class TestReplays:
 
 class TestLateTasks:
     @pytest.mark.rule(29)
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     @pytest.mark.parametrize("late", [(2, 0), (1, 5)], ids=["of an older attempt", "of an older transaction"])
     def test_a_late_task_fails_and_changes_nothing(self, sales: Shop, process: WorkerProcess, kind: str, late: tuple[int, int]) -> None:
         sink = sales.sink(kind)
@@ -208,7 +228,7 @@ class TestOtherNumbersOfTasks:
     """A transaction that was sealed is replayed with the tasks it had (R23); the next one may have others."""
 
     @pytest.mark.rule(23, 28)
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     def test_rows_are_there_once_also_where_the_tasks_of_a_component_change_between_runs(
         self, sales: Shop, process: WorkerProcess, kind: str
     ) -> None:
@@ -225,6 +245,7 @@ class TestOtherNumbersOfTasks:
         assert sales.sales == sorted(expected)
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_the_undo_log_keeps_one_transaction_of_the_tasks_there_are(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         for task in range(4):
@@ -233,6 +254,7 @@ class TestOtherNumbersOfTasks:
         assert sorted(sales.execute("SELECT sink_task, id FROM sales_undo")) == [(0, 0)]
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("loose", UNDOING, indirect=True)
     def test_what_is_taken_back_comes_into_its_own_columns_whatever_their_order(self, loose: Shop, process: WorkerProcess) -> None:
         loose.execute("CREATE UNIQUE INDEX sales_key ON sales(id)")
         for txid, columns in ((1, ["id", "cents", "written_by"]), (2, ["written_by", "id", "cents"])):
@@ -243,6 +265,7 @@ class TestOtherNumbersOfTasks:
         assert loose.execute("SELECT id, cents, written_by FROM sales") == [(1, 10, "somebody 1")]
 
     @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_an_undo_log_of_other_columns_is_refused_before_anything_is_written(self, sales: Shop, process: WorkerProcess) -> None:
         write(sales.sink("undo log"), process.task(), 1, 0, [(1, 10)])
         other = sales.sink("undo log", columns=["id", "cents", "written_by"])
@@ -253,6 +276,65 @@ class TestOtherNumbersOfTasks:
         write(sales.sink("undo log"), process.task(), 2, 0)
         sales.execute("DROP TABLE sales_undo")
         assert other.ledger.apply(process.task(), TransactionAttempt(3, 0), ("id", "cents", "written_by"), [(2, 20, "x")])
+
+    @pytest.mark.rule(31)
+    def test_values_that_must_be_unique_and_went_from_row_to_row_are_restored_and_so_is_what_the_sink_does_not_write(
+        self, crowded: Shop, process: WorkerProcess
+    ) -> None:
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20), (3, 30)])
+        crowded.execute("UPDATE sales SET written_by = 'somebody else' WHERE id = 2")
+        write(sink, process.task(), 2, 0, [(1, 40), (2, 10), (3, 20), (4, 30)])
+        crowded.execute("UPDATE sales SET written_by = 'later' WHERE id = 3")
+        before = crowded.execute("SELECT number, id FROM sales WHERE id < 4 ORDER BY id")
+        assert write(sink, process.task(), 2, 1, [(5, 40)])
+        assert crowded.execute("SELECT id, cents, twice, written_by FROM sales ORDER BY id") == [
+            (1, 10, 20, "nobody"), (2, 20, 40, "somebody else"), (3, 30, 60, "later"), (5, 40, 80, "nobody"),
+        ]  # fmt: skip
+        assert crowded.execute("SELECT number, id FROM sales WHERE id < 4 ORDER BY id") == before
+        assert crowded.execute("SELECT id FROM sales_undo") == [(5,)]
+
+    @pytest.mark.rule(31)
+    def test_two_rows_that_have_changed_places_are_restored(self, tmp_path: Path, process: WorkerProcess) -> None:
+        crowded = shop("sqlite", tmp_path, CROWDED["sqlite"])
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        write(sink, process.task(), 2, 0, [(1, 99), (2, 10), (1, 20)])
+        assert crowded.sales == [(1, 20), (2, 10)]
+        write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 10), (2, 20)]
+
+    @pytest.mark.rule(31)
+    def test_what_cannot_be_restored_since_somebody_else_has_the_value_now_ends_with_what_to_do(
+        self, crowded: Shop, process: WorkerProcess
+    ) -> None:
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        write(sink, process.task(), 2, 0, [(1, 11)])
+        crowded.execute("INSERT INTO sales(id, cents) VALUES (7, 10)")
+        with pytest.raises(StateMismatchError, match=r"(?is)cannot be taken back: .*unique.*somebody else has changed") as caught:
+            write(sink, process.task(), 2, 1)
+        assert caught.value.exit_code == 6
+        assert crowded.sales == [(1, 11), (7, 10)], "nothing was changed"
+        crowded.execute("DELETE FROM sales WHERE id = 7")
+        write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 10)]
+
+    @pytest.mark.rule(31)
+    def test_rows_that_others_go_with_are_not_removed_to_be_restored(self, tmp_path: Path, process: WorkerProcess) -> None:
+        crowded = shop("postgresql", tmp_path, CROWDED["postgresql"])
+        crowded.execute("CREATE TABLE parts (sale INTEGER REFERENCES sales(id) ON DELETE CASCADE)")
+        sink = crowded.sink("undo log")
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        crowded.execute("INSERT INTO parts VALUES (1), (2)")
+        write(sink, process.task(), 2, 0, [(1, 40), (2, 10)])
+        with pytest.raises(StateMismatchError, match=r"(?s)the table parts\b.* DEFERRABLE"):
+            write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 40), (2, 10)]
+        crowded.execute("ALTER TABLE sales DROP CONSTRAINT sales_cents_key, ADD UNIQUE (cents) DEFERRABLE")
+        write(sink, process.task(), 2, 1)
+        assert crowded.sales == [(1, 10), (2, 20)]
+        assert crowded.execute("SELECT sale FROM parts ORDER BY sale") == [(1,), (2,)]
 
     @pytest.mark.rule(31)
     def test_keys_are_found_again_as_the_table_compares_them(self, tmp_path: Path, process: WorkerProcess) -> None:
@@ -269,7 +351,7 @@ class TestRecordedAttempts:
     """What ZooKeeper knows of the sink: whether the database is the one it was."""
 
     @pytest.mark.rule(27)
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     def test_a_database_that_was_emptied_is_refused_and_can_be_adopted(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
         known = {"count/sink_transactions": A(7, 0)}
@@ -316,6 +398,7 @@ class TestRecordedAttempts:
 
 class TestWriters:
     @pytest.mark.rule(32)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_two_tasks_that_write_one_key_are_refused_where_it_would_have_to_be_taken_back(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
@@ -323,6 +406,22 @@ class TestWriters:
             write(sink, process.task(task=1), 1, 0, [(3, 30), (1, 11)])
         assert sales.sales == [(1, 10), (2, 20)]
 
+    @pytest.mark.rule(32)
+    @pytest.mark.parametrize("case", CASELESS)
+    def test_keys_that_the_table_takes_for_the_same_are_one_key_also_of_two_tasks(self, case: str, tmp_path: Path, process: WorkerProcess) -> None:
+        sales = shop("sqlite", tmp_path, None)
+        for statement in CASELESS[case]:
+            sales.execute(statement)
+        sink = sales.sink("undo log")
+        write(sink, process.task(), 1, 0, [("Tea", 10)])
+        write(sink, process.task(), 2, 0, [("tea", 20), ("Milk", 20), ("milk", 21)])
+        with pytest.raises(StoreConflict, match=r"(?s)(?i)milk.*task 1 of topology 'words'.*fields_grouping"):
+            write(sink, process.task(task=1), 2, 0, [("MILK", 30)])
+        assert sales.execute("SELECT id, cents FROM sales ORDER BY cents") == [("Tea", 20), ("Milk", 21)]
+        write(sink, process.task(), 2, 1)
+        assert sales.execute("SELECT id, cents FROM sales") == [("Tea", 10)]
+
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_tasks_that_find_no_undo_log_at_the_same_moment_make_it_once(self, sales: Shop) -> None:
         sink, tasks = sales.sink("undo log"), range(5)
         processes = [WorkerProcess() for _ in tasks]
@@ -356,7 +455,7 @@ class TestWriters:
         assert loose.sales == [(1, 1), (1, 1)]
         assert sorted(loose.execute("SELECT written_by FROM sales")) == [("other/a/first/1",), ("words/a/first/1",)]
 
-    @pytest.mark.parametrize("kind", ["upserts", "undo log"])
+    @pytest.mark.parametrize(("sales", "kind"), cases(["upserts", "undo log"]), indirect=["sales"])
     def test_the_last_row_of_a_key_wins(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20), (1, 11), (1, 12)])
         assert sales.sales == [(1, 12), (2, 20)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, shop
+from tests.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, cases, shop
 from txtopo.connectors import sql_streaming
 from txtopo.connectors.sql_streaming import ForeachBatch, ForeachWriter
 from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
@@ -110,20 +110,20 @@ class TestWholeBatches:
         assert sales.sales == [(5, 5), (6, 6)]
 
     @pytest.mark.rule(27)
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_who_takes_the_table_as_it_is_keeps_all_that_is_in_it(self, tmp_path: Path, kind: str) -> None:
-        for backend in BACKENDS:
-            strict = shop(backend, tmp_path, SALES)
-            for batch, begin_at in ((0, 0), (1, 0), (8, 8), (9, 8)):
-                strict.sink(kind).foreach_batch("q", begin_at=begin_at)(Frame([(batch, batch)]), batch)
-            for epoch, begin_at in ((10, 10), (15, 15), (16, 15)):
-                part(strict.sink(kind).foreach_writer("q", partitions=1, begin_at=begin_at), 0, epoch, [(epoch, epoch)])
-            assert strict.sales == [(n, n) for n in (0, 1, 8, 9, 10, 15, 16)]
+    @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
+    def test_who_takes_the_table_as_it_is_keeps_all_that_is_in_it(self, tmp_path: Path, backend: str, kind: str) -> None:
+        strict = shop(backend, tmp_path, SALES)
+        for batch, begin_at in ((0, 0), (1, 0), (8, 8), (9, 8)):
+            strict.sink(kind).foreach_batch("q", begin_at=begin_at)(Frame([(batch, batch)]), batch)
+        for epoch, begin_at in ((10, 10), (15, 15), (16, 15)):
+            part(strict.sink(kind).foreach_writer("q", partitions=1, begin_at=begin_at), 0, epoch, [(epoch, epoch)])
+        assert strict.sales == [(n, n) for n in (0, 1, 8, 9, 10, 15, 16)]
 
     def test_a_row_that_is_refused_fails_the_query_and_nothing_of_its_batch_is_kept(self, tmp_path: Path) -> None:
         for backend in BACKENDS:
             strict = shop(backend, tmp_path, SALES)
-            with pytest.raises(RowRefusedError, match="row 2 of component 'foreach_batch'"):
+            # MariaDB does not say which one.
+            with pytest.raises(RowRefusedError, match=f"{'a row' if backend == 'mariadb' else 'row 2'} of component 'foreach_batch'"):
                 whole(strict)(Frame([(1, 1), (2, -2)]), 0)
             whole(strict)(Frame([(1, 1), (2, 2)]), 0)
             assert strict.sales == [(1, 1), (2, 2)]

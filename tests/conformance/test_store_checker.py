@@ -92,6 +92,7 @@ FOUND_BY = {
     "a merge is applied once, however often its transaction is replayed": "merges again",
     "what an attempt merged is taken back when the next one begins": "takes nothing back",
     "what a dead attempt of another component left is not merged with": "merges with anything older",
+    "what was adopted before the first transaction is combined with, and updated": "adopts nothing",
     "a key of another topology, of another writer or of a later transaction is refused to a merge too": "merges with anybody",
     "merges compose with updates, deletions and readings, within and across blocks": "merges at the end",
     "a merge is all or nothing, and leaves nothing when its block raises": "writes in place",

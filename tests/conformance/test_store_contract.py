@@ -118,11 +118,12 @@ def test_many_keys_are_read_and_removed_as_one_is_and_in_one_go(
     block(store, process.task(), 1, 0, lambda t: t.put_many({number: -number for number in range(20)}))
     for attempt in (0, 1):
         with store.transaction(process.task(), TransactionAttempt(2, attempt)) as t:
-            read, to_write = Counting(t.session.read_rows), Counting(t.session.read_rows_to_write)
+            of_writing = "read_rows_to_write" if kind == "plain" else "read_rows_to_change"
+            read, to_write = Counting(t.session.read_rows), Counting(getattr(t.session, of_writing))
             monkeypatch.setattr(t.session, "read_rows", read)
             assert t.get_many([*range(15, 29), 15]) == {number: -number if number < 20 else None for number in range(15, 29)}
             assert read.counts == [7, 7]
-            monkeypatch.setattr(t.session, "read_rows_to_write", to_write)
+            monkeypatch.setattr(t.session, of_writing, to_write)
             removed = t.delete_many([*range(14), 30, 0])
             assert (list(removed), to_write.counts) == ([*range(14), 30], [7, 7, 1])
             if kind != "plain":
@@ -136,10 +137,10 @@ def test_many_keys_are_read_and_removed_as_one_is_and_in_one_go(
 class Counting:
     """Reads rows, and knows how many were asked for each time."""
 
-    def __init__(self, read: Callable[[Sequence[str]], Any]) -> None:
+    def __init__(self, read: Callable[..., Any]) -> None:
         self._read = read
         self.counts: list[int] = []
 
-    def __call__(self, texts: Sequence[str]) -> Any:
+    def __call__(self, texts: Sequence[str], *of: Any) -> Any:
         self.counts.append(len(texts))
-        return self._read(texts)
+        return self._read(texts, *of)

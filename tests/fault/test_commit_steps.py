@@ -15,6 +15,7 @@ from typing import get_args
 import pytest
 
 from tests.drivers import drive_steps
+from tests.places import PLACES
 from tests.step_results import History, Kept, check_batches
 from tests.step_spouts import KEYS, TAKE_MAX
 from tests.step_topologies import VARIANTS, Variant
@@ -47,8 +48,8 @@ def effects_at(point: FaultPoint) -> str:
 class Chain:
     """Drivers over one state, one after the other; and of each variant the next txid, and at which txids it was struck."""
 
-    def __init__(self, directory: Path, database: str, kills: int) -> None:
-        self.directory, self.database = directory, database
+    def __init__(self, directory: Path, databases: list[str], kills: int) -> None:
+        self.directory, self.databases = directory, databases
         self.begins = dict.fromkeys(VARIANTS, 1)
         self.struck: dict[Variant, dict[FaultPoint, int]] = {variant: {} for variant in VARIANTS}
         self.lives = 0
@@ -89,15 +90,15 @@ class Chain:
             assert len(ours) == 2, f"{variant}: a worker died in the middle of txid {begin + 2}, which was applied by {list(attempts)}"
 
     def _effects_of(self, variant: Variant, txid: int) -> str:
-        stores = variant.stores(self.database)
-        keys = sum(len(Kept.of(stores[name]).batches.get(txid, {})) for name in ("first", "second"))
-        seen = stores["seen"].get(("seen", txid))
+        stores = variant.stores(self.databases)
+        seen = stores.pop("seen").get(("seen", txid))
+        keys = sum(len(Kept.of(store).batches.get(txid, {})) for store in stores.values())
         if not keys and seen is None:
             return NOTHING
-        return EVERYTHING if keys == 2 * KEYS and seen is not None else A_PART
+        return EVERYTHING if keys == len(stores) * KEYS and seen is not None else A_PART
 
     def _run(self, faults: list[str]) -> tuple[int, list[str], str]:
-        done = drive_steps(self.directory, self.database, self.size, self.lives, faults)
+        done = drive_steps(self.directory, self.databases, self.size, self.lives, faults)
         self.lives += 1
         lines = done.stdout.splitlines()
         assert lines, done.stderr
@@ -111,9 +112,12 @@ class Chain:
 
 def check(variant: Variant, chain: Chain) -> None:
     """Everything counts once, in one of the topologies."""
-    stores, history, committed = variant.stores(chain.database), History(variant.journal(chain.directory)), chain.begins[variant] - 1
+    stores, history, committed = variant.stores(chain.databases), History(variant.journal(chain.directory)), chain.begins[variant] - 1
     kept = Kept.of(stores["first"])
     assert Kept.of(stores["second"]) == kept
+    if "plain" in stores:
+        latest = {key: txid for txid, batch in kept.batches.items() for key in batch}
+        assert Kept.of(stores["plain"]) == Kept(sums={}, counts={}, batches=kept.batches, latest=latest)
     assert list(kept.batches) == list(range(1, committed + 1))
     check_batches(variant.partitions, chain.size, kept)
     results = kept.results()
@@ -157,25 +161,20 @@ def check_attempts(variant: Variant, history: History, struck: dict[FaultPoint, 
     assert not variant.is_opaque or differing, f"{variant}: replays were all equal; the test shows less than it says"
 
 
+ALL = "+".join(PLACES)
+"""The stores of a topology are in different places: each place meets every point, though not with every kind of spout."""
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.rule(1, 3, 4, 18, 22, 23, 25, 26, 28, 30, 31)
-@pytest.mark.parametrize(
-    ("database", "turn"),
-    [
-        ("sqlite", 0),
-        pytest.param("sqlite", 1, marks=pytest.mark.long),
-        pytest.param("mariadb", 0, marks=pytest.mark.long),
-        pytest.param("postgres", 0, marks=pytest.mark.long),
-        pytest.param("postgres", 1, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("places", [ALL, *(pytest.param(name, marks=pytest.mark.long) for name in PLACES)])
 def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_every_kind_of_store(
-    tmp_path: Path, request: pytest.FixtureRequest, database: str, turn: int
+    tmp_path: Path, places: str, turn: int
 ) -> None:
     """Of the two topologies over a kind of spout, one is killed at every other point and one at the points between; in the other turn vice versa."""
-    address = str(tmp_path / "store.db") if database == "sqlite" else request.getfixturevalue(database).new_url()
     kills = len(POINTS) // 2
-    chain = Chain(tmp_path, address, kills)
+    chain = Chain(tmp_path, [PLACES[name](tmp_path) for name in places.split("+")], kills)
     for number in range(kills):
         # No two are at the same point at once; so there is one at most that occupies workers while it waits.
         chain.run_up_to({variant: POINTS[(2 * number + index + turn) % len(POINTS)] for index, variant in enumerate(VARIANTS)})

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import PostgresServer
 from tests.sink_crashes import crash_everywhere
-from tests.sinks import BACKENDS, KINDS, OPAQUE
+from tests.sinks import KINDS, OPAQUE, cases, shop
 
 BEFORE = [[1, 10], [2, 20]]
 AFTER = {
@@ -23,12 +22,11 @@ REPLAYED = {**AFTER, "marks": [[1, 10], [2, 20], [2, 21], [5, 50]], "undo log": 
 
 
 @pytest.mark.rule(28, 29, 30, 31)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
 def test_whenever_a_task_dies_all_of_its_rows_are_there_or_none_and_its_replay_makes_it_right(
-    backend: str, kind: str, tmp_path: Path, postgres: PostgresServer
+    backend: str, kind: str, tmp_path: Path
 ) -> None:
-    *killed, whole = crash_everywhere(str(tmp_path / "shop.db") if backend == "sqlite" else postgres.new_url(), kind)
+    *killed, whole = crash_everywhere(shop(backend, tmp_path, layout=None).address, kind)
     assert len(killed) > 15, "moments before and after every statement"
     assert {found["status"] for found in killed} == {-signal.SIGKILL}
     assert (whole["status"], whole["left"]) == (0, AFTER[kind])

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import multiprocessing.process
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from multiprocessing.synchronize import Event
+from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Event, Semaphore
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from tests import mariadb, postgres, redis_server
 from tests.conformance import test_store_contract as contract
-from tests.databases import DatabaseServer
-from txtopo.errors import FailedException, StaleAttemptError
-from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, StoreTransaction
+from tests.places import PLACES
+from txtopo.errors import FailedException
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, StoreTransaction, stamps
+from txtopo.testing.contracts.store import KINDS
 from txtopo.topology.transaction import TransactionAttempt
 
 BOUND_S = 60
@@ -28,27 +29,25 @@ BOUND_S = 60
 spawning = multiprocessing.get_context("spawn")
 
 
-SERVERS: dict[str, Callable[[], DatabaseServer]] = {"mariadb": mariadb.running_server, "postgresql": postgres.running_server}
-
-
 class MakeStore(Protocol):
-    """Makes an empty store."""
+    """Makes a store, which is empty at first; others at the same place find what it holds."""
 
-    def __call__(self, *, opaque: bool = False, patience_s: float = BOUND_S) -> Store: ...
+    def __call__(self, kind: stamps.Kind = "transactional", *, patience_s: float = BOUND_S, silence_s: float = BOUND_S) -> Store: ...
 
 
-@pytest.fixture(params=["mariadb", "postgresql", "redis", "sqlite"])
+@pytest.fixture(params=sorted(PLACES))
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    def sqlite(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
-        return SqliteStore(tmp_path / "counts.db", "counts", opaque=opaque, busy_timeout_s=patience_s)
+    address = PLACES[request.param](tmp_path)
 
-    def on_server(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
-        return SqlStore(SERVERS[request.param]().new_url(), "counts", opaque=opaque, lock_timeout_s=patience_s)
+    def make(kind: stamps.Kind = "transactional", *, patience_s: float = BOUND_S, silence_s: float = BOUND_S) -> Store:
+        opaque, plain = kind == "opaque", kind == "plain"
+        if request.param == "sqlite":
+            return SqliteStore(address, "counts", opaque=opaque, plain=plain, busy_timeout_s=patience_s)
+        if request.param == "redis":
+            return RedisStore(address, "counts", opaque=opaque, plain=plain, answer_timeout_s=patience_s)
+        return SqlStore(address, "counts", opaque=opaque, plain=plain, lock_timeout_s=patience_s, idle_timeout_s=silence_s)
 
-    def redis(*, opaque: bool = False, patience_s: float = BOUND_S) -> Store:
-        return RedisStore(redis_server.running_server().url_for(tmp_path), "counts", opaque=opaque, answer_timeout_s=patience_s)
-
-    return {"sqlite": sqlite, "redis": redis}.get(request.param, on_server)
+    return make
 
 
 def start(target: Any, *arguments: Any) -> multiprocessing.process.BaseProcess:
@@ -81,29 +80,16 @@ def hang(store: Store, txid: int, attempt: int, inside: Event) -> None:
     """Updates, says so, and waits with the transaction open."""
     process = contract.Process()
     with store.transaction(process.task(), TransactionAttempt(txid, attempt)) as t:
-        t.update("dog", contract.plus(100))
-        t._write()  # what was updated so far is in the database transaction
+        change(store.kind, t, {"dog": 100})
+        t.flush()
         inside.set()
         signal.pause()
-
-
-def come_late(store: Store, txid: int, attempt: int, before_writing: Event, may_write: Event, outcome: Any) -> None:
-    process = contract.Process()
-    before_writing.set()
-    may_write.wait(BOUND_S)
-    try:
-        contract.run(store, process.task(), txid, attempt, dog=100)
-    except StaleAttemptError as error:
-        outcome.put(str(error))
-    else:
-        outcome.put("written")
-    process.close()
 
 
 @pytest.mark.rule(29, 32)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(make_store: MakeStore, opaque: bool) -> None:
-    store = make_store(opaque=opaque)
+    store = make_store("opaque" if opaque else "transactional")
     processes = [start(work, store, task, 1, 1) for task in range(6)]
     assert [ended(process) for process in processes] == [0] * 6
     assert dict(store.items()) == {f"{task}/{number}": 2 for task in range(6) for number in range(20)}
@@ -111,51 +97,165 @@ def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(make_
 
 @pytest.mark.rule(29)
 def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(make_store: MakeStore) -> None:
-    store = make_store(opaque=True)
+    store = make_store("opaque")
     for txid in range(1, 4):
         assert [ended(process) for process in [start(work, store, task, txid, txid) for task in range(3)]] == [0] * 3
     assert dict(store.items()) == {f"{task}/{number}": 6 for task in range(3) for number in range(20)}
 
 
-@pytest.mark.rule(29)
-@pytest.mark.parametrize("late", [(2, 0), (1, 0)], ids=["same txid", "earlier txid"])
-def test_a_zombie_process_that_comes_late_changes_nothing(make_store: MakeStore, late: tuple[int, int]) -> None:
-    store = make_store()
-    before_writing, may_write, outcome = spawning.Event(), spawning.Event(), spawning.Queue()
-    zombie = start(come_late, store, *late, before_writing, may_write, outcome)
-    assert before_writing.wait(BOUND_S)
+# -- zombies ---------------------------------------------------------------------------------------------------------------------------
+
+MOMENTS = ("before its first block", "between two blocks", "inside a block")
+"""Where a process stops, while newer attempts come."""
+BATCH = {"dog": 100, "owl": 100}
+"""Of transaction 2, in its first attempt; where it does not change, in every attempt."""
+LATE_WRITES: tuple[Callable[[stamps.Kind, StoreTransaction], object], ...] = (
+    lambda kind, opened: change(kind, opened, {"dog": 9}),
+    lambda kind, opened: change(kind, opened, {"owl": 9}),
+    lambda kind, opened: change(kind, opened, {"cat": 9}),
+    lambda kind, opened: change(kind, opened, {"never written": 9}),
+    lambda kind, opened: opened.delete("cat"),
+)
+
+
+def change(kind: stamps.Kind, opened: StoreTransaction, values: dict[str, int]) -> None:
+    """Set the values, of plain ones; add them, to others."""
+    if kind == "plain":
+        opened.put_many(values)
+    else:
+        opened.update_many(values, contract.add)
+
+
+def haunt(store: Store, moment: str, is_there: Event, may_go_on: Semaphore, outcomes: Any) -> None:
+    """A task of attempt 2:0 that stops at ``moment``, and then writes as if nothing had happened."""
     process = contract.Process()
-    contract.run(store, process.task(), 2, 1, dog=1)
+    context = process.task()
+
+    def stop() -> None:
+        is_there.set()
+        may_go_on.acquire(timeout=BOUND_S)
+
+    def stop_inside(opened: StoreTransaction) -> None:
+        change(store.kind, opened, {"dog": BATCH["dog"]})
+        opened.flush()
+        stop()
+        change(store.kind, opened, {"owl": BATCH["owl"]})
+
+    def write(act: Callable[[StoreTransaction], object]) -> None:
+        try:
+            contract.block(store, context, 2, 0, act)
+        except FailedException as error:
+            outcomes.put(str(error))
+        else:
+            outcomes.put("written")
+
+    if moment == "inside a block":
+        write(stop_inside)
+    elif moment == "between two blocks":
+        write(lambda opened: change(store.kind, opened, BATCH))
+    stop()
+    for act in LATE_WRITES:
+        write(functools.partial(act, store.kind))
     process.close()
-    may_write.set()
-    assert f"fenced at attempt 2:1; attempt {late[0]}:{late[1]} may not write" in outcome.get(timeout=BOUND_S)
-    assert ended(zombie) == 0
-    assert dict(store.items()) == {"dog": 1}
+
+
+class Zombie:
+    """A process that runs :func:`haunt`; it lives inside a ``with``."""
+
+    def __init__(self, store: Store, moment: str) -> None:
+        self._is_there, self._may_go_on, self._outcomes = spawning.Event(), spawning.Semaphore(0), spawning.Queue()
+        self._process = start(haunt, store, moment, self._is_there, self._may_go_on, self._outcomes)
+
+    def __enter__(self) -> Zombie:
+        assert self._is_there.wait(BOUND_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def go_on(self) -> None:
+        """Let it go on from where it stopped."""
+        self._may_go_on.release()
+
+    def outcome(self) -> str:
+        """What came of its next block."""
+        return str(self._outcomes.get(timeout=BOUND_S))
+
+
+@pytest.fixture
+def process() -> Iterator[contract.Process]:
+    process = contract.Process()
+    yield process
+    process.close()
+
+
+@pytest.mark.rule(29, 30, 31)
+@pytest.mark.parametrize("newest", [(2, 1), (3, 0)], ids=["an older attempt", "an older txid"])
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_that_stopped_and_comes_late_changes_nothing(
+    make_store: MakeStore, process: contract.Process, kind: stamps.Kind, moment: str, newest: tuple[int, int]
+) -> None:
+    def live(txid: int, attempt: int, values: dict[str, int]) -> None:
+        contract.block(store, process.task(), txid, attempt, lambda opened: change(kind, opened, values))
+
+    is_inside = moment == "inside a block"
+    store = make_store(kind, silence_s=1 if is_inside else BOUND_S)
+    # Nobody takes the lock of a file from a process: what stops inside a block there is in time, whenever it ends.
+    is_in_time = moment == "between two blocks" or (is_inside and isinstance(store, SqliteStore))
+    live(1, 0, {"dog": 1, "cat": 1})
+    with Zombie(store, moment) as zombie:
+        if is_in_time:
+            if is_inside:
+                with pytest.raises(FailedException, match="is busy"):
+                    contract.block(make_store(kind, patience_s=0.1), process.task(), 2, 1, lambda opened: None)
+                zombie.go_on()
+            assert zombie.outcome() == "written"
+        live(2, 1, BATCH if kind == "transactional" else {"dog": 10})
+        if newest == (3, 0):
+            live(3, 0, {"dog": 1000})
+        if is_inside and not is_in_time:
+            zombie.go_on()
+            # A server ends a transaction that says nothing for too long; in Redis it is nothing before its last step.
+            assert ("attempt 2:0 may not write" if isinstance(store, RedisStore) else "the connection is lost") in zombie.outcome()
+        zombie.go_on()
+        outcomes = [zombie.outcome() for _ in LATE_WRITES]
+    refusal = f"is fenced at attempt {newest[0]}:{newest[1]}; attempt 2:0 may not write"
+    assert [outcome for outcome in outcomes if refusal not in outcome] == []
+    # Where a batch does not change, what was in time is what the replay has; of opaque values it is taken back; plain ones are overwritten.
+    dog = {"transactional": 101, "opaque": 11, "plain": 0 if newest == (3, 0) else 10}[kind] + (1000 if newest == (3, 0) else 0)
+    owl = {"owl": 100} if kind == "transactional" or (kind == "plain" and is_in_time) else {}
+    assert dict(store.items()) == {"dog": dog, "cat": 1, **owl}
 
 
 @pytest.mark.rule(28, 29)
-@pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_a_process_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody(make_store: MakeStore, opaque: bool) -> None:
-    store = make_store(opaque=opaque, patience_s=0.2)
-    process = contract.Process()
-    contract.run(store, process.task(), 1, dog=1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody(
+    make_store: MakeStore, process: contract.Process, kind: stamps.Kind
+) -> None:
+    def live(txid: int, attempt: int, values: dict[str, int]) -> None:
+        contract.block(store, process.task(), txid, attempt, lambda opened: change(kind, opened, values))
+
+    store = make_store(kind, patience_s=0.2)
+    live(1, 0, {"dog": 1})
     inside = spawning.Event()
     victim = start(hang, store, 2, 0, inside)
     assert inside.wait(BOUND_S)
     if isinstance(store, RedisStore):
-        contract.run(store, process.task(), 2, 1, cat=5)
+        live(2, 1, {"cat": 5})
         assert dict(store.items()) == {"dog": 1, "cat": 5}, "a transaction there is nothing before its last step, and keeps nobody waiting"
     else:
         with pytest.raises(FailedException, match="is busy"):
-            contract.run(store, process.task(), 2, 1, dog=5)
+            live(2, 1, {"dog": 5})
         assert dict(store.items()) == {"dog": 1}, "readers neither wait nor see it"
 
     victim.kill()
 
     assert ended(victim) == -signal.SIGKILL
-    contract.run(store, process.task(), 2, 2, dog=5)
-    assert dict(store.items()) == ({"dog": 6, "cat": 5} if isinstance(store, RedisStore) and not opaque else {"dog": 6})
-    process.close()
+    live(2, 2, {"dog": 5})
+    replayed = {"cat": 5} if isinstance(store, RedisStore) and kind != "opaque" else {}
+    assert dict(store.items()) == {"dog": 5 if kind == "plain" else 6, **replayed}
 
 
 @pytest.mark.rule(28)

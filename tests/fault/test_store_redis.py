@@ -16,7 +16,7 @@ from tests.conformance import test_store_contract as contract
 from tests.redis_server import RedisServer, running_server
 from tests.servers import state
 from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError
-from txtopo.stores import RedisStore, StoreTransaction, redis_connection, redis_layout
+from txtopo.stores import ADD, RedisStore, StoreTransaction, redis_apply, redis_connection, redis_layout
 from txtopo.topology.transaction import TransactionAttempt
 
 BOUND_S = 60
@@ -65,7 +65,7 @@ class Steps:
         self.strikes: dict[tuple[str, str], Callable[[], None]] = {}
         self.reached: list[str] = []
         run = Link.run
-        names = {redis_layout.OPEN.digest: "open", redis_layout.APPLY.digest: "apply"}
+        names = {redis_layout.OPEN.digest: "open", redis_apply.APPLY.digest: "apply"}
 
         def striking(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             name = names.get(script.digest, "other")
@@ -90,6 +90,11 @@ ENDS: dict[str, Callable[[RedisServer], None]] = {
     "the server is shut down": lambda server: server.stop(),
     "the connection is cut": lambda server: server.disconnect(),
 }
+WAYS: dict[str, Callable[[StoreTransaction, dict[str, int]], Any]] = {
+    "updated": lambda opened, deltas: opened.update_many(deltas, contract.add),
+    "merged": lambda opened, deltas: opened.merge_many(deltas, ADD),
+}
+"""Who makes the sum: the task, or the server in its last step."""
 MOMENTS = [(step, when) for step in ("open", "raise", "apply") for when in ("before", "after")]
 
 
@@ -97,15 +102,19 @@ MOMENTS = [(step, when) for step in ("open", "raise", "apply") for when in ("bef
 
 
 @pytest.mark.rule(7, 28, 31)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(("step", "when"), MOMENTS, ids=[f"{when} {step}" for step, when in MOMENTS])
 def test_whatever_ends_around_a_step_the_transaction_counts_once(
-    redis_server: RedisServer, store: RedisStore, process: contract.Process, steps: Steps, step: str, when: str, end: str
+    redis_server: RedisServer, store: RedisStore, process: contract.Process, steps: Steps, step: str, when: str, end: str, way: str
 ) -> None:
+    def write(opened: StoreTransaction) -> None:
+        WAYS[way](opened, {"x": 10, "y": 10})
+
     contract.run(store, process.task(), 1, 0, x=1)
     steps.strikes[step, when] = lambda: ENDS[end](redis_server)
     try:
-        contract.run(store, process.task(), 2, 0, x=10, y=10)
+        contract.block(store, process.task(), 2, 0, write)
         said = ""
     except FailedException as error:
         said = str(error)
@@ -114,7 +123,7 @@ def test_whatever_ends_around_a_step_the_transaction_counts_once(
     assert steps.strikes == {}, "the fault was hit"
     redis_server.start()
     assert dict(store.items()) in ({"x": 1}, {"x": 11, "y": 10}), "all or nothing"
-    contract.run(store, process.task(), 2, 1, x=10, y=10)
+    contract.block(store, process.task(), 2, 1, write)
     assert dict(store.items()) == {"x": 11, "y": 10}
     contract.run(store, process.task(), 3, 0, x=1)
     assert store.get("x") == 12
@@ -157,7 +166,8 @@ def test_a_connection_that_ended_between_two_transactions_is_made_again_unnotice
 
 
 @pytest.mark.rule(28)
-def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore, process: contract.Process, steps: Steps) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore, process: contract.Process, steps: Steps, way: str) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
     contract.run(store, process.task(task=1), 2, 0)
 
@@ -167,15 +177,17 @@ def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore
     steps.strikes["apply", "after"] = lose_the_answer
     context = process.task()
     with pytest.raises(FailedException, match="the connection is lost"):
-        contract.run(store, context, 2, 0, x=10)
+        contract.block(store, context, 2, 0, lambda opened: WAYS[way](opened, {"x": 10}))
     assert (context.store_steps, context.touched_stores, store.get("x")) == ({}, set(), 11)
-    assert contract.run(store, process.task(), 2, 1, x=10)["x"].curr == 11
+    contract.block(store, process.task(), 2, 1, lambda opened: WAYS[way](opened, {"x": 10}))
     assert dict(store.items()) == {"x": 11}
+    assert contract.run(store, process.task(), 2, 2, x=10)["x"].curr == 11
 
 
 @pytest.mark.rule(29)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_nothing(
-    redis_server: RedisServer, opaque: bool, process: contract.Process, other: contract.Process
+    redis_server: RedisServer, opaque: bool, process: contract.Process, other: contract.Process, way: str
 ) -> None:
     """The server hangs with the last step of an attempt unread in its socket; its client gives up, and a newer attempt is faster."""
     name = redis_server.new_name()
@@ -183,7 +195,7 @@ def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_not
     contract.run(patient, other.task(), 1, 0, x=1)
 
     def hang(opened: StoreTransaction) -> None:
-        opened.update("x", contract.plus(100))
+        WAYS[way](opened, {"x": 100})
         redis_server.pause()
 
     with pytest.raises(FailedException, match="did not answer in time"):
@@ -213,10 +225,11 @@ def test_a_server_that_is_paused_keeps_a_task_waiting_and_nothing_is_lost(
 
 
 @pytest.mark.rule(29, 31)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("newest", [(2, 1), (3, 0)], ids=["of an older attempt", "of an older txid"])
 @pytest.mark.parametrize("value", ["changed", "new", "deleted", "untouched by the newer attempt"])
 def test_a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_nothing(
-    store: RedisStore, process: contract.Process, other: contract.Process, newest: tuple[int, int], value: str
+    store: RedisStore, process: contract.Process, other: contract.Process, newest: tuple[int, int], value: str, way: str
 ) -> None:
     key = {"changed": "x", "new": "n", "deleted": "d", "untouched by the newer attempt": "u"}[value]
     contract.run(store, process.task(), 1, 0, x=1, d=1, u=1)
@@ -226,7 +239,7 @@ def test_a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_n
         opened.delete("d")
 
     def write_late(opened: StoreTransaction) -> None:
-        opened.update(key, contract.plus(1000))
+        WAYS[way](opened, {key: 1000})
         contract.block(store, other.task(), *newest, newer)
 
     with pytest.raises(StaleAttemptError, match=rf"fenced at attempt {newest[0]}:{newest[1]}"):
@@ -237,13 +250,15 @@ def test_a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_n
 
 
 @pytest.mark.rule(31)
+@pytest.mark.parametrize("way", WAYS)
 def test_what_a_late_task_writes_while_it_is_being_taken_back_is_taken_back_too(
-    redis_server: RedisServer, process: contract.Process, other: contract.Process, steps: Steps
+    redis_server: RedisServer, process: contract.Process, other: contract.Process, steps: Steps, way: str
 ) -> None:
     store = RedisStore(redis_server.url(), redis_server.new_name(), opaque=True)
     contract.run(store, process.task(), 1, 0, x=1, y=1)
     contract.run(store, process.task(), 2, 0, x=100)
-    steps.strikes["raise", "before"] = lambda: void(contract.run(store, process.task(task=1), 2, 0, y=100, z=100))
+    late = {"y": 100, "z": 100}
+    steps.strikes["raise", "before"] = lambda: void(contract.block(store, process.task(task=1), 2, 0, lambda opened: WAYS[way](opened, late)))
     steps.reached.clear()
     contract.run(store, other.task(), 2, 1, x=10)
     assert steps.reached.count("raise") == 2, "the first one found more written than it had seen"
@@ -379,7 +394,7 @@ def test_an_adoption_that_dies_half_way_keeps_everybody_out_until_it_is_done_aga
 
     def dying(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
         nonlocal done
-        if script is redis_layout.APPLY and (done := done + 1) > portion:
+        if script is redis_apply.APPLY and (done := done + 1) > portion:
             raise KeyboardInterrupt
         return run(link, script, keys, arguments)
 

@@ -14,7 +14,7 @@ from tests.conformance import test_store_contract as contract
 from tests.postgres import PASSWORD, PostgresServer
 from tests.workers import Worker
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.stores import SqlStore, StoreTransaction, opening
+from txtopo.stores import ADD, SqlStore, StoreTransaction, opening
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -63,6 +63,18 @@ class TestRivals:
             contract.block(store, workers[0].process.task(), 2, 0, lose_it)
 
 
+    @pytest.mark.rule(30, 31)
+    def test_a_row_taken_back_in_the_same_transaction_is_not_taken_for_one_that_was_combined(
+        self, postgres: PostgresServer, database: str, workers: list[Worker]
+    ) -> None:
+        """Both are of this database transaction, but only one bears its stamp."""
+        store, task = SqlStore(postgres.url(database), "counts", opaque=True), workers[0].process.task
+        contract.block(store, task(), 1, 0, lambda opened: opened.put_many({"half": 0.5, "one": 1}))
+        for attempt in (0, 1):
+            contract.block(store, task(), 2, attempt, lambda opened: opened.merge_many({"half": 1, "one": 1, "new": 1}, ADD))
+        assert dict(store.items()) == {"half": 1.5, "new": 1, "one": 2}
+
+
 class TestServerIsAsked:
     @staticmethod
     def statements(store: SqlStore, worker: Worker, action: Callable[[], Any]) -> list[str]:
@@ -85,7 +97,7 @@ class TestServerIsAsked:
         half = {str(n): 1 for n in range(keys)}
         both = half | {f"new {n}": 1 for n in range(keys)}
         contract.run(store, worker.process.task(), 1, 0, **half)
-        first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(), 2, 0, **both))
+        first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
         # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence is ours, rows are read, changed, added.
         assert [statement.split()[0] for statement in first] == [
             "SELECT", "SELECT", "SELECT", "SELECT", "UPDATE", "DELETE", "SELECT", "SELECT", "WITH", "INSERT",
@@ -93,6 +105,32 @@ class TestServerIsAsked:
         others = {f"other {n}": 1 for n in range(keys)}
         other = self.statements(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
         assert [statement.split()[0] for statement in other] == ["SELECT", "SELECT", "INSERT"]
+        alone = self.statements(store, worker, lambda: contract.run(store, worker.process.task(), 3, 0, **half))
+        # The fence is locked and raised; tombstones; rows are read and changed.
+        assert [statement.split()[0] for statement in alone] == ["SELECT", "UPDATE", "DELETE", "SELECT", "WITH"]
+
+    @pytest.mark.parametrize("keys", [1, 1000])
+    def test_to_combine_many_integers_as_often_as_one(self, postgres: PostgresServer, database: str, workers: list[Worker], keys: int) -> None:
+        worker = workers[0]
+        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {f"new {number}": 1 for number in range(keys)}
+        for opaque in (False, True):
+            store = SqlStore(postgres.url(database), f"counts{opaque:d}", opaque=opaque)
+            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}))
+
+            def merged(txid: int, more: dict[str | int, int], store: SqlStore = store) -> list[str]:
+                def merge(opened: StoreTransaction) -> None:
+                    opened.merge_many(more, ADD)
+
+                seen = self.statements(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
+                return [statement.split()[0] for statement in seen]
+
+            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined, and listed.
+            assert merged(2, deltas) == ["SELECT", "UPDATE", "DELETE", *["DELETE"] * opaque, "INSERT", *["INSERT"] * opaque]
+            # One is not: which one is asked, and it is read and written.
+            assert merged(3, {**deltas, "half": 1}) == [
+                "SELECT", "UPDATE", "DELETE", *["DELETE"] * opaque, "INSERT", "SELECT", "SELECT", "WITH", *["INSERT"] * opaque,
+            ]  # fmt: skip
+            assert (store.get(0), store.get("new 0"), store.get("half")) == (3, 2, 1.5)
 
     @pytest.mark.rule(31)
     def test_taking_back_and_sweeping_go_through_an_index(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
@@ -200,7 +238,7 @@ class TestAccess:
         source: str,
     ) -> None:
         contract.run(SqlStore(postgres.url(database), "counts", opaque=True), workers[0].process.task(), 1, 0, x=1)
-        for right, tables in (("SELECT, INSERT, UPDATE, DELETE", "counts, txtopo_fence"), ("SELECT", "txtopo_schema")):
+        for right, tables in (("SELECT, INSERT, UPDATE, DELETE", "counts, counts_written, txtopo_fence"), ("SELECT", "txtopo_schema")):
             postgres.execute(f"GRANT {right} ON {tables} TO guarded", database=database)
         secret = tmp_path / "secret"
         secret.write_text(PASSWORD + "\n")

@@ -19,7 +19,7 @@ from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError
 from txtopo.runtime import inspection
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
-from txtopo.stores import Fence, SqlStore, StoreConflict, StoreTransaction
+from txtopo.stores import ADD, Fence, SqlStore, StoreConflict, StoreTransaction
 from txtopo.stores.stamps import CLOSED_ATTEMPT, Stamp
 from txtopo.topology.transaction import TransactionAttempt as A
 
@@ -43,7 +43,7 @@ class TestFence:
     @pytest.mark.rule(29)
     def test_tasks_of_one_attempt_have_write_transactions_open_side_by_side(self, store: SqlStore, workers: list[Worker]) -> None:
         """Also the first of them, which raised the fence, keeps nobody waiting."""
-        tasks = [worker.process.task(task=task) for task, worker in enumerate(workers)]
+        tasks = [worker.process.task(task=task, num_tasks=3) for task, worker in enumerate(workers)]
         with store.transaction(tasks[0], A(1, 0)) as first:
             first.update("a", contract.plus(1))
             first._write()
@@ -56,18 +56,19 @@ class TestFence:
         assert dict(store.items()) == {"a": 1, "b": 1, "c": 1}
 
     @pytest.mark.rule(29)
+    @pytest.mark.parametrize("num_tasks", [1, 2], ids=["alone", "with a sibling"])
     @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
     def test_a_newer_attempt_waits_for_the_open_transaction_of_an_older_one_and_then_stands_above_it(
-        self, database: Database, workers: list[Worker], opaque: bool
+        self, database: Database, workers: list[Worker], opaque: bool, num_tasks: int
     ) -> None:
         store = SqlStore(database.url, "counts", opaque=opaque, lock_timeout_s=BOUND_S)
         zombie, live, _ = workers
         contract.run(store, zombie.process.task(), 1, 0, x=1)
-        with store.transaction(zombie.process.task(), A(2, 0)) as opened:
+        with store.transaction(zombie.process.task(num_tasks=num_tasks), A(2, 0)) as opened:
             opened.update("x", contract.plus(10))
             opened.update("y", contract.plus(10))
             opened._write()
-            live.start(lambda: contract.run(store, live.process.task(), 2, 1, x=100 if opaque else 10))
+            live.start(lambda: contract.run(store, live.process.task(num_tasks=num_tasks), 2, 1, x=100 if opaque else 10))
             database.wait_for_waiting()
         assert live.ended()["x"].curr == (101 if opaque else 11)
         # Opaque: what the zombie committed was taken back, since the raise came after it. Transactional: the batch is the same.
@@ -92,6 +93,38 @@ class TestFence:
         assert dict(store.items()) == {"live": 1}, "what the older attempt wrote before the raise was taken back, and after it nothing was written"
 
     @pytest.mark.rule(29)
+    @pytest.mark.parametrize("num_tasks", [(1, 3), (3, 1)], ids=["fewer tasks before", "fewer tasks now"])
+    def test_a_newer_attempt_of_a_component_with_another_number_of_tasks_waits_as_well(
+        self, database: Database, store: SqlStore, workers: list[Worker], num_tasks: tuple[int, int]
+    ) -> None:
+        before, now = num_tasks
+        zombie, live, _ = workers
+        contract.run(store, zombie.process.task(), 1, 0, x=1)
+        with store.transaction(zombie.process.task(num_tasks=before), A(2, 0)) as opened:
+            opened.update("x", contract.plus(10))
+            live.start(lambda: contract.run(store, live.process.task(num_tasks=now), 2, 1, x=10))
+            database.wait_for_waiting()
+        assert (live.ended()["x"].applied, store.get("x")) == (False, 11)
+        with pytest.raises(StaleAttemptError):
+            contract.run(store, zombie.process.task(num_tasks=before), 2, 0, z=1)
+
+    @pytest.mark.rule(29)
+    def test_the_only_task_raises_the_fence_with_what_it_writes_or_not_at_all(self, store: SqlStore, workers: list[Worker]) -> None:
+        alone = workers[0].process.task
+        contract.run(store, alone(), 1, 0, x=1)
+
+        def die(opened: StoreTransaction) -> None:
+            opened.update("x", contract.plus(1))
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            contract.block(store, alone(), 2, 0, die)
+        assert ([fence.txid for fence in store.fences()], store.get("x")) == ([1], 1)
+        with pytest.raises(ZeroDivisionError):
+            contract.block(store, alone(num_tasks=2), 2, 0, die)
+        assert ([fence.txid for fence in store.fences()], store.get("x")) == ([2], 1)
+
+    @pytest.mark.rule(29)
     def test_attempts_that_raise_the_first_fence_at_once_leave_the_newest(self, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task("other"), 1, 0)
         barrier = threading.Barrier(3)
@@ -114,7 +147,7 @@ class TestFence:
         both = threading.Barrier(2)
 
         def write(worker: Worker, task: int) -> str:
-            with store.transaction(worker.process.task(task=task), A(1, 1)) as opened:
+            with store.transaction(worker.process.task(task=task, num_tasks=2), A(1, 1)) as opened:
                 opened.update(str(task), contract.plus(1))
                 both.wait(BOUND_S)
             return "written"
@@ -186,21 +219,33 @@ class TestFence:
             contract.run(store, zombie.process.task(), 3, 0, x=1)
 
 
+def change(opened: StoreTransaction, way: str, deltas: dict[str, int]) -> None:
+    """Add ``deltas``, in the database before this returns."""
+    if way == "merged":
+        opened.merge_many(deltas, ADD)
+    else:
+        opened.update_many(deltas, contract.add)
+    opened.flush()
+
+
+WAYS = pytest.mark.parametrize("way", ["updated", "merged"])
+
+
 class TestRivals:
+    @WAYS
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
     @pytest.mark.parametrize("existed", [False, True], ids=["a new key", "a key that was there"])
     def test_two_tasks_that_write_a_key_at_the_same_time_are_told(
-        self, database: Database, workers: list[Worker], opaque: bool, existed: bool
+        self, database: Database, workers: list[Worker], opaque: bool, existed: bool, way: str
     ) -> None:
         store = SqlStore(database.url, "counts", opaque=opaque, lock_timeout_s=BOUND_S)
         first, second, third = workers
         if existed:
             contract.run(store, third.process.task(), 1, 0, x=1)
-        with store.transaction(first.process.task(), A(2, 0)) as opened:
-            opened.update("x", contract.plus(10))
-            opened._write()
-            second.start(lambda: contract.run(store, second.process.task(task=1), 2, 0, a=1, x=100))
+        with store.transaction(first.process.task(num_tasks=2), A(2, 0)) as opened:
+            change(opened, way, {"x": 10})
+            second.start(lambda: contract.block(store, second.process.task(task=1), 2, 0, lambda late: change(late, way, {"a": 1, "x": 100})))
             database.wait_for_waiting()
         error = second.ended()
         assert isinstance(error, StoreConflict), error
@@ -217,16 +262,17 @@ class TestRivals:
 
         def too_late(opened: StoreTransaction) -> None:
             opened.update_many(dict.fromkeys((["there"] if also_existing else []) + ["a", "x"], 100), contract.add)
-            contract.run(store, workers[0].process.task(), 2, 0, x=10)
+            contract.run(store, workers[0].process.task(num_tasks=2), 2, 0, x=10)
 
         with pytest.raises(StoreConflict, match=r'key "x" was written by component .count. task 0 .* task 1'):
             contract.block(store, workers[1].process.task(task=1), 2, 0, too_late)
         assert dict(store.items()) == {"x": 10} | ({"there": 1} if also_existing else {})
 
+    @WAYS
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("existed", [False, True], ids=["new keys", "keys that were there"])
     def test_two_tasks_that_block_each_other_are_told_too(
-        self, database: Database, workers: list[Worker], existed: bool
+        self, database: Database, workers: list[Worker], existed: bool, way: str
     ) -> None:
         """Portions are written before the end, so that two tasks can hold what the other wants: the server ends one of them."""
         store = SqlStore(database.url, "counts", opaque=True, lock_timeout_s=BOUND_S)
@@ -235,10 +281,9 @@ class TestRivals:
         barrier = threading.Barrier(2)
 
         def write(worker: Worker, task: int, keys: str) -> Any:
-            with store.transaction(worker.process.task(task=task), A(2, 0)) as opened:
+            with store.transaction(worker.process.task(task=task, num_tasks=2), A(2, 0)) as opened:
                 for key in keys:
-                    opened.update(key, contract.plus(10))
-                    opened._write()
+                    change(opened, way, {key: 10})
                     if not barrier.broken and key == keys[0]:
                         barrier.wait(BOUND_S)
             return "written"
@@ -269,12 +314,12 @@ class TestTables:
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        database.execute("UPDATE txtopo_schema SET version = 3")
+        database.execute("UPDATE txtopo_schema SET version = 2")
         actions: list[Callable[[], Any]] = [
             lambda: store.get("x"), lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1), lambda: store.clear("words"),
         ]  # fmt: skip
         for action in actions:
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 2"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 2; this txtopo knows layout 3"):
                 action()
 
     def test_a_store_of_another_layout_stands_in_nobody_elses_way(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:

@@ -39,6 +39,7 @@ STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_sto
 POSTGRESQL = ("tests/integration/test_store_servers.py", "tests/integration/test_store_postgresql.py", "-k", "not mariadb")
 MARIADB = ("tests/integration/test_store_mariadb.py", "tests/integration/test_store_servers.py", "-k", "mariadb and (TestLocks or TestRivals)")
 REDIS = ("tests/fault/test_store_redis.py", "tests/integration/test_store_redis.py")
+REDIS_MERGES = ("tests/integration/test_store_redis_merges.py",)
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")
 READERS = ("tests/conformance/test_store_contract.py", "-k", "not postgresql and not mariadb and not redis")
 SOUNDNESS = ("tests/unit/test_soundness.py",)

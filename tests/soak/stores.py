@@ -14,7 +14,7 @@ from typing import Any
 from tests.soak.world import World
 from txtopo import TopologyContext, TransactionAttempt
 from txtopo.stores import SqliteStore, sessions, stamps
-from txtopo.stores.base import Update
+from txtopo.stores.updates import Update
 
 SABOTAGES = ("blind-store", "no-take-back", "unsteady-source")
 """What can be broken: a store that applies whatever it is given, whoever applied it before · a fence that takes nothing back (R31) ·

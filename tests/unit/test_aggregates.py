@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from tests.aggregates import FIELDS, ROWS, aggregated
+from tests.aggregates import BY_NAME, FIELDS, ROWS, aggregated
 from tests.topologies import FIRST
 from txtopo import Count, Fields, InvalidTopologyError, Max, Min, Sum, TopologyConf, TransactionalTopologyBuilder, Tuple
 from txtopo.plan import compiler
-from txtopo.stores import SqliteStore
-from txtopo.testing import MemoryTransactionalSpout
-from txtopo.topology.aggregate import KeyOf, PartialAggregate
+from txtopo.stores import ADD, SqliteStore
+from txtopo.testing import MemoryTransactionalSpout, simulate
+from txtopo.testing import stores as memory
+from txtopo.topology.aggregate import CombiningCommitter, KeyOf, PartialAggregate
 from txtopo.topology.stream import TupleSource
 
 
@@ -42,6 +43,33 @@ def test_tuples_are_combined_in_the_process_that_makes_them_and_only_then_travel
     assert (across.source, str(across.grouping)) == ("kept-of-rows", "fields(word)")
     assert ("rows", "default", "kept-of-rows") in compiler.compile_plan(graph, 2).processing.fused
     assert graph.components["kept"].committer
+
+
+@pytest.mark.parametrize("is_heard", [False, True], ids=["nobody listens", "somebody listens"])
+@pytest.mark.parametrize("name", ["count", "sum", "min", "max", "mean"])
+def test_what_nobody_is_told_the_database_combines_by_itself(name: str, is_heard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged: list[str] = []
+    merge_rows = memory._Session.merge_rows
+
+    def noting(self: Any, deltas: Any, how: Any, *of: Any) -> Any:
+        merged.append(how.operator)
+        return merge_rows(self, deltas, how, *of)
+
+    monkeypatch.setattr(memory._Session, "merge_rows", noting)
+    made = aggregated(tmp_path, BY_NAME[name], history=is_heard)
+    for _ in range(2):  # who is told is found out each time
+        graph = made.build_topology()
+    assert simulate(graph, seeds=1).violation is None
+    assert set(merged) == (set() if is_heard or name == "mean" else {{"count": "add", "sum": "add"}.get(name, name)})
+
+
+def test_what_a_subclass_combines_is_left_to_it() -> None:
+    class Product(Sum):
+        def combine(self, left: Any, right: Any) -> Any:
+            return left * right
+
+    assert CombiningCommitter(Sum("cents"), store()).merge is ADD
+    assert CombiningCommitter(Product("cents"), store()).merge is None
 
 
 def test_it_emits_the_key_and_its_value_before_and_now(tmp_path: Path) -> None:

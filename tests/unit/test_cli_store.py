@@ -101,6 +101,7 @@ def test_a_store_is_opened_as_what_it_is(capsys: pytest.CaptureFixture[str], tmp
     filled(SqliteStore(file, "plain", plain=True), process, {"dog": 1})
     filled(SqliteStore(file, "roots", codec=ComplexCodec()), process, {"i": 1j})
     assert run(capsys, "get", str(file), "plain", "dog") == (0, [{"key": "dog", "value": 1}], "")
+    assert run(capsys, "count", str(file), "roots") == (0, [1], "")
     assert run(capsys, "scan", f"sqlite:///{file}", "roots") == (0, [{"key": "i", "text": "0.0 1.0"}], "")
     with pytest.raises(UsageError, match="the codec 'contract-complex' is not at hand"):
         put(opening.open_store(str(file), "roots"), process.task(), 2, 0, i=1j)
@@ -127,5 +128,26 @@ def test_as_of_shows_committed_transactions_only(capsys: pytest.CaptureFixture[s
 
 
 def test_a_typed_key_is_json_only_where_it_looks_like_it() -> None:
-    assert [browse.key_of(text) for text in ("-7", "7a", "", "null", "7.5", "true")] == [-7, "7a", "", "null", "7.5", "true"]
+    assert [browse.key_of(text) for text in ("-7", "0", "7a", "", "null", "7.5", "true")] == [-7, 0, "7a", "", "null", "7.5", "true"]
+
+
+@pytest.mark.parametrize("text", ["007", "-007", "00", "-0", "+7", "٧", "9" * 5000, "7 ", "7\n"])
+def test_what_no_number_is_written_like_is_a_text(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, process: WorkerProcess, text: str
+) -> None:
+    filled(SqliteStore(tmp_path / "agents.db", "agents"), process, {text: "Bond", 7: "nobody"})
+    place = [str(tmp_path / "agents.db"), "agents"]
+    line = {"key": text, "value": "Bond"}
+    for action in ("get", "scan"):
+        for typed in ("--", text), (json.dumps(text),):
+            assert run(capsys, action, *place, *typed) == (0, [line], "")
+    assert run(capsys, "count", *place, "--", text) == (0, [1], "")
+
+
+def test_a_number_that_is_not_there_is_told_from_its_text(capsys: pytest.CaptureFixture[str], animals: list[str]) -> None:
+    said = f"txtopo: {animals[0]}#animals has no value of the number 8; for the text, type '\"8\"'\n"
+    assert run(capsys, "get", *animals, "8") == (1, [], said)
+
+
+def test_no_prefix_is_that_of_all_keys() -> None:
     assert browse.prefix_of(None) is None

@@ -54,6 +54,15 @@ def test_a_server_of_the_machine_is_used_as_it_is(place: Path) -> None:
     assert not (place / "servers").exists()
 
 
+def test_a_program_that_does_as_well_is_used_where_the_machine_has_that_one_only(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = fetch_servers.Server("maria", "mariadb-server-core", "no-such-server", others=("neither", "such-server"))
+    monkeypatch.setitem(fetch_servers.SERVERS, "maria", server)
+    program(place, "such-server", "#!/bin/sh\n")
+    assert fetch_servers.found("maria").program == place / "bin" / "such-server"
+    program(place, "no-such-server", "#!/bin/sh\n")
+    assert fetch_servers.found("maria").program == place / "bin" / "no-such-server"
+
+
 def test_lists_that_are_out_of_date_are_renewed_in_a_place_of_their_own(place: Path) -> None:
     program(place, "apt-get", FETCHING.replace("[ ", 'case "$*" in *Dir::State::Lists=*) ;; *) exit 100;; esac\n[ ', 1))
     program(place, "dpkg-deb", UNPACKING)

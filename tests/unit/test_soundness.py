@@ -10,6 +10,7 @@ from tests.topologies import NotingBasicBolt, NotingBolt, NotingCommitter
 from txtopo import BoltDeclarer, Destination, Fields, Guarantee, InvalidTopologyError, TransactionalTopologyBuilder
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.testing.contracts.store_forms import ComplexCodec
 
 WORDS: dict[int, list[tuple[Any, ...]]] = {0: [("a",), ("b",)]}
 
@@ -184,6 +185,51 @@ def test_one_store_kept_twice_is_one_destination() -> None:
     made = builder()
     made.set_bolt("count", Writing(store(), store())).shuffle_grouping("spout")
     assert len(made.build_topology().components["count"].writes.destinations) == 1
+
+
+@pytest.mark.rule(27)
+def test_one_component_may_not_keep_two_stores_of_one_name_in_different_places() -> None:
+    elsewhere = SqliteStore("others.db", "counts")
+    made = builder()
+    made.set_bolt("count", Writing(store(), elsewhere)).shuffle_grouping("spout")
+    [problem] = problems_of(made)
+    assert problem.startswith(f"component 'count': it writes to SqliteStore {store().address} and SqliteStore {elsewhere.address}, ")
+    assert problem.endswith("give each a name of its own")
+    apart = builder()
+    apart.set_bolt("count", Writing(store(), SqliteStore("others.db", "other_counts"))).shuffle_grouping("spout")
+    apart.set_bolt("again", Writing(elsewhere)).shuffle_grouping("spout")
+    assert [len(apart.build_topology().components[id].writes.destinations) for id in ("count", "again")] == [2, 1]
+
+
+@pytest.mark.rule(27)
+@pytest.mark.parametrize(
+    ("other", "held"),
+    [
+        pytest.param({"plain": True}, "plain values, by the codec 'json'", id="plain"),
+        pytest.param({"codec": ComplexCodec()}, "stamped values, by the codec 'contract-complex'", id="a codec"),
+    ],
+)
+@pytest.mark.parametrize("is_reader", [False, True], ids=["a committer", "a bolt that looks things up"])
+def test_components_that_open_one_store_for_different_values_are_refused(other: dict[str, Any], held: str, is_reader: bool) -> None:
+    made = builder()
+    made.set_bolt("count", Writing(store())).shuffle_grouping("spout")
+    second: Any = NotingBolt() if is_reader else Writing()
+    second.store = SqliteStore("counts.db", "counts", **other)
+    made.set_bolt("second", second).shuffle_grouping("spout")
+    [problem] = problems_of(made)
+    assert problem.startswith(f"SqliteStore {store().address} is opened for different values")
+    assert "for stamped values, by the codec 'json' by 'count'" in problem
+    assert f"for {held} by 'second'" in problem
+
+
+@pytest.mark.rule(27)
+def test_one_store_may_be_opened_for_transactional_values_and_for_opaque_ones() -> None:
+    made = builder()
+    made.set_bolt("count", Writing(store())).shuffle_grouping("spout")
+    made.set_bolt("opaque", Writing(store(opaque=True))).shuffle_grouping("spout")
+    assert {written.form for component in made.build_topology().components.values() for written in component.writes.destinations} == {
+        "stamped values, by the codec 'json'"
+    }
 
 
 class KeyedBy(Writing):

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from txtopo import StateMismatchError, UsageError
-from txtopo.stores import SqliteStore, Store, codecs, rows
+from txtopo import StateMismatchError, TransactionAttempt, UsageError
+from txtopo.stores import SqliteStore, Store, codecs, rows, visible
 from txtopo.testing.contracts.store_forms import ComplexCodec
+from txtopo.testing.contracts.store_subject import block
+from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.testing.simulator.substitutes import SimulatedStore
 
 
@@ -59,6 +61,32 @@ def test_a_store_is_of_one_kind(tmp_path: Path) -> None:
 def test_json_is_one_object_also_when_it_was_pickled() -> None:
     assert pickle.loads(pickle.dumps(codecs.JSON)) is codecs.JSON
     assert codecs.checked(None) is codecs.JSON
+
+
+class Texts(Nameless):
+    name = "texts"
+
+
+class NeverRead(Texts):
+    def loads(self, text: str) -> Any:
+        raise AssertionError(f"{text} was decoded")
+
+
+def test_keys_are_counted_without_decoding_a_value(tmp_path: Path) -> None:
+    process = WorkerProcess()
+    written = SqliteStore(tmp_path / "store.db", "things", codec=Texts())
+    block(written, process.task(), 1, 0, lambda opened: opened.put_many({"a": 1, "ab": 2, ("a", 1): 3}))
+    process.close()
+    store = SqliteStore(tmp_path / "store.db", "things", codec=NeverRead())
+    assert (store.count(), store.count("a"), store.count(("a",))) == (3, 2, 1)
+    as_of = visible.VisibleTxid(1, "words", "first", {"count/things": TransactionAttempt(1, 0)})
+    assert (store.count(as_of=as_of), store.count("ab", as_of=as_of)) == (3, 1)
+
+
+def test_a_store_that_does_not_say_what_it_holds_cannot_be_made(tmp_path: Path) -> None:
+    formless = type("Formless", (SqliteStore,), {"stored_form": Store.stored_form})
+    with pytest.raises(TypeError, match="stored_form"):
+        formless(tmp_path / "store.db", "things")
 
 
 def test_a_simulated_store_is_of_the_same_form(tmp_path: Path) -> None:

@@ -49,9 +49,10 @@ class Ledger(base.Store):
         """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and so one writer; one that is inserted has not."""
         how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
         has_key = bool(self.target.key)
-        return destination.Guarantee(
-            f"SqlSink {self.sink}", f"rows, {how}", self.opaque, has_key, "give the sink opaque=True", has_one_writer=self.target.has_undo_log
-        )
+        return dataclasses.replace(
+            super().guarantee(), name=f"SqlSink {self.sink}", holds=f"rows, {how}", is_keyed=has_key, cure="give the sink opaque=True",
+            has_one_writer=self.target.has_undo_log,
+        )  # fmt: skip
 
     def apply(
         self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]

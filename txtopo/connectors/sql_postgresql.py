@@ -32,6 +32,16 @@ _COLUMNS = (
     " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.relname = %s"
     " AND CASE WHEN %s = '' THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = %s END ORDER BY a.attnum"
 )
+_STORED = (
+    "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+    " AND attgenerated = '' ORDER BY attnum"
+)
+_FOLLOWING = (
+    "SELECT conrelid::regclass::text FROM pg_catalog.pg_constraint WHERE confrelid = to_regclass(%s) AND contype = 'f'"
+    " AND confdeltype IN ('c', 'n', 'd') LIMIT 1"
+)
+"""Foreign keys whose rows change when that which they refer to goes."""
+_NOT_UNIQUE = (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation)
 _CURES = {
     "42P01": "Make the table: a sink writes to one of yours. Its name is case-sensitive; one that is not in the search_path needs its schema.",
     "42703": "Name the columns of the table by columns=.",
@@ -67,9 +77,40 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             undone = f"undo.sink_mark = %s AND {target.matches('undo', 'kept')}"
             _run(cursor, f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} AND NOT undo.sink_existed", [mark])
             if target.others:
-                restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-                _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone}", [mark])
+                _restore(cursor, target, mark, undone)
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
+
+
+def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
+    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo log."""
+    try:
+        with cursor.connection.transaction():
+            restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+            _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone}", [mark])
+    except _NOT_UNIQUE:
+        try:
+            _restore_together(cursor, target, mark, undone)
+        except (*_NOT_UNIQUE, psycopg.errors.ForeignKeyViolation, psycopg.errors.RestrictViolation) as error:
+            raise sql_target.not_restored(target, mark, _said(error)) from error
+
+
+def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
+    """The same where a value that must be unique went from one row to another: one by one, a row would meet it in the row that still has it."""
+    _run(cursor, _FOLLOWING, [target.quoted])
+    if (follows := cursor.fetchone()) is not None:
+        raise errors.StateMismatchError(
+            f"what {mark} wrote to the table {target.name!r} cannot be taken back: values that must be unique went from one row to another, so that\n"
+            f"rows would have to be removed and put back, and with them would go those of the table {follows[0]} (ON DELETE)\n"
+            f"  Nothing was changed. Have {target.name!r} look for such values at the end of a statement: make its unique index a constraint,\n"
+            "  UNIQUE (…) DEFERRABLE; or have the other table refer to it without ON DELETE. Then run again."
+        )
+    _run(cursor, _STORED, [target.quoted])
+    stored = [name for (name,) in cursor.fetchall()]
+    values = ", ".join(f"{'undo' if name in target.others else 'kept'}.{quoted(name)}" for name in stored)
+    # What is sorted is all there before the first is put back.
+    gone = f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} RETURNING {values}"
+    put = f"INSERT INTO {target.quoted}({listed(stored)}) OVERRIDING SYSTEM VALUE SELECT * FROM gone ORDER BY {listed(target.key)}"
+    _run(cursor, f"WITH gone AS ({gone}) {put}", [mark])
 
 
 def _run(cursor: psycopg.Cursor[Any], statement: str, values: Sequence[Any] = ()) -> None:
@@ -113,6 +154,7 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
     staged = f"pg_temp.sink_staged_{digest}"
     _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
     if cursor.fetchone() != (True,):
+        _check_may_stage(cursor, work)
         select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
         _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
         # A key that is NULL is never the same as another.
@@ -123,6 +165,17 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
     if target.has_undo_log:
         _log(cursor, session, work, last)
     _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
+
+
+def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
+    """Asked first: an error of the server would end the transaction, and says what is missing in the server's language only."""
+    _run(cursor, "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user")
+    may, database, role = cursor.fetchone() or (True, "", "")
+    if not may:
+        raise errors.SetupError(
+            f"the sink {work.sink} makes a temporary table to upsert from, which the role {role!r} may not do in the database {database!r}\n"
+            f"  Type: GRANT TEMPORARY ON DATABASE {quoted(database)} TO {quoted(role)}; or give no key=: rows that are inserted need no such table."
+        )
 
 
 def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> None:

@@ -45,18 +45,42 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
         elif there := _columns(connection, target, undo=True):
             target.check_undo_log(there.values())
-            # The table's own columns on the left: keys are compared as it compares them (COLLATE NOCASE), which the log does not know.
-            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {target.matches(target.quoted, 'undo')}"
+            matches = target.matches(target.quoted, "undo", _collations(connection, target))
+            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {matches}"
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
             if target.others:
-                restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-                connection.execute(f"UPDATE {target.quoted} SET {restored} {undone}", {"mark": mark})
+                _restore(connection, target, mark, undone)
             connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
+
+
+def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
+    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo log."""
+    try:
+        restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+        # ABORT, also where the table says REPLACE or IGNORE.
+        connection.execute(f"UPDATE OR ABORT {target.quoted} SET {restored} {undone}", {"mark": mark})
+    except sqlite3.IntegrityError:
+        try:
+            _restore_together(connection, target, mark, undone)
+        except sqlite3.IntegrityError as error:
+            raise sql_target.not_restored(target, mark, str(error)) from error
+
+
+def _restore_together(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
+    """The same where a value that must be unique went from one row to another: one by one, a row would meet it in the row that still has it."""
+    others = {column.lower() for column in target.others}
+    stored = _columns(connection, target, which="hidden = 0").values()
+    values = ", ".join(f"{'undo' if name.lower() in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
+    joined = undone.replace("FROM ", f"FROM {target.quoted}, ", 1)
+    connection.execute(f"CREATE TEMPORARY TABLE sink_restored AS SELECT {values} {joined}", {"mark": mark})
+    connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone})", {"mark": mark})
+    connection.execute(f"INSERT OR ABORT INTO {target.quoted}({listed(stored)}) SELECT {listed(stored)} FROM temp.sink_restored")
+    connection.execute("DROP TABLE temp.sink_restored")
 
 
 def _log(connection: sqlite3.Connection, work: Work) -> None:
     """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
-    target = work.target
+    target, collations = work.target, _collations(connection, work.target)
     there = _columns(connection, target, undo=True)
     if there:
         target.check_undo_log(there.values())
@@ -65,7 +89,8 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
         connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
         *schema, table = target.name.split(".", 1)
         index = ".".join(map(quoted, [*schema, f"{table}_undo_key"]))
-        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {listed(target.key)})")
+        keys = ", ".join(f"{quoted(column)}{collations.get(column, '')}" for column in target.key)
+        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {keys})")
     writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
     gone = "sink_task = :task OR (:task = 0 AND sink_task >= :tasks)"
     which = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
@@ -76,9 +101,9 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     log = (
         f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
         f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
-        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given')}"
+        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given', collations)}"
         f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
-        f" AND {target.matches('undo', 'given')})"
+        f" AND {target.matches('undo', 'given', collations)})"
     )
     progress = sql_target.Progress()
     rows = sql_target.Counted(work.rows, progress)
@@ -106,11 +131,26 @@ def _check(connection: sqlite3.Connection, work: Work) -> None:
             raise work.refusal(number, row, "its key is None")
 
 
-def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False) -> Mapping[str, str]:
-    """The columns of the table, or of its undo log, by lower case; none if it is not there."""
+def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, str]:
+    """By column of the key, how the index that makes it unique compares it: a row replaces another by that, whatever the column says."""
     *schema, table = target.name.split(".", 1)
-    select = "SELECT name FROM pragma_table_xinfo(?, ?)" if schema else "SELECT name FROM pragma_table_xinfo(?)"
-    found = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
+    indexes = connection.execute(
+        f"SELECT name FROM pragma_index_list({', '.join('?' * (1 + len(schema)))}) WHERE \"unique\" AND NOT partial", [table, *schema]
+    )
+    for (index,) in indexes.fetchall():
+        select = f"SELECT name, coll FROM pragma_index_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE key"
+        found = {str(name).lower(): f" COLLATE {quoted(collation)}" for name, collation in connection.execute(select, [index, *schema])}
+        if set(found) == {column.lower() for column in target.key}:
+            return {column: found[column.lower()] for column in target.key}
+    return {}
+
+
+def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, which: str = "TRUE") -> Mapping[str, str]:
+    """The columns of the table, or of its undo log, by lower case; none if it is not there. Those that SQLite computes are ``hidden``."""
+    *schema, table = target.name.split(".", 1)
+    found = connection.execute(
+        f"SELECT name FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {which}", [f"{table}_undo" if undo else table, *schema]
+    )
     return {name.lower(): name for (name,) in found}
 
 

@@ -87,9 +87,10 @@ class Target:
         changes = ", ".join(f"{quoted(column)} = excluded.{quoted(column)}" for column in self.others)
         return f" ON CONFLICT ({listed(self.key)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
-    def matches(self, one: str, other: str) -> str:
-        """The condition that two relations, as SQL, have the same key."""
-        return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}" for column in self.key)
+    def matches(self, one: str, other: str, collations: Mapping[str, str] | None = None) -> str:
+        """The condition that two relations, as SQL, have the same key; ``collations`` are what is to be said after a column."""
+        said = collations or {}
+        return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}" for column in self.key)
 
     def given_to(self, sort: Callable[[str], str]) -> str:
         """The statement, with each ``:name`` as ``sort(name)``."""
@@ -152,6 +153,15 @@ class Counted:
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:
     """What is written in a mark, and beside what is in an undo log: the transaction, which is that of one attempt at any time (R31)."""
     return f"{writer_of(stamp)}/{stamp.generation}/{stamp.txid}"
+
+
+def not_restored(target: Target, mark: str, said: str) -> errors.StateMismatchError:
+    """What the transaction ``mark`` replaced cannot be put back."""
+    return errors.StateMismatchError(
+        f"what {mark} wrote to the table {target.name!r} cannot be taken back: {said}\n"
+        "  Somebody else has changed the table since, and a value would be there twice that must be unique. Nothing was changed now.\n"
+        f"  {target.undo} has the rows as they were: remove what stands in their way, and run again."
+    )
 
 
 def writer_of(stamp: stamps.Stamp | stamps.Fence) -> str:

@@ -8,6 +8,7 @@ Runs on: any machine that reaches the store; with ``--as-of``, also the topology
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -22,13 +23,17 @@ _ABSENT = object()
 
 
 def key_of(text: str) -> Key:
-    """The key that somebody typed: JSON where it looks like it (``7``, ``["dog",7]``, ``"7"``), otherwise the text itself (``dog``)."""
-    if not re.fullmatch(r'-?\d+|[\["].*', text, re.DOTALL):
+    """The key that somebody typed: a number or JSON where it is written like that (``7``, ``["dog",7]``, ``"7"``), otherwise the text itself
+    (``dog``; also ``007``, as no number is written)."""
+    if re.fullmatch(r"0|-?[1-9][0-9]*", text):
+        with contextlib.suppress(ValueError):  # of more digits than Python reads; a store has no such number either
+            return int(text)
+    if not text.startswith(("[", '"')):
         return text
     try:
         return keys.decode_key(text)
     except ValueError as error:
-        cure = 'Give a text as it is, a number, or JSON: 7, \'["dog",7]\', \'"7"\' for the text of a 7.'
+        cure = 'Give a text as it is, a number, or JSON: 7, \'["dog",7]\', \'"7"\' for the text of a 7, \'"[dog"\' for one that begins like a list.'
         raise errors.UsageError(f"{text} looks like JSON and is not: {error}\n  {cure}") from None
 
 
@@ -56,7 +61,7 @@ def lines(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility:
 
 def count(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> int:
     """How many keys begin with ``prefix``."""
-    return sum(1 for _ in _pairs(store, prefix, visibility))
+    return store.count(prefix) if visibility is None else visibility.read(lambda visible: store.count(prefix, as_of=visible))
 
 
 def _pairs(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> Iterator[tuple[Key, Any]]:

@@ -89,10 +89,12 @@ def _visibility(given: argparse.Namespace) -> contextlib.AbstractContextManager[
 
 def _get(given: argparse.Namespace) -> int:
     store = opening.open_store(given.store, given.table)
+    key = browse.key_of(given.key)
     with _visibility(given) as visibility:
-        line = browse.value_line(store, browse.key_of(given.key), visibility)
+        line = browse.value_line(store, key, visibility)
     if line is None:
-        print(f"txtopo: {store.address} has no value of {given.key}", file=sys.stderr)
+        shown = f"the number {key}; for the text, type '\"{key}\"'" if isinstance(key, int) else given.key
+        print(f"txtopo: {store.address} has no value of {shown}", file=sys.stderr)
         return 1
     print(line)
     return 0

@@ -10,7 +10,8 @@ from txtopo.stores.redis import RedisStore
 from txtopo.stores.sql import SqlStore
 from txtopo.stores.sqlite import SqliteStore
 from txtopo.stores.stamps import Fence
-from txtopo.stores.transaction import StoreTransaction, Update
+from txtopo.stores.transaction import StoreTransaction
+from txtopo.stores.updates import Update
 from txtopo.stores.visible import VisibleTxid
 from txtopo.topology.merge import ADD, MAX, MIN, Merge
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from txtopo import errors, faults
 from txtopo.stores import codecs, export, keys, sessions, stamps, visible
+from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
@@ -33,7 +34,6 @@ from txtopo.topology import transaction as attempts
 Resources = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or what stands in for it outside a topology."""
 
-Update = transactions.Update
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ class Store(destination.Destination):
         """What :class:`~txtopo.topology.destination.Destination` asks of it."""
         cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
         promise = "the last write" if self.plain else "exactly once"
-        return destination.Guarantee(f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise)
+        return destination.Guarantee(
+            f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise,
+            place=self.address, known_as=self.name, form=layout.described(self.form),
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
@@ -160,12 +163,12 @@ class Store(destination.Destination):
         self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
     ) -> Iterator[tuple[keys.Key, Any]]:
         """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose first elements it is."""
-        itself, beginning = keys.prefix_texts(prefix)
-        row = None if itself is None else self._read_row(itself)
-        others = (other for other in self._read_prefix(beginning) if other.key != itself)
-        # What is read as of a transaction is fixed here and now: the reading of the others begins before the fences are looked at.
-        begun = [] if as_of is None else list(itertools.islice(others, 1))
-        return self._pairs(itertools.chain([] if row is None else [row], begun, others), as_of)
+        return self._pairs(self._rows_under(prefix, as_of), as_of)
+
+    def count(self, prefix: str | tuple[keys.Key | None, ...] | None = None, *, as_of: visible.VisibleTxid | None = None) -> int:
+        """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not decoded, so that any codec will do."""
+        rows = self._read_from("") if prefix is None else self._rows_under(prefix, as_of)
+        return sum(1 for _ in self._texts(rows, as_of))
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
         """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``, ``key_1``, … where all keys are tuples of one length.
@@ -232,9 +235,9 @@ class Store(destination.Destination):
     def exists(self) -> bool:
         """True if this store has been written to, or adopted; reading one that has not finds it empty."""
 
+    @abc.abstractmethod
     def stored_form(self) -> str | None:
         """The form of what is there, whatever this object was opened as; None if nothing is."""
-        return None
 
     @contextlib.contextmanager
     def _fenced_session(
@@ -317,8 +320,19 @@ class Store(destination.Destination):
         return f"{component}/{self.name}"
 
     def _pairs(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None) -> Iterator[tuple[keys.Key, Any]]:
+        return ((keys.decode_key(key), codecs.decode(self.codec, text)) for key, text in self._texts(rows, as_of))
+
+    def _texts(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None) -> Iterator[tuple[str, str]]:
         texts = ((row.key, row.curr) for row in rows) if as_of is None else self._texts_as_of(rows, as_of)
-        return ((keys.decode_key(key), codecs.decode(self.codec, text)) for key, text in texts if text is not None)
+        return ((key, text) for key, text in texts if text is not None)
+
+    def _rows_under(self, prefix: str | tuple[keys.Key | None, ...], as_of: visible.VisibleTxid | None) -> Iterator[stamps.Row]:
+        itself, beginning = keys.prefix_texts(prefix)
+        row = None if itself is None else self._read_row(itself)
+        others = (other for other in self._read_prefix(beginning) if other.key != itself)
+        # What is read as of a transaction is fixed here and now: the reading of the others begins before the fences are looked at.
+        begun = [] if as_of is None else list(itertools.islice(others, 1))
+        return itertools.chain([] if row is None else [row], begun, others)
 
     def _texts_as_of(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
         # Fences only rise: if they still allow it once the first row is there, they did for the one state that all rows are of.

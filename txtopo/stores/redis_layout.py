@@ -15,9 +15,8 @@ Layout, version 1; all keys of a store are in one hash slot, which its name in b
     txtopo:{<name>}:written:["topology","component"]
                               list: the keys that a task wrote in the transaction of the fence, one to a line (R31)
 
-Apart from the rest because people and programs of other languages read this too. The scripts compare and replace and know no rule: what was
-read is judged by ``stamps`` in the process that read it, and a script does all of what came of that, if the server still holds what
-was judged, or nothing. Standard library only.
+Apart from the rest because people and programs of other languages read this too; and from ``redis_apply``, the one step that changes rows, because
+these only make a store, open it, hold it and read it. Standard library only.
 
 Invariants:
     - A script looks at everything before it changes anything.
@@ -39,6 +38,8 @@ TENURES_MAX = 1000
 """How many server processes a store remembers to have been served by."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_text = json.encoder.encode_basestring
+"""What ``_encode`` does to a str, without asking what it is."""
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -83,7 +84,8 @@ def fence_of(field: str, text: str) -> tuple[stamps.Fence, int]:
 
 def row_text(row: stamps.Row) -> str:
     """A row as it is kept."""
-    return f"{_stamp_text(row.stamp)}\n{_encode([row.prev_txid, row.prev, *row.steps])}"
+    values = ",".join(["null" if value is None else _encode_text(value) for value in (row.prev, *row.steps)])
+    return f"{stamp_text(row.stamp)}\n[{row.prev_txid},{values}]"
 
 
 def row_of(key: str, text: str) -> stamps.Row:
@@ -94,7 +96,8 @@ def row_of(key: str, text: str) -> stamps.Row:
 
 
 @functools.lru_cache(maxsize=1024)
-def _stamp_text(stamp: stamps.Stamp) -> str:
+def stamp_text(stamp: stamps.Stamp) -> str:
+    """The first line of a row that ``stamp`` is of."""
     return _encode([stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt])
 
 
@@ -103,11 +106,12 @@ def _stamp_of(text: str) -> stamps.Stamp:
     return stamps.Stamp(*json.loads(text))
 
 
-def _script(text: str) -> Script:
+def script(text: str) -> Script:
+    """The step whose text is ``text``."""
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-MAKE = _script("""
+MAKE = script("""
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'there' end
 if redis.call('EXISTS', unpack(KEYS, 2)) > 0 then return 'foreign' end
 local now = redis.call('TIME')
@@ -116,7 +120,7 @@ return 'made'
 """)
 """meta, every other key; layout, run_id, form → there, made, or foreign: somebody else's keys."""
 
-OPEN = _script(f"""
+OPEN = script(f"""
 local meta = redis.call('HMGET', KEYS[1], 'layout', 'born', 'version', 'tenure', 'held')
 if not meta[1] then return {{}} end
 if meta[1] ~= ARGV[1] then return {{meta[1]}} end
@@ -141,80 +145,7 @@ nothing if there is no store, the layout alone if it is another
 one, else layout, born, version, tenure, held, fence, who served in the given tenure and in the one after it, how many keys
 are deleted, form: an empty store takes the form of who comes."""
 
-APPLY = _script("""
-local held = redis.call('HMGET', KEYS[1], 'born', 'held', 'form')
-if held[1] ~= ARGV[1] or (held[2] or '') ~= ARGV[2] or held[3] ~= ARGV[10] then return {'held', held[2] or ''} end
-if ARGV[3] ~= '' then
-  local fence = redis.call('HGET', KEYS[2], ARGV[3]) or ''
-  if fence ~= ARGV[4] then return {'fence', fence} end
-end
-if ARGV[6] ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(ARGV[6]) then return {'written'} end
-local count = 'written:' .. ARGV[3]
-if ARGV[8] == '1' then
-  local together = (redis.call('HGET', KEYS[1], count) or 0) + ARGV[9]
-  if together > tonumber(ARGV[11]) then return {'many', together} end
-end
-local first, last = 12, 11 + 3 * ARGV[9]
-local changed = {}
-for i = first, last, 3 do
-  local there = redis.call('HGET', KEYS[3], ARGV[i]) or ''
-  if there ~= ARGV[i + 1] then
-    changed[#changed + 1] = ARGV[i]
-    changed[#changed + 1] = there
-  end
-end
-if #changed > 0 then return {'rows', changed} end
-
-local function in_portions(items, act)
-  for i = 1, #items, 2000 do act(unpack(items, i, math.min(i + 1999, #items))) end
-end
-local version = redis.call('HINCRBY', KEYS[1], 'version', 1)
-local set, new, removed, keys = {}, {}, {}, {}
-for i = first, last, 3 do
-  local key, row = ARGV[i], ARGV[i + 2]
-  if row == '' then
-    removed[#removed + 1] = key
-  else
-    set[#set + 1] = key
-    set[#set + 1] = row
-    keys[#keys + 1] = key
-    if ARGV[i + 1] == '' then
-      new[#new + 1] = 0
-      new[#new + 1] = key
-    end
-  end
-end
-in_portions(set, function(...) redis.call('HSET', KEYS[3], ...) end)
-in_portions(new, function(...) redis.call('ZADD', KEYS[4], ...) end)
-in_portions(removed, function(...)
-  redis.call('HDEL', KEYS[3], ...)
-  redis.call('ZREM', KEYS[4], ...)
-end)
-local marks, deleted, kept = last + 1, {}, {}
-for i = marks, #ARGV, 2 do
-  local which = ARGV[i] == '1' and deleted or kept
-  which[#which + 1] = ARGV[i + 1]
-end
-in_portions(deleted, function(...) redis.call('SADD', KEYS[5], ...) end)
-in_portions(kept, function(...) redis.call('SREM', KEYS[5], ...) end)
-if ARGV[7] == '1' then
-  redis.call('DEL', KEYS[6])
-  redis.call('HDEL', KEYS[1], count)
-end
-if ARGV[8] == '1' and #keys > 0 then
-  redis.call('RPUSH', KEYS[6], table.concat(keys, '\\n'))
-  redis.call('HINCRBY', KEYS[1], count, #keys)
-end
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[2], ARGV[3], ARGV[5]) end
-return {'done', version}
-""")
-"""meta, fences, rows, order, deleted, written; born and held as they must be, field of the fence and the fence as it must be (no field: it does not
-matter), the new fence (none: as it is), how long the list of what was written must be (none: it does not matter), 1 to forget that list, 1 to add
-to it, number of rows, form, how many keys the list may have; for each row its key, what must be there, what is to be there (none: nothing);
-then the keys that are deleted from now on, each after a 1, or no longer, each after a 0 → done and the version, or what is not as it must be:
-held, fence, written, many, rows."""
-
-HOLD = _script("""
+HOLD = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return '' end
 local held = ARGV[3] .. ' ' .. redis.call('HINCRBY', KEYS[1], 'version', 1)
@@ -223,7 +154,7 @@ return held
 """)
 """meta; born and version as they must be, why it is held, form → what must be known to change it from now on; none if it has changed."""
 
-RELEASE = _script("""
+RELEASE = script("""
 local held = redis.call('HMGET', KEYS[1], 'born', 'held')
 if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then return 0 end
 redis.call('HINCRBY', KEYS[1], 'version', 1)
@@ -242,7 +173,7 @@ return 1
 """meta, fences, what each component wrote; born and held as they must be; for each component the field of its fence, and the fence (none: no fence)
 → 1 if done."""
 
-PAGE = _script("""
+PAGE = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
 local keys = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
 local rows = {}

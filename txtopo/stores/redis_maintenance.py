@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from txtopo import errors
+from txtopo.stores import redis_apply as applying
 from txtopo.stores import redis_connection as connections
 from txtopo.stores import redis_layout as layout
 from txtopo.stores import redis_reading as readings
@@ -81,15 +82,11 @@ class Session(sessions.Session):
 
     def _change(self, born: str, held: str, keys: Sequence[str]) -> None:
         names = self._names
-        arguments: list[Any] = [born, held, "", "", "", "", 0, 0, len(keys), self._form, 0]
-        for key in keys:
-            row = self._rows.get(key)
-            arguments += (key, self._there[key], "" if row is None else layout.row_text(row))
-        for key in keys:
-            if key not in self._rows:
-                arguments += (0, key)
+        rows = {key: (self._there[key], "" if (row := self._rows.get(key)) is None else layout.row_text(row)) for key in keys}
+        marks = {key: False for key in keys if key not in self._rows}
+        change = applying.Change(born, held, self._form, rows=rows, marks=marks)
         places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written("", "")]
-        if self._link.run(layout.APPLY, places, arguments)[0] != b"done":
+        if self._link.run(applying.APPLY, places, change.arguments())[0] != b"done":
             raise self._refusal("somebody else adopts or clears it too")
 
     def _release(self, born: str, held: str) -> None:

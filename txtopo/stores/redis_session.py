@@ -4,7 +4,8 @@ Apart from ``redis_connection``, which says how a connection is made, and from `
 for a task. Needs redis-py.
 
 Nothing is locked. What a task writes is held here, as the text that it will be, beside the text that was read in its place; the last step
-hands both to the server, which compares and replaces (``redis_layout.APPLY``). If something else is there by now, it is judged like any row.
+hands both to the server, which compares and replaces (``redis_apply.APPLY``). If something else is there by now, it is judged like any row.
+Integers to be combined go along with that; the server looks at their rows in the same step, and does nothing at all if one is not ordinary.
 
 A server process that takes over, since the old one ended, goes on from what it has. Which process served the store at which versions is
 kept in the store, and by every worker for what it was acknowledged itself; where the two contradict each other, something was lost.
@@ -18,13 +19,15 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo import errors
+from txtopo.stores import redis_apply as applying
 from txtopo.stores import redis_connection as connections
 from txtopo.stores import redis_layout as layout
 from txtopo.stores import sessions, stamps
+from txtopo.topology import merge
 
 if TYPE_CHECKING:
     from txtopo.stores.redis import RedisStore
@@ -40,6 +43,9 @@ SWEPT_MAX = 50_000
 
 BYTES_MAX = 64 * 2**20
 """How many bytes the rows that a task writes in one transaction may have, with those they replace."""
+
+MERGED_BYTES_MAX = 64
+"""How many bytes of a row's second line there are at most, if the server makes it: three numbers."""
 
 _SMALLER = "Make the batches smaller, give the component more tasks, or keep less in a value. Nothing of this transaction is kept."
 
@@ -138,11 +144,12 @@ class Session(sessions.Session):
         fence = layout.fence_text(self._raised, self._opened.tenure)
         length = str(len(written)) if self._void else ""
         marks = {text: False for text in changes if self._deleted[text]}
-        outcome = self._apply(changes, marks, fence, length, forgets=is_over, adds=False)
+        rows = {text: (self._found[text], row) for text, row in changes.items()}
+        outcome = self._apply(self._change(new_fence=fence, length=length, forgets=is_over, rows=rows, marks=marks))
         self._found.clear()
         if outcome == "done":
             self._fence, self._raised = fence, None
-        return bool(outcome == "done")
+        return outcome == "done"
 
     def at(self, fence: str) -> Session:
         """This session at the fence that is there now, to be judged again."""
@@ -185,13 +192,14 @@ class Session(sessions.Session):
     # -- rows ----------------------------------------------------------------------------------------------------------------------
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        unread = [text for text in texts if text not in self._written]
-        if unread:
-            answer = self._link.ask("HMGET", self._names.rows, *unread)
-            self._found.update((text, "" if kept is None else kept.decode()) for text, kept in zip(unread, answer, strict=True))
-        there = {text: self._written.get(text) or self._found[text] for text in texts}
-        rows = {text: layout.row_of(text, kept) for text, kept in there.items() if kept}
-        self._deleted.update((text, text in rows and rows[text].curr is None) for text in unread)
+        rows = {text: layout.row_of(text, self._written[text]) for text in texts if text in self._written}
+        unread = [text for text in texts if text not in rows]
+        answer = self._link.ask("HMGET", self._names.rows, *unread) if unread else []
+        for text, kept in zip(unread, answer, strict=True):
+            self._found[text] = there = "" if kept is None else kept.decode()
+            if there:
+                rows[text] = layout.row_of(text, there)
+            self._deleted[text] = bool(there) and rows[text].curr is None
         return rows
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
@@ -204,32 +212,45 @@ class Session(sessions.Session):
             is_deleted = row.curr is None
             if self._deleted[row.key] != is_deleted:
                 self._marks[row.key] = self._deleted[row.key] = is_deleted
+        self._check_bounds(0, 0)
+
+    def _check_bounds(self, more_rows: int, more_bytes: int) -> None:
         what = f"what one task writes to the store {self._store.address} in a transaction"
-        if len(self._written) > ROWS_MAX:
-            raise errors.TxtopoError(f"{what} has {len(self._written)} rows; the bound is {ROWS_MAX}\n  {_SMALLER}")
-        if self._bytes > BYTES_MAX:
-            raise errors.BatchTooLargeError(what, self._bytes, BYTES_MAX, "BYTES_MAX", _SMALLER)
+        rows, size = len(self._written) + more_rows, self._bytes + more_bytes
+        if rows > ROWS_MAX:
+            raise errors.TxtopoError(f"{what} has {rows} rows; the bound is {ROWS_MAX}\n  {_SMALLER}")
+        if size > BYTES_MAX:
+            raise errors.BatchTooLargeError(what, size, BYTES_MAX, "BYTES_MAX", _SMALLER)
+
+    merges_midway = False
+
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        self._check_bounds(len(deltas), sum(map(len, deltas)) + len(deltas) * (len(layout.stamp_text(mine)) + MERGED_BYTES_MAX))
+        merges = applying.Merges(deltas, how, mine, settled_txid)
+        # All of the transaction, or nothing: what is written goes with it, or waits for what the rules make of the rest.
+        return deltas if self._apply_written(merges) == "unmerged" else ()
 
     def apply(self) -> None:
-        if not self._written:
-            return
-        outcome = self._apply(self._written, self._marks, "", "", forgets=False, adds=True)
-        if isinstance(outcome, Mapping):
-            raise sessions.RowsChangedError(outcome)
-        self._written, self._marks = {}, {}
+        if self._written:
+            self._apply_written(None)
 
-    def _apply(self, changes: Mapping[str, str], marks: Mapping[str, bool], fence: str, length: str, *, forgets: bool, adds: bool) -> Any:
-        """What became of it: done, written (the list of what was written has changed), fence, or a mapping of the rows that have changed."""
+    def _apply_written(self, merges: applying.Merges | None) -> str:
+        rows = {text: (self._found[text], row) for text, row in self._written.items()}
+        outcome = self._apply(self._change(together_max=ROWS_TOGETHER_MAX, rows=rows, marks=self._marks, merges=merges))
+        if outcome == "done":
+            self._written, self._marks = {}, {}
+        return outcome
+
+    def _change(self, **what: Any) -> applying.Change:
+        return applying.Change(self._opened.born, "", self._opened.form, self._field, self._fence, **what)
+
+    def _apply(self, change: applying.Change) -> str:
+        """What became of it: done; or of nothing: written (the list of what was written has changed), unmerged, or that the fence could not be
+        raised: fence, rows."""
         names, mine = self._names, self._mine
         keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(mine.topology_id, mine.component)]
-        must_be = (self._opened.born, "", self._field, self._fence)
-        arguments: list[Any] = [*must_be, fence, length, int(forgets), int(adds), len(changes), self._opened.form, ROWS_TOGETHER_MAX]
-        for text, row in changes.items():
-            arguments += (text, self._found[text], row)
-        for text, is_deleted in marks.items():
-            arguments += (int(is_deleted), text)
-        outcome, *found = self._link.run(layout.APPLY, keys, arguments)
-        outcome = outcome.decode()
+        answer, *found = self._link.run(applying.APPLY, keys, change.arguments())
+        outcome = str(answer.decode())
         if outcome == "done":
             self._acknowledge(self._store.name, Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, found[0]))
         elif outcome == "held":
@@ -238,11 +259,11 @@ class Session(sessions.Session):
         elif outcome == "many":
             what = f"what component {mine.component!r} writes to the store {self._store.address} in a transaction"
             raise errors.TxtopoError(f"{what} has {found[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}")
-        elif outcome == "fence" and not fence:
+        elif outcome == "fence" and not change.new_fence:
             raise FenceMovedError(found[0].decode())
-        elif outcome == "rows":
+        elif outcome == "rows" and not change.new_fence:
             there = {key.decode(): kept.decode() for key, kept in zip(found[0][::2], found[0][1::2], strict=True)}
-            return {key: layout.row_of(key, kept) if kept else None for key, kept in there.items()}
+            raise sessions.RowsChangedError({key: layout.row_of(key, kept) if kept else None for key, kept in there.items()})
         return outcome
 
     # -- not for a task ------------------------------------------------------------------------------------------------------------

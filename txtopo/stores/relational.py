@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from txtopo import errors
-from txtopo.stores import rows as layout
 from txtopo.stores import relational_statements, sessions, stamps
+from txtopo.stores import rows as layout
 
 Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
@@ -92,8 +92,8 @@ class Session(sessions.Session):
 
     def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
         self._run, self._tables, self._address, self._mine, self._lists = run, tables, address, mine, lists
-        self.is_alone = False
-        """Whether its task has no siblings: the fence is then held for this transaction alone from the beginning, and raised in it."""
+        self._taken: stamps.Fence | None = None
+        """The fence, where this transaction has it for itself."""
         self._has_no_fence = False
         self._is_listed = False
         """Whether what the attempt of the fence wrote is listed."""
@@ -113,9 +113,15 @@ class Session(sessions.Session):
         here = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid, "of_attempt": mine.attempt}
         return self._run(self._tables.statements.standing, here).first() is not None
 
+    def takes_fence(self) -> bool:
+        """Whether there is a fence; then nobody else reads, raises or stands at it until this transaction ends. For a task without siblings."""
+        mine = self._writer()
+        self._taken = self._read_fence(mine.topology_id, mine.component, lock=True)
+        return self._taken is not None
+
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        if self.is_alone and (found := self._read_fence(topology_id, component, lock=True)) is not None:
-            return found
+        if self._taken is not None:
+            return self._taken
         mine = self._writer()
         self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
         # Another task of this attempt may have raised it just now: then it is not locked here, so as not to wait for what that task writes.
@@ -130,9 +136,9 @@ class Session(sessions.Session):
 
     def write_fence(self, fence: stamps.Fence) -> None:
         values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists}
-        if not self._has_no_fence:
-            if self._run(self._tables.statements.raise_fence, {**values, **_of(fence.topology_id, fence.component)}).rowcount:
-                return
+        which = _of(fence.topology_id, fence.component)
+        if not self._has_no_fence and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
+            return
         # Where somebody adopted the store meanwhile this violates the primary key, and the attempt fails.
         who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
         self._run(self._tables.statements.make_fence, {**who, **values})

@@ -1,7 +1,7 @@
 """The statements about a store's fence, its lists and its tombstones, each built once.
 
 Apart from ``relational``, which says when each is run: to build one takes longer than to run it, and a transaction of few keys consists of them.
-A parameter whose name begins with ``of_`` says which row is meant; the others are what is written. Needs SQLAlchemy.
+A parameter whose name begins with ``of_`` says which row is meant; the others have the names of the columns that are written. Needs SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ class Statements:
 def statements_of(store: str, fences: sa.Table, lists: sa.Table, values: sa.Table) -> Statements:
     """The statements on these tables of ``store``."""
     fence, row = fences.c, values.c
-    topology, component, generation, txid, attempt = (sa.bindparam(f"of_{name}") for name in ("topology", "component", "generation", "txid", "attempt"))
+    topology, component, generation, txid, attempt = map(_which, ("topology", "component", "generation", "txid", "attempt"))
     is_fence = sa.and_(fence.store == store, fence.topology == topology, fence.component == component)
     is_here = sa.and_(fence.generation == generation, fence.txid == txid, fence.attempt == attempt)
     is_list = sa.and_(lists.c.topology == topology, lists.c.component == component)
     is_settled = sa.or_(row.txid < txid, row.generation != generation)
     found = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed).where(is_fence)
-    position = {name: sa.bindparam(name) for name in ("generation", "txid", "attempt", "listed")}
     return Statements(
         standing=sa.select(fence.txid).where(is_fence, is_here).with_for_update(read=True),
         fence=found,
         locked_fence=found.with_for_update(),
-        raise_fence=sa.update(fences).where(is_fence).values({fence[name]: value for name, value in position.items()}),
+        raise_fence=sa.update(fences).where(is_fence),
         lists=sa.select(lists.c["keys"]).where(is_list),
         forget_lists=sa.delete(lists).where(is_list),
         sweep=sa.delete(values).where(row.deleted, row.topology == topology, row.component == component, is_settled),
         make_fence=sa.insert(fences),
         add_list=sa.insert(lists),
     )
+
+
+def _which(name: str) -> sa.BindParameter[Any]:
+    return sa.bindparam(f"of_{name}")

@@ -59,9 +59,14 @@ def _stamp(*parts: Any) -> stamps.Stamp:
 def columns_of(row: stamps.Row) -> tuple[Column, ...]:
     """The columns that hold ``row``."""
     stamp = row.stamp
-    steps = json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
+    steps = steps_of(row)
     who = (stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt)
     return (row.key, row.curr, row.prev, *who, row.prev_txid, steps)
+
+
+def steps_of(row: stamps.Row) -> str | None:
+    """The column ``steps`` of ``row``."""
+    return json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
 
 
 def check_version(place: str, store: str, version: int) -> None:
@@ -85,12 +90,13 @@ def check_form(address: str, found: str, expected: str) -> None:
     if found == expected:
         return
     raise errors.StateMismatchError(
-        f"the store {address} holds {_values(found)}; it was opened for {_values(expected)}\n"
+        f"the store {address} holds {described(found)}; it was opened for {described(expected)}\n"
         f"  Nothing was changed. Open it with {_arguments(found)}, or use another store; an empty one takes the form of who writes to it next."
     )
 
 
-def _values(form: str) -> str:
+def described(form: str) -> str:
+    """A form, for people."""
     plain, _, codec = form.rpartition(" ")
     return f"{'plain' if plain else 'stamped'} values, by the codec {codec!r}"
 

@@ -64,6 +64,15 @@ class Session(abc.ABC):
         """
         return deltas
 
+    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+        """As :meth:`read_rows_to_write`; but of rows that an earlier transaction of the same topology, generation and component wrote, up to
+        ``settled_txid``, a database may read the values alone, if it can make the rest what was before this transaction when they are
+        written: their ``prev_txid`` is then :data:`stamps.KEPT`, and their stamp any that stands so. Not for plain stores.
+
+        :raises RowsChangedError: as :meth:`read_rows_to_write`.
+        """
+        return self.read_rows_to_write(texts)
+
     @abc.abstractmethod
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         """Make or replace these rows, all of which were looked for with :meth:`read_rows_to_write`.

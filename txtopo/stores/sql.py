@@ -7,9 +7,15 @@ Opening a store transaction takes two steps, so that the tasks of an attempt do 
 below its attempt: it *raises* it in a database transaction of its own, with what the raise takes back (R31), after every open transaction
 of an older attempt has ended. Each task then finds the fence its own under a shared lock, and keeps that to the end of what it writes.
 
+The only task of its component keeps nobody waiting whom it should let pass, and takes one step: it locks the fence for itself, raises it, writes
+and commits, all in one transaction, as a store in a file does. An older or a newer attempt waits for that lock, as it waits for the shared one
+and just as long, and finds the fence as the transaction left it: raised with what was written under it, or not at all. Somebody who comes with
+the same attempt, from a second run of the task, finds it equal, and his rows to be his own. Only a fence that is not there cannot be locked: it is
+made in two steps, or whoever adopts or clears the store meanwhile would not know whom to wait for.
+
 Invariants:
     - No password is ever a part of a store: not of what is pickled, nor of ``address`` or ``location``, nor of a message.
-    - A write transaction holds the fence's shared lock, for an attempt that the fence names, from before its first read to its end.
+    - A write transaction holds a lock of the fence, shared or its own, for an attempt that the fence names, from before its first read to its end.
 """
 
 from __future__ import annotations
@@ -151,14 +157,12 @@ class SqlStore(base.Store):
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> Iterator[sessions.Session]:
         connection = self._connection(context.resource)
-        if context.num_tasks == 1:
-            with connection.transaction(self, mine) as session:
-                session.is_alone = True
-                self._stand_at_fence(session, context, mine, recorded)
-                yield session
-            return
         for _ in range(RAISES_MAX):
             with connection.transaction(self, mine) as session:
+                if context.num_tasks == 1 and session.takes_fence():
+                    self._stand_at_fence(session, context, mine, recorded)
+                    yield session
+                    return
                 if session.stands_at_fence():
                     yield session
                     return

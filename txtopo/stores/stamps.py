@@ -33,6 +33,9 @@ from txtopo.topology import transaction
 UNKNOWN_ATTEMPT = -1
 """Attempt of a value that was taken back to or adopted: the one that made it is no longer known. Its transaction is over, whoever comes."""
 
+KEPT = -1
+"""Instead of a row's ``prev_txid``: the transaction of the row that the database has in its place, and nobody has read."""
+
 CLOSED_ATTEMPT = 2**63 - 1
 """Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
 
@@ -93,7 +96,8 @@ class Row:
     prev: str | None
     """The value before the transaction of ``stamp``."""
     prev_txid: int
-    """The transaction that made ``prev``; 0 if none of this generation did."""
+    """The transaction that made ``prev``; 0 if none of this generation did. :data:`KEPT` if only the database knows: it has ``prev`` in the place of
+    this row, of which nothing else was read (see ``sessions``)."""
     steps: list[str | None]
     """What each update in the transaction of ``stamp`` made of the value, in order; composed updates are told apart by them (R32)."""
 
@@ -218,6 +222,9 @@ def advanced(row: Row | None, key: str, where: Standing, mine: Stamp, curr: str 
         return row
     if where == "undone":
         return Row(key, mine, row.prev, row.prev_txid, [curr])
+    if row.prev_txid == KEPT:
+        row.stamp, row.prev, row.steps = mine, row.steps[-1], [curr]
+        return row
     same_generation = row.stamp.generation == mine.generation
     return Row(key, mine, row.curr, row.stamp.txid if same_generation else 0, [curr])
 

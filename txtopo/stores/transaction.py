@@ -13,13 +13,12 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from txtopo import errors
-from txtopo.stores import codecs, conflicts, keys, sessions, stamps
+from txtopo.stores import codecs, conflicts, keys, sessions, stamps, updates
+from txtopo.stores.updates import Update
 from txtopo.topology import merge
 
 K = TypeVar("K", bound=keys.Key)
@@ -27,18 +26,6 @@ D = TypeVar("D")
 
 ROWS_HELD_MAX = 10_000
 """How many rows a store transaction holds in memory before it writes them to the (still open) database transaction."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Update:
-    """What an update did, or had done when the transaction was first applied (R28): a replay gets the same ``prev`` and ``curr``."""
-
-    prev: Any
-    """The value before; None if there was none."""
-    curr: Any
-    """The value after, as JSON gives it back; None if deleted."""
-    applied: bool
-    """False if an earlier run of this transaction had already applied it."""
 
 
 class StoreTransaction:
@@ -64,6 +51,9 @@ class StoreTransaction:
     ) -> None:
         self._address, self._kind, self._session, self._mine, self._earlier_steps = address, kind, session, mine, earlier_steps
         self._recorded, self._codec = recorded, codec
+        last = None if recorded is None else recorded.get(mine.component)
+        # What is of a later transaction than the last recorded one is void, and what is of this one is its own (see stamps).
+        self._settled_txid = mine.txid - 1 if recorded is None else min(mine.txid - 1, 0 if last is None else last.txid)
         self._read: set[str] = set()
         """Keys of a plain store whose value was asked for before this attempt had set it."""
         self._rows: dict[str, stamps.Row | None] = {}
@@ -95,8 +85,8 @@ class StoreTransaction:
         self._check_open()
         self._merge_before_reading()
         values: dict[K, Any] = {}
-        given = iter(dict.fromkeys(wanted))
-        while chunk := {keys.encode_key(key): key for key in itertools.islice(given, ROWS_HELD_MAX)}:
+        for portion in updates.portions(dict.fromkeys(wanted), ROWS_HELD_MAX):
+            chunk = dict(zip(keys.encode_keys(portion), portion, strict=True))
             unread = [text for text in chunk if text not in self._rows]
             with self._all_or_nothing():
                 found = self._session.read_rows(unread) if unread else {}
@@ -124,11 +114,11 @@ class StoreTransaction:
 
     def put_many(self, values: Mapping[K, Any]) -> None:
         """Set every key to its value; reads and writes in bulk. All or nothing: when a value cannot be kept, the transaction is lost."""
-        pairs = iter(values.items())
         with self._all_or_nothing():
-            while chunk := [(keys.encode_key(key), value) for key, value in itertools.islice(pairs, ROWS_HELD_MAX)]:
-                self._load([text for text, _ in chunk])
-                for text, value in chunk:
+            for chunk in updates.portions_of(values, ROWS_HELD_MAX):
+                texts = keys.encode_keys(chunk)
+                self._load(texts)
+                for text, value in zip(texts, chunk.values(), strict=True):
                     self._set(text, codecs.encode(self._codec, value))
 
     def update(self, key: keys.Key, fn: Callable[[Any], Any]) -> Update:
@@ -164,7 +154,7 @@ class StoreTransaction:
     def _combined(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> Iterator[tuple[K, Update]]:
         self._check_has_previous()
         with self._all_or_nothing():
-            for chunk in _chunks(deltas):
+            for chunk in updates.portions_of(deltas, ROWS_HELD_MAX):
                 texts = keys.encode_keys(chunk)
                 self._load(texts)
                 for text, (key, delta) in zip(texts, chunk.items(), strict=True):
@@ -176,16 +166,16 @@ class StoreTransaction:
             self._merge_before_reading()
             self._merge = how
         others: dict[K, Any] = {}
-        for chunk in _chunks(deltas):
+        for chunk in updates.portions_of(deltas, ROWS_HELD_MAX):
             if self._session.merges_midway and len(self._deltas) + len(chunk) > ROWS_HELD_MAX:
                 self._merge_before_reading()
             texts = keys.encode_keys(chunk)
             touched = (self._deltas, self._rows, self._steps, self._earlier_steps)
-            if _are_small(chunk.values()) and all(not kept or kept.keys().isdisjoint(texts) for kept in touched):
+            if updates.are_small(chunk.values()) and all(not kept or kept.keys().isdisjoint(texts) for kept in touched):
                 self._deltas.update(zip(texts, chunk.values(), strict=True))
                 continue
             for text, (key, delta) in zip(texts, chunk.items(), strict=True):
-                if _are_small([delta]) and not (text in self._deltas or text in self._rows or self._steps_taken(text)):
+                if updates.are_small([delta]) and not (text in self._deltas or text in self._rows or self._steps_taken(text)):
                     self._deltas[text] = delta
                 else:
                     others[key] = delta
@@ -202,11 +192,8 @@ class StoreTransaction:
                 self._merge_here(self._deltas)
 
     def _merge_kept(self) -> None:
-        last = None if self._recorded is None else self._recorded.get(self._mine.component)
-        # What is of a later transaction than the last recorded one is void, and what is of this one is its own (see stamps).
-        settled = self._mine.txid - 1 if self._recorded is None else min(self._mine.txid - 1, 0 if last is None else last.txid)
         try:
-            refused = self._session.merge_rows(self._deltas, self._merge, self._mine, settled)
+            refused = self._session.merge_rows(self._deltas, self._merge, self._mine, self._settled_txid)
         except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
         if len(refused) < len(self._deltas):
@@ -228,13 +215,13 @@ class StoreTransaction:
 
     def delete_many(self, unwanted: Iterable[K]) -> dict[K, Update]:
         """Remove every key, as :meth:`delete` does; reads and writes in bulk. All or nothing, as :meth:`update_many`."""
-        updates: dict[K, Update] = {}
-        given = iter(dict.fromkeys(unwanted))
+        removed: dict[K, Update] = {}
         with self._all_or_nothing():
-            while chunk := {keys.encode_key(key): key for key in itertools.islice(given, ROWS_HELD_MAX)}:
-                self._load(list(chunk))
-                updates.update((key, self._removed(text)) for text, key in chunk.items())
-        return updates
+            for portion in updates.portions(dict.fromkeys(unwanted), ROWS_HELD_MAX):
+                texts = keys.encode_keys(portion)
+                self._load(texts)
+                removed.update((key, self._removed(text)) for text, key in zip(texts, portion, strict=True))
+        return removed
 
     def _removed(self, text: str) -> Update:
         if self._kind == "plain":
@@ -329,16 +316,22 @@ class StoreTransaction:
 
     def _found_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         try:
-            return self._session.read_rows_to_write(texts)
+            if self._kind == "plain":
+                return self._session.read_rows_to_write(texts)
+            return self._session.read_rows_to_change(texts, self._mine, self._settled_txid)
         except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
 
     def _write(self) -> None:
+        rows = [row for text in self._unwritten if (row := self._rows[text]) is not None]
         try:
-            self._session.write_rows(row for text in self._unwritten if (row := self._rows[text]) is not None)
+            self._session.write_rows(rows)
         except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
         self._unwritten.clear()
+        for row in rows:
+            if row.prev_txid == stamps.KEPT:  # what the database made of it is to be read, if it is asked for again
+                del self._rows[row.key]
 
     @property
     def session(self) -> sessions.Session:
@@ -440,18 +433,3 @@ class StoreTransaction:
             raise self._doom
         if not self._is_open:
             raise errors.UsageError("this store transaction has ended\n  Use it inside its `with store.transaction(...)` block.")
-
-
-def _chunks(deltas: Mapping[K, D]) -> Iterator[Mapping[K, D]]:
-    """``deltas``, as many at a time as are held in memory."""
-    if len(deltas) <= ROWS_HELD_MAX:
-        yield deltas
-        return
-    pairs = iter(deltas.items())
-    while chunk := dict(itertools.islice(pairs, ROWS_HELD_MAX)):
-        yield chunk
-
-
-def _are_small(deltas: Collection[Any]) -> bool:
-    """Whether all are integers that a database may combine."""
-    return set(map(type, deltas)) == {int} and min(deltas) > -keys.DIGITS_FAST and max(deltas) < keys.DIGITS_FAST

@@ -19,7 +19,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from txtopo.topology import aggregator, bolt
+from txtopo.topology import aggregator, bolt, merge
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer, Tuple
@@ -106,11 +106,19 @@ class PartialAggregate(bolt.BaseBatchBolt):
         declarer.declare(Fields("tx", *self.names, "partial"))
 
 
+MERGES: dict[type, merge.Merge] = {
+    aggregator.Count: merge.ADD, aggregator.Sum: merge.ADD, aggregator.Min: merge.MIN, aggregator.Max: merge.MAX,
+}  # fmt: skip
+"""What a database can do by itself. Not of subclasses, which may combine otherwise."""
+
+
 class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
     """One transaction of the store, and downstream what it did to each key: the key, its value before and its value now."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
+        self.is_heard = True
+        """Whether anybody is downstream; if not, nothing is emitted, and the store need not say what it did."""
         self.names: tuple[str, ...] = ()
         """Of the fields that are the key, in what it emits."""
 
@@ -122,8 +130,14 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
         by_key = {(key[0] if len(key) == 1 else key): delta for key, delta in self.deltas.items()}
         # Also without anything to write: that is how a store learns that what an earlier attempt wrote is void (R31).
         with self.store.transaction(self.context, self.attempt) as transaction:
+            if not self.is_heard:
+                transaction.merge_many(by_key, self.merge or self.applied)
+                return
             updates = transaction.update_many(by_key, self.applied).values()
         self.collector.emit_all([self.attempt, *key, update.prev, update.curr] for key, update in zip(self.deltas, updates, strict=True))
+
+    merge: merge.Merge | None = None
+    """Does the same as :meth:`applied`, in a database."""
 
     def applied(self, value: Any, delta: Any) -> Any:
         """The value of a key, None if it has none, after this batch's part."""
@@ -139,6 +153,7 @@ class CombiningCommitter(KeyedCommitter):
     def __init__(self, combiner: aggregator.CombinerAggregator, store: Any) -> None:
         super().__init__(store)
         self.combiner = combiner
+        self.merge = MERGES.get(type(combiner))
 
     def execute(self, tup: Tuple) -> None:
         values, deltas = tup.values, self.deltas

@@ -185,6 +185,10 @@ class _Build:
         for draft in self.drafts:
             self.problems.extend(draft.problems)
             self.check_parallelism(draft)
+        heard = {subscription.source for draft in self.bolts for subscription in draft.subscriptions}
+        for draft in self.bolts:
+            if isinstance(draft.instance, aggregate.KeyedCommitter):
+                draft.instance.is_heard = draft.id in heard
         searches = {draft: destination.Search() for draft in self.drafts}
         templates = {draft: self.pickle(draft, searches[draft]) for draft in self.drafts if kinds[draft] is not None}
         for draft in self.drafts:
@@ -379,6 +383,7 @@ class _Build:
             if draft.id in held and isinstance(draft.parallelism, int):
                 what = (draft.id, draft.parallelism, draft.subscriptions, writes[draft], self.spout.id, spout_kind)
                 self.problems.extend(soundness.problems(*what))
+        self.problems.extend(soundness.mixed({draft.id: writes[draft] for draft in named}))
         self.problems.extend(soundness.rivals({draft.id: writes[draft] for draft in named if draft.id in held}))
 
     def topological_order(self) -> list[_Draft]:

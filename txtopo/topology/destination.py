@@ -31,6 +31,12 @@ class Guarantee:
     """What holds of a write there in a topology that fits, for people."""
     has_one_writer: bool = False
     """Whether one component of a topology alone may write there: what is taken back of one would undo what another wrote since."""
+    place: str = ""
+    """Where its records are, which is the same for all who open it; empty if it does not say."""
+    known_as: str = ""
+    """What the topology's state knows it as, for each component (R27): a component's destinations in different places need different ones."""
+    form: str = ""
+    """What its values are, for people; all who open the same ``place`` must open it for the same. Empty if it does not say."""
 
 
 class Destination(abc.ABC):

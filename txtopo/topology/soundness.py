@@ -42,6 +42,36 @@ def problems(
                 )
 
 
+    known: dict[str, dict[str, str]] = {}
+    for written in writes.destinations:
+        known.setdefault(written.known_as, {}).setdefault(written.place, written.name)
+    for known_as, names in known.items():
+        if known_as and len(names) > 1:
+            yield (
+                f"component {id!r}: it writes to {' and '.join(names.values())}, and the state of the topology knows both as {id}/{known_as}, so that"
+                " the one would be taken for the other, emptied or restored from an older copy (R27); give each a name of its own"
+            )
+
+
+def mixed(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
+    """Which destinations the components, by id, open for different values; also those that only read there."""
+    found: dict[str, list[tuple[str, destination.Guarantee]]] = {}
+    for id, each in writes.items():
+        for written in each.destinations:
+            if written.place and written.form:
+                found.setdefault(written.place, []).append((id, written))
+    for opened in found.values():
+        ids: dict[str, dict[str, None]] = {}
+        for id, written in opened:
+            ids.setdefault(written.form, {})[id] = None
+        if len(ids) > 1:
+            how = " and ".join(f"for {form} by {', '.join(map(repr, those))}" for form, those in ids.items())
+            yield (
+                f"{opened[0][1].name} is opened for different values, {how}: it holds values of one form (R27); open it with the same plain= and"
+                " codec= everywhere, or use another store"
+            )
+
+
 def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
     """Which of the held components, by id, may not write to one place."""
     writers: dict[str, list[str]] = {}

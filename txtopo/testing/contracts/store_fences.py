@@ -11,7 +11,8 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores.base import Store
 from txtopo.stores.stamps import Fence
-from txtopo.stores.transaction import ROWS_HELD_MAX, Update
+from txtopo.stores.transaction import ROWS_HELD_MAX
+from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, swallowed

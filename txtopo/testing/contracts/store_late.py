@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores.transaction import Update
+from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import Subject, block, contents, plus, run

@@ -10,7 +10,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores import base, conflicts
 from txtopo.stores.keys import Key
-from txtopo.stores.transaction import Update
+from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, visible_at
@@ -96,6 +96,16 @@ def _void(subject: Subject) -> None:
     merged(store, subject.task(known_stores=recorded), 3, 0, dog=5)
     equal(contents(store), {"dog": 6}, "what is stored")
     equal(run(store, subject.task(known_stores=recorded), 3, 0, dog=5), {"dog": Update(1, 6, applied=False)}, "what a replay is told")
+
+
+@CONTRACT.clause("what was adopted before the first transaction is combined with, and updated", 27, 30, cure=_ORDINARY)
+def _adopted(subject: Subject) -> None:
+    store = subject.store()
+    run(store, subject.task(generation="old"), 5, 0, dog=10, cat=10)
+    store.adopt("words", "first", 0, ["count"])
+    merged(store, subject.task(known_stores={}), 1, 0, dog=1)
+    equal(run(store, subject.task(task=1, known_stores={}), 1, 0, cat=1), {"cat": Update(10, 11, applied=True)}, "what an update is told")
+    equal(contents(store), {"cat": 11, "dog": 11}, "what is stored")
 
 
 @CONTRACT.clause("a key of another topology, of another writer or of a later transaction is refused to a merge too", 29, 32, cure=_ORDINARY)

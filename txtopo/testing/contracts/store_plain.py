@@ -14,7 +14,7 @@ from txtopo import errors
 from txtopo.stores import transaction
 from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.stamps import Fence
-from txtopo.stores.transaction import Update
+from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, put, write_at_once

@@ -8,7 +8,8 @@ import pickle
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores.transaction import StoreTransaction, Update
+from txtopo.stores.transaction import StoreTransaction
+from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, set_to, swallowed
@@ -75,6 +76,8 @@ def _scan(subject: Subject) -> None:
     equal([key for key, _ in store.scan(("a", 1))], [("a", 1), ("a", 1, "x")], "scan(('a', 1))")
     equal({key for key, _ in store.scan(("a",))}, {("a",), ("a", 1), ("a", 1, "x"), ("a", 10)}, "scan(('a',))")
     equal({key for key, _ in store.scan(())}, {key for key in keys if isinstance(key, tuple)}, "scan(())")
+    counts = [store.count(prefix) for prefix in (None, "a", "", ("a", 1), ("a",), (), "c")]
+    equal(counts, [len(keys), 3, 4, 2, 4, 6, 0], "count()")
     refused(errors.UsageError, lambda: store.scan(7), "scanning by a number", "scanned by a str or by a tuple")  # type: ignore[arg-type]
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from txtopo import errors
 from txtopo.stores import base, stamps, transaction
+from txtopo.stores.updates import Update
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
 from txtopo.topology.context import TopologyContext
@@ -41,7 +42,7 @@ class Subject:
         return self._make_store(f"{self._prefix}_{name}", opaque=self.kind == "opaque" if opaque is None else opaque, **form)
 
 
-def run(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> dict[str, transaction.Update]:
+def run(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> dict[str, Update]:
     """One store transaction that adds ``deltas``."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         return opened.update_many(deltas, add)

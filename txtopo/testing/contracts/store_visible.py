@@ -31,6 +31,7 @@ def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
     for key in ("ant", "bird", "cat", "dog"):
         equal(store.get(key, as_of=visible), found.get(key), f"get({key!r}) beside items()")
         equal(dict(store.scan(key, as_of=visible)), {key: found[key]} if key in found else {}, f"scan({key!r}) beside items()")
+        equal(store.count(key, as_of=visible), int(key in found), f"count({key!r}) beside items()")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from txtopo.stores import transaction
 from txtopo.stores.conflicts import StoreConflict
-from txtopo.stores.transaction import Update
+from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, write_at_once
@@ -106,6 +106,11 @@ def _other_topology(subject: Subject) -> None:
     run(store, subject.task(topology_id="neighbour"), 1, 0, dog=1)
     write = functools.partial(run, store, subject.task(), 9, 0, dog=1)
     refused(StoreConflict, write, "writing another topology's key", "topology 'neighbour'", "topology 'words'")
+    block(store, subject.task(topology_id="neighbour"), 2, 0, lambda t: t.delete("dog"))
+    refused(StoreConflict, write, "writing a key that another topology has just deleted, and may have to restore", "topology 'neighbour'")
+    run(store, subject.task(topology_id="neighbour"), 3, 0, cat=1)
+    write()
+    equal(contents(store), {"cat": 1, "dog": 1}, "what is stored once the other topology has gone on")
 
 
 @CONTRACT.clause(

@@ -29,6 +29,7 @@ class WorkerProcess:
         component: str = "count",
         task: int = 0,
         *,
+        num_tasks: int | None = None,
         topology_id: str = "words",
         generation: str = "first",
         phase: contexts.Phase = "commit",
@@ -36,8 +37,8 @@ class WorkerProcess:
         known_stores: Mapping[str, TransactionAttempt] | None = None,
         first_attempt: int = 0,
     ) -> contexts.TopologyContext:
-        """The context of one task in one attempt."""
-        counts = {component: task + 1}
+        """The context of one task in one attempt; of ``num_tasks`` that the component has, by default no more than up to this one."""
+        counts = {component: task + 1 if num_tasks is None else num_tasks}
         return contexts.TopologyContext(
             topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores, first_attempt
         )

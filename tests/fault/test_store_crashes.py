@@ -1,0 +1,53 @@
+"""A task is killed at every statement of a transaction of a store, over every database and with values of every kind; its replay makes it right."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.places import PLACES
+from tests.store_crashes import crash_everywhere
+from txtopo.stores import stamps
+from txtopo.testing.contracts.store import KINDS
+
+Values = dict[str, int]
+
+BEFORE: dict[stamps.Kind, list[Values]] = {
+    "transactional": [{"ant": 1, "cat": 1, "dog": 1}],
+    # What the attempt before wrote, which may have been taken back.
+    "opaque": [{"ant": 1, "cat": 1, "dog": 8, "fox": 7}, {"ant": 1, "cat": 1, "dog": 1}],
+    "plain": [{"ant": 1, "cat": 1, "dog": 7, "fox": 7}],
+}
+AFTER: dict[stamps.Kind, Values] = {
+    "transactional": {"ant": 1, "dog": 101, "owl": 100},
+    "opaque": {"ant": 1, "dog": 101, "owl": 100},
+    "plain": {"ant": 1, "dog": 100, "fox": 7, "owl": 100},
+}
+
+
+def replayed(kind: stamps.Kind, left: Values) -> Values:
+    """What belongs in the store after the replay of a transaction of which ``left`` was there."""
+    if kind == "transactional":
+        return AFTER[kind]
+    return {"ant": 1, "bee": 10, "cat": 1, "dog": 11} if kind == "opaque" else {**left, "bee": 10, "dog": 10}
+
+
+@pytest.mark.rule(28, 29, 30, 31)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", PLACES)
+def test_whenever_a_task_dies_all_that_it_writes_is_there_or_nothing_and_its_replay_makes_it_right(
+    backend: str, kind: stamps.Kind, tmp_path: Path
+) -> None:
+    *killed, whole = crash_everywhere(PLACES[backend](tmp_path), kind)
+    assert len(killed) > 10, "moments before and after every statement"
+    assert {found["status"] for found in killed} == {-signal.SIGKILL}
+    assert (whole["status"], whole["left"]) == (0, AFTER[kind])
+    lefts = [found["left"] for found in killed]
+    assert BEFORE[kind][0] in lefts
+    assert AFTER[kind] in lefts, "killed when it had committed"
+    for found in [*killed, whole]:
+        assert found["left"] in [*BEFORE[kind], AFTER[kind]], found
+        assert found["replayed"] == replayed(kind, found["left"]), found
+        assert found["ended"] == {**found["replayed"], "dog": 1000 + (0 if kind == "plain" else found["replayed"]["dog"])}, found

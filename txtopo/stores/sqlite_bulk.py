@@ -1,0 +1,102 @@
+"""What SQLite does in one statement for all keys of a task, where their rows are ordinary: read values, replace them, combine integers with them.
+
+A row is *ordinary* if an earlier, settled transaction of the same component wrote it: nothing needs to be known of it but its value, since SQLite
+itself can make it what was before this transaction. Apart from ``sqlite``, which holds the connection and the rest of the layout. It needs
+SQLite's JSON functions: where there are none, no row is ordinary. Standard library only.
+
+Invariants: of integers that are combined, all are, or none is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.stores import rows as layout
+from txtopo.stores import stamps
+from txtopo.topology import merge
+
+IS_POSSIBLE = sqlite3.sqlite_version_info >= (3, 38)
+"""Whether this SQLite is one that always has JSON functions."""
+
+PORTION_CHARACTERS = 16_000_000
+"""Of keys and values in one statement. As JSON they take up to six times as much; SQLite's bound is a thousand million."""
+
+_MADE = {"add": "old + new", "min": "min(old, new)", "max": "max(old, new)"}
+_OLD, _NEW = "CAST(curr AS INTEGER)", "CAST(excluded.curr AS INTEGER)"
+_IS_ORDINARY = "topology = :topology AND generation = :generation AND component = :component AND txid <= :settled"
+# An integer as JSON has it is what SQLite makes of it and back; a float, a text or a very large integer is not, and NULL is no value.
+_IS_INTEGER = "length(curr) < 16 AND CAST(CAST(curr AS INTEGER) AS TEXT) = curr"
+
+
+def ordinary_values(
+    connection: sqlite3.Connection, table: str, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int
+) -> tuple[dict[str, str | None], list[str]]:
+    """The values of those rows of ``texts`` that are ordinary, None for a tombstone; and the keys of the others that there are."""
+    select = (
+        f"SELECT kept.key, kept.curr, {_IS_ORDINARY}"
+        # CROSS JOIN: begin at the keys that were given, whatever SQLite knows of the table.
+        f' FROM json_each(:given) AS given CROSS JOIN "{table}" AS kept ON kept.key = given.value'
+    )
+    found = connection.execute(select, _who(mine) | {"settled": settled_txid, "given": json.dumps(texts)}).fetchall()
+    return {key: curr for key, curr, is_ordinary in found if is_ordinary}, [key for key, _, is_ordinary in found if not is_ordinary]
+
+
+def replace(connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Row], settled_txid: int) -> None:
+    """Write ``rows``, whose predecessors are ordinary or not there; all were looked at in this transaction, which has the file to itself."""
+    for portion in _portions(rows):
+        given = json.dumps({row.key: row.curr for row in portion})
+        parameters = _who(portion[0].stamp) | {"settled": settled_txid, "given": given}
+        if connection.execute(_upsert(table, "excluded.curr", _IS_ORDINARY), parameters).rowcount != len(portion):
+            raise errors.FailedException(f"rows of {table} were changed by others while a transaction had the file to itself")
+    composed = ((layout.steps_of(row), row.key) for row in rows if len(row.steps) > 1)
+    connection.executemany(f'UPDATE "{table}" SET steps = ? WHERE key = ?', composed)
+
+
+def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:
+    """``rows``, so many at a time that one statement has room for their values."""
+    begin, held = 0, 0
+    for end, row in enumerate(rows):
+        size = len(row.key) + len(row.curr or "")
+        if held and held + size > PORTION_CHARACTERS:
+            yield rows[begin:end]
+            begin, held = end, 0
+        held += size
+    yield rows[begin:]
+
+
+def merged(
+    connection: sqlite3.Connection, table: str, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int
+) -> Collection[str]:
+    """What :meth:`txtopo.stores.sessions.Session.merge_rows` promises, in the open transaction of ``connection``."""
+    if not IS_POSSIBLE:
+        return deltas
+    made = _MADE[how.operator].replace("old", _OLD).replace("new", _NEW)
+    parameters = _who(mine) | {"settled": settled_txid, "given": json.dumps(deltas)}
+    connection.execute("SAVEPOINT merge")
+    done = connection.execute(_upsert(table, made, f"{_IS_ORDINARY} AND {_IS_INTEGER}"), parameters).rowcount == len(deltas)
+    if not done:
+        connection.execute("ROLLBACK TO merge")
+    connection.execute("RELEASE merge")
+    return () if done else deltas
+
+
+def _upsert(table: str, made: str, condition: str) -> str:
+    return (
+        f'INSERT INTO "{table}"(key, curr, prev, topology, generation, component, task, txid, attempt, prev_txid, steps)'
+        " SELECT given.key, given.value, NULL, :topology, :generation, :component, :task, :txid, :attempt, 0, NULL FROM json_each(:given) AS given"
+        # without which the parser takes ON for a join's
+        " WHERE true"
+        f" ON CONFLICT(key) DO UPDATE SET prev = curr, prev_txid = txid, curr = {made}, task = :task, txid = :txid, attempt = :attempt, steps = NULL"
+        f" WHERE {condition}"
+    )
+
+
+def _who(mine: stamps.Stamp) -> dict[str, Any]:
+    return {
+        "topology": mine.topology_id, "generation": mine.generation, "component": mine.component, "task": mine.task,
+        "txid": mine.txid, "attempt": mine.attempt,
+    }  # fmt: skip

@@ -1,0 +1,47 @@
+"""What user code gives to a store transaction and gets from it: what an update did, and many of them in portions.
+
+Apart from ``transaction``, which does them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from txtopo.stores import keys
+
+T = TypeVar("T")
+K = TypeVar("K", bound=keys.Key)
+D = TypeVar("D")
+
+
+class Update(NamedTuple):
+    """What an update did, or had done when the transaction was first applied (R28): a replay gets the same ``prev`` and ``curr``."""
+
+    prev: Any
+    """The value before; None if there was none."""
+    curr: Any
+    """The value after, as JSON gives it back; None if deleted."""
+    applied: bool
+    """False if an earlier run of this transaction had already applied it."""
+
+
+def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    """``items``, so many at a time at ``most``."""
+    given = iter(items)
+    while portion := list(itertools.islice(given, most)):
+        yield portion
+
+
+def portions_of(deltas: Mapping[K, D], most: int) -> Iterator[Mapping[K, D]]:
+    """``deltas``, so many at a time at ``most``; as they are, if that is all; nothing, if there are none."""
+    if 0 < len(deltas) <= most:
+        yield deltas
+    else:
+        yield from map(dict, portions(deltas.items(), most))
+
+
+def are_small(deltas: Collection[Any]) -> bool:
+    """Whether all are integers that a database may combine."""
+    return set(map(type, deltas)) == {int} and min(deltas) > -keys.DIGITS_FAST and max(deltas) < keys.DIGITS_FAST
