@@ -340,12 +340,15 @@ class TestTables:
         assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
         assert dict(store.items()) == {"0": 1, "1": 1, "2": 1}
 
-    def test_tables_of_others_are_left_alone(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
-        mariadb.execute("CREATE TABLE counts(mine text)", database=database)
+    @pytest.mark.parametrize("name", ["counts", "counts_written"])
+    def test_tables_of_others_are_left_alone(
+        self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker], name: str
+    ) -> None:
+        mariadb.execute(f"CREATE TABLE {name}(mine text)", database=database)
         assert not store.exists()
-        with pytest.raises(SetupError, match="has a table 'counts' that is not a store of txtopo"):
+        with pytest.raises(SetupError, match=f"has a table '{name}' that is not a store of txtopo"):
             contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        assert mariadb.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [database]) == [("counts",)]
+        assert mariadb.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [database]) == [(name,)]
 
     def test_a_table_without_transactions_is_refused(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)

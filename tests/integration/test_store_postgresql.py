@@ -279,13 +279,16 @@ class TestTables:
         with pytest.raises(SetupError, match=r"has the encoding LATIN1.*\n  Use one that was made with ENCODING 'UTF8'"):
             contract.run(SqlStore(f"postgresql+psycopg://postgres@127.0.0.1:{postgres.port}/latin", "counts"), workers[0].process.task(), 1)
 
-    def test_tables_of_others_are_left_alone(self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
-        postgres.execute("CREATE TABLE counts(mine text)", database=database)
+    @pytest.mark.parametrize("name", ["counts", "counts_written"])
+    def test_tables_of_others_are_left_alone(
+        self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker], name: str
+    ) -> None:
+        postgres.execute(f"CREATE TABLE {name}(mine text)", database=database)
         assert not store.exists()
         assert list(store.items()) == []
-        with pytest.raises(SetupError, match="has a table 'counts' that is not a store of txtopo"):
+        with pytest.raises(SetupError, match=f"has a table '{name}' that is not a store of txtopo"):
             contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        assert postgres.execute("SELECT * FROM counts", database=database) == []
+        assert postgres.execute(f"SELECT * FROM {name}", database=database) == []
         assert postgres.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'txtopo%'", database=database) == [(0,)]
 
     def test_a_key_too_long_for_an_index_is_refused(self, store: SqlStore, workers: list[Worker]) -> None:

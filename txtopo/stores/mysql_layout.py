@@ -102,8 +102,8 @@ def _make(run: relational.Run, tables: relational.Tables, store: SqlStore) -> No
     """Whoever comes after a process that died here does again what there is already, and goes on."""
     there = functools.partial(has_table, run)
     relational.check_neighbours(run, tables, store.address, there)
-    if there(tables.name) and not _is_being_made(run, tables):
-        raise relational.not_a_store(tables, store.address)
+    if not _is_being_made(run, tables):
+        relational.check_names_are_free(tables, store.address, there)
     for table in (tables.schema, tables.fence, _LOCKS):
         run(sa.schema.CreateTable(table, if_not_exists=True))
     run(_REGISTER, {"store": tables.name, "version": layout.BEING_MADE, "form": store.form})

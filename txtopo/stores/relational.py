@@ -277,8 +277,7 @@ def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable
 
 def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]) -> None:
     """Make the tables of a store, beside those of others; not to be done by two at once."""
-    if has_table(tables.name):
-        raise not_a_store(tables, address)
+    check_names_are_free(tables, address, has_table)
     check_neighbours(run, tables, address, has_table)
     for table in (tables.schema, tables.fence, tables.values, tables.written):
         if not has_table(table.name):
@@ -288,9 +287,12 @@ def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[
     run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION, form=form))
 
 
-def not_a_store(tables: Tables, address: str) -> errors.SetupError:
-    """Somebody else has a table of this name."""
-    return errors.SetupError(f"the database of {address} has a table {tables.name!r} that is not a store of txtopo\n  Choose another table name.")
+def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+    """Refuse to make a store where somebody else has a table of its name, or of that of its lists."""
+    for table in (tables.values, tables.written):
+        if has_table(table.name):
+            what = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
+            raise errors.SetupError(f"{what}\n  Choose another table name.")
 
 
 def change_form(run: Run, tables: Tables, address: str, found: str, form: str) -> None:
