@@ -20,6 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 PORTION_CHARACTERS = 2_000_000
 """Of JSON, in one statement: four bytes each at most, and half of a packet of the size that a server takes by default."""
 
-HEX_CHARACTERS_MAX = PORTION_CHARACTERS // 2
-"""Of JSON that is sent twice as long as it is."""
-
 PORTION_ROWS = 1000
 """How many rows ``items`` and ``scan`` fetch at a time."""
 
@@ -59,6 +57,11 @@ _GIVEN_ROWS = (
     f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', prev LONGTEXT {_TEXT} PATH '$[2]',"
     f" prev_txid BIGINT PATH '$[3]', steps LONGTEXT {_TEXT} PATH '$[4]')) AS given"
 )
+_GIVEN_CHANGES = (
+    f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', steps LONGTEXT {_TEXT} PATH '$[2]'))"
+    " AS given"
+)
+_IS_SETTLED = "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
 _WHO = ("topology", "generation", "component", "task", "txid", "attempt")
 _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
 _BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
@@ -131,6 +134,28 @@ class Session(relational.Session):
         self._locked.update(found)
         return found
 
+    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+        self._check_keys(texts)
+        select = sa.text(f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE")
+        who, earlier = self._who() | {"settled": settled_txid}, dataclasses.replace(mine, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+        rows: dict[str, stamps.Row] = {}
+        others: list[str] = []
+        try:
+            for _, _, given in self._portions(sorted(texts)):
+                for text, curr in self._run(select, {**who, "given": connections.sent(given)}):
+                    if curr is None:
+                        others.append(text)
+                    else:
+                        rows[text] = stamps.Row(text, earlier, None, stamps.KEPT, [curr])
+        except errors.FailedException as deadlock:
+            if not faults.is_deadlock(deadlock):
+                raise
+            raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
+        if others:
+            rows |= self._read(others, "")
+        self._locked.update(rows)
+        return rows
+
     def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
         texts = sorted(deltas)
         self._check_keys(texts)
@@ -138,7 +163,7 @@ class Session(relational.Session):
         refused: list[str] = []
         for start, end, given in self._portions(sorted(deltas.items())):
             try:
-                self._run(statement, {**who, "given": _sent(given)})
+                self._run(statement, {**who, "given": connections.sent(given)})
             except (errors.FailedException, errors.TxtopoError) as failed:
                 if faults.is_deadlock(failed):
                     raise sessions.RowsChangedError(self._after(failed, texts)) from failed
@@ -153,7 +178,9 @@ class Session(relational.Session):
         ordered = sorted(rows, key=lambda row: row.key)
         new = [row for row in ordered if row.key not in self._locked]
         try:
-            self._write([row for row in ordered if row.key in self._locked], replacing=True)
+            there = [row for row in ordered if row.key in self._locked]
+            self._advance([row for row in there if row.prev_txid == stamps.KEPT])
+            self._write([row for row in there if row.prev_txid != stamps.KEPT], replacing=True)
             self._write(new, replacing=False)
         except errors.FailedException as failed:
             if faults.is_duplicate(failed):
@@ -230,6 +257,16 @@ class Session(relational.Session):
         # A writer's rows bear its own stamp (see stamps.advanced), which is said once.
         self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], self._who())
 
+    def _advance(self, rows: Sequence[stamps.Row]) -> None:
+        """Replace rows that are locked, and of which the values alone were read: what is there becomes what was before this transaction."""
+        insert = (
+            f"INSERT INTO `{self._tables.name}`(`key`, curr, topology, generation, component, task, txid, attempt, prev_txid)"
+            " SELECT given.`key`, given.curr, :topology, :generation, :component, :task, :txid, :attempt, 0"
+            f" FROM {_GIVEN_CHANGES} ON DUPLICATE KEY UPDATE kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = given.curr,"
+            " kept.steps = given.steps, kept.task = :task, kept.txid = :txid, kept.attempt = :attempt"
+        ).replace("kept.", f"`{self._tables.name}`.")
+        self._given(insert, [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)], self._who())
+
     def _who(self) -> dict[str, Any]:
         """The stamp of what this transaction writes."""
         mine = self._writer()
@@ -237,7 +274,7 @@ class Session(relational.Session):
 
     def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
         """Run ``statement`` with ``items`` as what is given; again where they are too much for one. Returns the results."""
-        return [self._run(sa.text(statement), {**(parameters or {}), "given": _sent(text)}) for _, _, text in self._portions(items)]
+        return [self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)}) for _, _, text in self._portions(items)]
 
     def _portions(self, items: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
         """``items`` as JSON, in portions that a packet has room for: where each begins and ends, and its text."""
@@ -324,11 +361,6 @@ def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, faults.DRIVER_ERROR):
             raw.close()
-
-
-def _sent(given: str) -> str | bytes:
-    """JSON as the driver sends it fastest: it writes a short text's bytes as hexadecimal digits, and goes through a text letter by letter."""
-    return given.encode() if len(given) <= HEX_CHARACTERS_MAX else given
 
 
 def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
