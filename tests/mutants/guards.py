@@ -503,6 +503,13 @@ GUARDS = (
                 MARIADB,
             ),
             Mutation(
+                "in MariaDB a value that another task has written is taken for one before the transaction",
+                "txtopo/stores/mysql.py",
+                " AND kept.component = :component AND kept.txid <= :settled",
+                " AND kept.component = :component",
+                MARIADB,
+            ),
+            Mutation(
                 "in MariaDB an integer is combined with whatever is there",
                 "txtopo/stores/mysql_merge.py",
                 "kept.task = IF({_IS_ORDINARY}, :task, NULL), kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = {_MADE[operator]},",

@@ -11,8 +11,9 @@ Where writers block each other nevertheless, the one whom the server ends looks 
 that were given (STRAIGHT_JOIN), never at the table: InnoDB locks what it passes, and would wait for rows that are none of its business.
 
 Invariants:
-    - After a statement failed its transaction ends; only a deadlock and a key that is there already are looked into before.
-    - Every row that is written was read in this transaction, and is locked since, or was not there.
+    - After a statement failed its transaction ends; only a deadlock and a key that is there already are looked into before, and one that
+      refuses to combine has changed nothing.
+    - Every row that is written was read in this transaction, and is locked since, or was not there; or the statement that combines it judges it.
     - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has, unless its texts are
       longer than ``PORTION_CHARACTERS`` together.
 """
