@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import PLACES
-from tests.store_crashes import crash_everywhere
+from tests.store_crashes import Way, crash_everywhere
 from txtopo.stores import stamps
 from txtopo.testing.contracts.store import KINDS
 
@@ -35,12 +35,12 @@ def replayed(kind: stamps.Kind, left: Values) -> Values:
 
 
 @pytest.mark.rule(28, 29, 30, 31)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "way"), [*((kind, "updated") for kind in KINDS), ("transactional", "merged"), ("opaque", "merged")])
 @pytest.mark.parametrize("backend", PLACES)
 def test_whenever_a_task_dies_all_that_it_writes_is_there_or_nothing_and_its_replay_makes_it_right(
-    backend: str, kind: stamps.Kind, tmp_path: Path
+    backend: str, kind: stamps.Kind, way: Way, tmp_path: Path
 ) -> None:
-    *killed, whole = crash_everywhere(PLACES[backend](tmp_path), kind)
+    *killed, whole = crash_everywhere(PLACES[backend](tmp_path), kind, way)
     assert len(killed) > 10, "moments before and after every statement"
     assert {found["status"] for found in killed} == {-signal.SIGKILL}
     assert (whole["status"], whole["left"]) == (0, AFTER[kind])

@@ -43,6 +43,7 @@ class Asked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
         self.after_apply: Callable[[], None] = lambda: None
+        self.after_reading: Callable[[], None] = lambda: None
         run, ask_all = Link.run, Link.ask_all
 
         def noting_run(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
@@ -56,7 +57,10 @@ class Asked:
 
         def noting_ask(link: Link, commands: Any) -> Any:
             self.names += [command[0] for command in commands[:1]]
-            return ask_all(link, commands)
+            answers = ask_all(link, commands)
+            if commands[0][0] == "HMGET":
+                self.after_reading()
+            return answers
 
         monkeypatch.setattr(Link, "run", noting_run)
         monkeypatch.setattr(Link, "ask_all", noting_ask)
@@ -116,6 +120,16 @@ class TestServerIsAsked:
 
 
 class TestRowsThatAreNotOrdinary:
+    @pytest.mark.rule(30)
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_integers_of_many_digits_are_added_exactly_by_the_server(
+        self, store: RedisStore, process: contract.Process, asked: Asked, sign: int
+    ) -> None:
+        first, delta = sign * (10**14 - 1), sign * (10**15 - 1)
+        assert asked.for_merging(store, process.task(), 2, key=first, new=delta) == ["open", "raise", "done"]
+        assert asked.for_merging(store, process.task(), 3, key=delta) == ["open", "raise", "done"]
+        assert dict(store.items()) == {"first": 1, "key": first + delta, "new": delta}
+
     @pytest.mark.rule(30)
     @pytest.mark.parametrize("value", [2.5, -0.0, 1e20, 10**15, -(10**15), 10**30, True])
     def test_numbers_that_lua_would_not_keep_are_added_by_python(self, store: RedisStore, process: contract.Process, value: Any) -> None:
@@ -193,12 +207,13 @@ class TestRivals:
         contract.block(store, process.task(), 2, 0, lambda opened: opened.put("half", 0.5))
 
         def come_between() -> None:
-            asked.after_apply = lambda: None
+            asked.after_reading = lambda: None
             merge(store, process.task(), 3, first=10)
 
-        asked.after_apply = come_between
+        asked.after_reading = come_between
         with pytest.raises(StoreConflict, match='"first"'):
             merge(store, other.task(task=1), 3, first=100, half=100)
+        assert asked.names[-3:] == ["open", "done", "rows"], "the rival was there before the last step"
         assert dict(store.items()) == {"first": 11, "half": 0.5}
 
     @pytest.mark.rule(28)

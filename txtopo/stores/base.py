@@ -126,7 +126,7 @@ class Store(destination.Destination):
             finally:
                 opened.end()
         faults.reach("apply.inside", attempt.txid, context.topology_id)
-        context.store_steps.setdefault(self.address, {}).update(steps)
+        context.store_steps[self.address] = {**earlier, **steps} if earlier else steps
         context.touched_stores.add(self._known_name(context.component_id))
 
     def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:

@@ -91,11 +91,13 @@ def _taken_back(subject: Subject) -> None:
 def _void(subject: Subject) -> None:
     store, name = subject.store(), subject.store().name
     merged(store, subject.task("other", known_stores={}), 1, 0, dog=1)
-    recorded = {f"other/{name}": TransactionAttempt(1, 0)}
-    merged(store, subject.task("other", known_stores=recorded), 2, 0, dog=100)
-    merged(store, subject.task(known_stores=recorded), 3, 0, dog=5)
-    equal(contents(store), {"dog": 6}, "what is stored")
-    equal(run(store, subject.task(known_stores=recorded), 3, 0, dog=5), {"dog": Update(1, 6, applied=False)}, "what a replay is told")
+    first = {f"other/{name}": TransactionAttempt(1, 0)}
+    merged(store, subject.task("other", known_stores=first), 2, 0, dog=100)
+    merged(store, subject.task(known_stores=first), 2, 1, cat=1)
+    second = first | {f"count/{name}": TransactionAttempt(2, 1)}
+    merged(store, subject.task(known_stores=second), 3, 0, dog=5)
+    equal(contents(store), {"cat": 1, "dog": 6}, "what is stored")
+    equal(run(store, subject.task(known_stores=second), 3, 0, dog=5), {"dog": Update(1, 6, applied=False)}, "what a second run of the task is told")
 
 
 @CONTRACT.clause("what was adopted before the first transaction is combined with, and updated", 27, 30, cure=_ORDINARY)
