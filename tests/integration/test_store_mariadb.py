@@ -17,7 +17,7 @@ from tests.conformance import test_store_contract as contract
 from tests.mariadb import PASSWORD, MariaServer
 from tests.workers import Worker
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.stores import SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection, opening
+from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection, opening
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -80,12 +80,74 @@ class TestServerIsAsked:
         half = {str(n): 1 for n in range(keys)}
         both = half | {f"new {n}": 1 for n in range(keys)}
         contract.run(store, worker.process.task(), 1, 0, **half)
-        first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(), 2, 0, **both))
+        first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
         # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence is ours, rows are locked, replaced, added.
         assert first == ["SELECT", "INSERT", "SELECT", "SELECT", "UPDATE", "SELECT", "SELECT", "SELECT", "INSERT", "INSERT"]
         others = {f"other {n}": 1 for n in range(keys)}
         other = self.statements(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
         assert other == ["SELECT", "SELECT", "INSERT"]
+        alone = self.statements(store, worker, lambda: contract.run(store, worker.process.task(), 3, 0, **half))
+        # The fence is locked and raised; tombstones; rows are locked and replaced.
+        assert alone == ["SELECT", "UPDATE", "SELECT", "SELECT", "INSERT"]
+
+    @pytest.mark.parametrize("keys", [1, 1000])
+    def test_to_combine_many_integers_as_often_as_one(self, mariadb: MariaServer, database: str, workers: list[Worker], keys: int) -> None:
+        worker = workers[0]
+        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {f"new {number}": 1 for number in range(keys)}
+        for opaque in (False, True):
+            store = SqlStore(mariadb.url(database), f"counts{opaque:d}", opaque=opaque)
+            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}))
+
+            def merged(txid: int, more: dict[str | int, int], store: SqlStore = store) -> list[str]:
+                def merge(opened: StoreTransaction) -> None:
+                    opened.merge_many(more, ADD)
+
+                return self.statements(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
+
+            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined, and listed.
+            assert merged(2, deltas) == ["SELECT", "UPDATE", "SELECT", *["DELETE"] * opaque, "INSERT", *["INSERT"] * opaque]
+            # One is not an integer: all are read and written.
+            assert merged(3, {**deltas, "half": 1}) == [
+                "SELECT", "UPDATE", "SELECT", *["DELETE"] * opaque, "INSERT", "SELECT", "INSERT", *["INSERT"] * opaque,
+            ]  # fmt: skip
+            assert (store.get(0), store.get("new 0"), store.get("half")) == (3, 2, 1.5)
+
+    def test_portions_that_are_not_all_integers_are_combined_as_far_as_they_are(
+        self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mysql, "PORTION_CHARACTERS", 100)
+        keys = [f"key {number:03}" for number in range(50)]
+        contract.block(store, workers[0].process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(keys, 1) | {"key 025": 0.5}))
+        for _ in range(2):
+            contract.block(store, workers[0].process.task(), 2, 0, lambda opened: opened.merge_many(dict.fromkeys(keys, 2), ADD))
+        assert dict(store.items()) == dict.fromkeys(keys, 3) | {"key 025": 2.5}
+
+    def test_a_key_that_is_too_long_is_refused_to_a_merge_too(self, store: SqlStore, workers: list[Worker]) -> None:
+        with pytest.raises(UsageError, match="a key of 769 characters is too long for the store"):
+            contract.block(store, workers[0].process.task(), 1, 0, lambda opened: opened.merge_many({"x" * 767: 1, "y": 1}, ADD))
+        contract.block(store, workers[0].process.task(), 1, 0, lambda opened: opened.merge_many({"x" * 766: 1}, ADD))
+        assert dict(store.items()) == {"x" * 766: 1}
+
+    @pytest.mark.rule(30)
+    @pytest.mark.parametrize("value", [10**15, -(10**30), 0.5, True, None, "1", [1], ""], ids=repr)
+    def test_a_value_that_is_no_small_integer_ends_the_statement_and_not_the_transaction(
+        self, store: SqlStore, workers: list[Worker], value: Any
+    ) -> None:
+        def put(opened: StoreTransaction) -> None:
+            opened.put_many({"a": 1, "m": value, "z": 1})
+
+        def merge(opened: StoreTransaction) -> None:
+            settled, mine = 1, opened._mine
+            refused = opened.session.merge_rows({'"a"': 1, '"m"': 1, '"new"': 1, '"z"': 1}, ADD, mine, settled)
+            assert set(refused) == {'"a"', '"m"', '"new"', '"z"'}
+            assert {text: row.stamp.txid for text, row in opened.session.read_rows(['"a"', '"m"', '"new"', '"z"']).items()} == {
+                '"a"': 1, '"m"': 1, '"z"': 1,
+            }  # fmt: skip
+            assert opened.session.merge_rows({'"a"': 1, '"z"': 1}, ADD, mine, settled) == []
+
+        contract.block(store, workers[0].process.task(), 1, 0, put)
+        contract.block(store, workers[0].process.task(), 2, 0, merge)
+        assert dict(store.items()) == {"a": 2, "m": value, "z": 2}
 
     def test_once_to_read_each_key_that_is_updated_alone_and_once_to_write_them_all(self, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, a=1)
@@ -105,7 +167,8 @@ class TestServerIsAsked:
             contract.run(store, worker.process.task(), txid, 0, **{str(n): 1 for n in range(keys // 2)})
             contract.run(store, worker.process.task(), txid, 1, **{str(n): 1 for n in range(keys)})
             asked.append(self.statements(store, worker, functools.partial(contract.run, store, worker.process.task(), txid, 2, z=1)))
-        assert asked[0] == ["SELECT", "INSERT", "SELECT", "SELECT", "SELECT", "DELETE", "UPDATE", "SELECT", "SELECT", "INSERT"]
+        # The fence is locked; lists, and what they name, are read; rows and lists are removed; the fence is raised; a row is added and listed.
+        assert asked[0] == ["SELECT", "SELECT", "SELECT", "DELETE", "DELETE", "UPDATE", "SELECT", "INSERT", "INSERT"]
         assert len(asked[1]) <= len(asked[0]) + 1
         assert dict(store.items()) == {"z": 2}
 
@@ -143,7 +206,7 @@ class TestLocks:
             both = threading.Barrier(2, timeout=20)
 
             def write(task: int, both: threading.Barrier = both, topology: str = f"words-{number}") -> str:
-                with store.transaction(live[task].process.task(task=task, topology_id=topology), A(1, 1)) as opened:
+                with store.transaction(live[task].process.task(task=task, num_tasks=2, topology_id=topology), A(1, 1)) as opened:
                     both.wait()
                     opened.update((topology, task), contract.plus(1))
                 return "written"
@@ -159,7 +222,7 @@ class TestLocks:
         """Also in a table so small that the server would rather read all of it."""
         if existed:
             contract.run(store, workers[2].process.task(), 1, 0, a=1, b=1, c=1)
-        tasks = [worker.process.task(task=task) for task, worker in enumerate(workers)]
+        tasks = [worker.process.task(task=task, num_tasks=3) for task, worker in enumerate(workers)]
         begun = [store.transaction(task, A(2, 0)) for task in tasks]
         with begun[0] as first, begun[1] as second, begun[2] as third:
             for opened, key in ((second, "b"), (first, "a"), (third, "c")):
@@ -187,7 +250,7 @@ class TestLocks:
     @pytest.mark.rule(32)
     def test_who_waits_for_a_row_sees_what_became_of_it(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        with store.transaction(workers[0].process.task(), A(2, 0)) as opened:
+        with store.transaction(workers[0].process.task(num_tasks=2), A(2, 0)) as opened:
             opened.update("x", contract.plus(1))
             workers[1].start(lambda: contract.run(store, workers[1].process.task(task=1), 2, 0, x=1))
             waiting(mariadb, database)
@@ -284,7 +347,7 @@ class TestAccess:
     ) -> None:
         contract.run(SqlStore(mariadb.url(database), "counts", opaque=True), workers[0].process.task(), 1, 0, x=1)
         mariadb.execute(f"GRANT SELECT ON {database}.txtopo_schema TO guarded@'127.0.0.1'")
-        for table in ("counts", "txtopo_fence", "txtopo_lock"):
+        for table in ("counts", "counts_written", "txtopo_fence", "txtopo_lock"):
             mariadb.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.{table} TO guarded@'127.0.0.1'")
         secret = tmp_path / "secret"
         secret.write_text(PASSWORD + "\n" if source == "password_file" else f"[client]\npassword={PASSWORD}\n")

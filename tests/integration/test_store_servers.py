@@ -349,7 +349,7 @@ class TestTables:
     ) -> None:
         worker = workers[0]
         contract.run(store, worker.process.task(), 1, 0, x=1)
-        database.execute("DROP TABLE counts, txtopo_fence, txtopo_schema")
+        database.execute("DROP TABLE counts, counts_written, txtopo_fence, txtopo_schema")
         known = {"count/counts": A(1, 0)}
         with pytest.raises(FailedException, match="a table of it was removed"):
             contract.run(store, worker.process.task(known_stores=known), 2, 0, x=1)

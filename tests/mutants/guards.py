@@ -496,6 +496,27 @@ GUARDS = (
                 POSTGRESQL,
             ),
             Mutation(
+                "in MariaDB an integer is combined with what another task has written",
+                "txtopo/stores/mysql_merge.py",
+                " AND kept.txid <= :settled",
+                "",
+                MARIADB,
+            ),
+            Mutation(
+                "in MariaDB a value that another task has written is taken for one before the transaction",
+                "txtopo/stores/mysql.py",
+                " AND kept.component = :component AND kept.txid <= :settled",
+                " AND kept.component = :component",
+                MARIADB,
+            ),
+            Mutation(
+                "in MariaDB an integer is combined with whatever is there",
+                "txtopo/stores/mysql_merge.py",
+                "kept.task = IF({_IS_ORDINARY}, :task, NULL), kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = {_MADE[operator]},",
+                "kept.task = :task, kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = {_MADE[operator]},",
+                MARIADB,
+            ),
+            Mutation(
                 "in MariaDB a row that will be written is not locked when it is read",
                 "txtopo/stores/mysql.py",
                 '            found = self._read(texts, " FOR UPDATE")\n',

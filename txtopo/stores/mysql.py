@@ -11,8 +11,9 @@ Where writers block each other nevertheless, the one whom the server ends looks 
 that were given (STRAIGHT_JOIN), never at the table: InnoDB locks what it passes, and would wait for rows that are none of its business.
 
 Invariants:
-    - After a statement failed its transaction ends; only a deadlock and a key that is there already are looked into before.
-    - Every row that is written was read in this transaction, and is locked since, or was not there.
+    - After a statement failed its transaction ends; only a deadlock and a key that is there already are looked into before, and one that
+      refuses to combine has changed nothing.
+    - Every row that is written was read in this transaction, and is locked since, or was not there; or the statement that combines it judges it.
     - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has, unless its texts are
       longer than ``PORTION_CHARACTERS`` together.
 """
@@ -20,10 +21,11 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -32,8 +34,10 @@ from txtopo import errors
 from txtopo.stores import mysql_connection as connections
 from txtopo.stores import mysql_errors as faults
 from txtopo.stores import mysql_layout as tables
+from txtopo.stores import mysql_merge as merging
 from txtopo.stores import relational, relational_connection, sessions, stamps
 from txtopo.stores import rows as layout
+from txtopo.topology import merge
 
 if TYPE_CHECKING:
     from txtopo.stores.sql import SqlStore
@@ -49,15 +53,21 @@ UNDONE_ROWS = 10_000
 
 _TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 _KEY = f"`key` VARCHAR({tables.KEY_CHARACTERS_MAX}) {_TEXT}"
-_GIVEN_KEYS = f"JSON_TABLE(:given, '$[*]' COLUMNS ({_KEY} PATH '$')) AS given"
+_GIVEN_KEYS = f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$')) AS given"
 _GIVEN_ROWS = (
-    f"JSON_TABLE(:given, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', prev LONGTEXT {_TEXT} PATH '$[2]',"
+    f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', prev LONGTEXT {_TEXT} PATH '$[2]',"
     f" prev_txid BIGINT PATH '$[3]', steps LONGTEXT {_TEXT} PATH '$[4]')) AS given"
 )
+_GIVEN_CHANGES = (
+    f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', steps LONGTEXT {_TEXT} PATH '$[2]'))"
+    " AS given"
+)
+_IS_SETTLED = "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
 _WHO = ("topology", "generation", "component", "task", "txid", "attempt")
 _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
 _BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
 _VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY UPDATE name = name")
 
 
@@ -125,11 +135,53 @@ class Session(relational.Session):
         self._locked.update(found)
         return found
 
+    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+        self._check_keys(texts)
+        select = sa.text(f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE")
+        who, earlier = self._who() | {"settled": settled_txid}, dataclasses.replace(mine, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+        rows: dict[str, stamps.Row] = {}
+        others: list[str] = []
+        try:
+            for _, _, given in self._portions(sorted(texts)):
+                for text, curr in self._run(select, {**who, "given": connections.sent(given)}):
+                    if curr is None:
+                        others.append(text)
+                    else:
+                        rows[text] = stamps.Row(text, earlier, None, stamps.KEPT, [curr])
+        except errors.FailedException as deadlock:
+            if not faults.is_deadlock(deadlock):
+                raise
+            raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
+        if others:
+            rows |= self._read(others, "")
+        self._locked.update(rows)
+        return rows
+
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        texts = sorted(deltas)
+        self._check_keys(texts)
+        statement, who = merging.statement(self._tables.name, _KEY, how.operator), {**self._who(), "settled": settled_txid}
+        refused: list[str] = []
+        for start, end, given in self._portions(sorted(deltas.items())):
+            try:
+                self._run(statement, {**who, "given": connections.sent(given)})
+            except (errors.FailedException, errors.TxtopoError) as failed:
+                if faults.is_deadlock(failed):
+                    raise sessions.RowsChangedError(self._after(failed, texts)) from failed
+                if not faults.is_refusal(failed):
+                    raise
+                refused += texts[start:end]
+            else:
+                self.note(texts[start:end])
+        return refused
+
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         ordered = sorted(rows, key=lambda row: row.key)
         new = [row for row in ordered if row.key not in self._locked]
         try:
-            self._write([row for row in ordered if row.key in self._locked], replacing=True)
+            there = [row for row in ordered if row.key in self._locked]
+            self._advance([row for row in there if row.prev_txid == stamps.KEPT])
+            self._write([row for row in there if row.prev_txid != stamps.KEPT], replacing=True)
             self._write(new, replacing=False)
         except errors.FailedException as failed:
             if faults.is_duplicate(failed):
@@ -182,13 +234,16 @@ class Session(relational.Session):
             if len(found) < UNDONE_ROWS:
                 return
 
+    def _check_keys(self, texts: Sequence[str]) -> None:
+        longest = max(texts, key=len, default="")
+        if len(longest) > tables.KEY_CHARACTERS_MAX:
+            raise errors.UsageError(
+                f"a key of {len(longest)} characters is too long for the store {self._address}: {longest[:60]}…\n"
+                f"  InnoDB indexes keys of up to {tables.KEY_CHARACTERS_MAX} characters. Use a digest of it."
+            )
+
     def _read(self, texts: Sequence[str], lock: str) -> dict[str, stamps.Row]:
-        for text in texts:
-            if len(text) > tables.KEY_CHARACTERS_MAX:
-                raise errors.UsageError(
-                    f"a key of {len(text)} characters is too long for the store {self._address}: {text[:60]}…\n"
-                    f"  InnoDB indexes keys of up to {tables.KEY_CHARACTERS_MAX} characters. Use a digest of it."
-                )
+        self._check_keys(texts)
         select = f"SELECT {_COLUMNS} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}{lock}"
         return {found[0]: layout.row_of(*found) for result in self._given(select, sorted(texts)) for found in result}
 
@@ -199,27 +254,45 @@ class Session(relational.Session):
         if replacing:
             changes = ", ".join(f"`{name}` = {value}" for name, value in _VALUES.items() if name != "key")
             insert = f"{insert} ON DUPLICATE KEY UPDATE {changes}"
-        mine, columns = self._writer(), [layout.columns_of(row) for row in rows]
-        who = dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
+        columns = [layout.columns_of(row) for row in rows]
         # A writer's rows bear its own stamp (see stamps.advanced), which is said once.
-        self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], who)
+        self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], self._who())
+
+    def _advance(self, rows: Sequence[stamps.Row]) -> None:
+        """Replace rows that are locked, and of which the values alone were read: what is there becomes what was before this transaction."""
+        insert = (
+            f"INSERT INTO `{self._tables.name}`(`key`, curr, topology, generation, component, task, txid, attempt, prev_txid)"
+            " SELECT given.`key`, given.curr, :topology, :generation, :component, :task, :txid, :attempt, 0"
+            f" FROM {_GIVEN_CHANGES} ON DUPLICATE KEY UPDATE kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = given.curr,"
+            " kept.steps = given.steps, kept.task = :task, kept.txid = :txid, kept.attempt = :attempt"
+        ).replace("kept.", f"`{self._tables.name}`.")
+        self._given(insert, [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)], self._who())
+
+    def _who(self) -> dict[str, Any]:
+        """The stamp of what this transaction writes."""
+        mine = self._writer()
+        return dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
 
     def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
         """Run ``statement`` with ``items`` as what is given; again where they are too much for one. Returns the results."""
-        return [self._run(sa.text(statement), {**(parameters or {}), "given": text}) for text in self._portions(items)]
+        return [self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)}) for _, _, text in self._portions(items)]
 
-    def _portions(self, items: Sequence[Any]) -> Iterator[str]:
-        """``items`` as JSON, in portions that a packet has room for."""
-        texts = [json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items]
+    def _portions(self, items: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
+        """``items`` as JSON, in portions that a packet has room for: where each begins and ends, and its text."""
+        whole = _encode(items)
+        if len(whole) <= PORTION_CHARACTERS:
+            if items:
+                yield 0, len(items), whole
+            return
+        texts = [_encode(item) for item in items]
         begin, held = 0, 0
         for end, text in enumerate(texts):
             if held and held + len(text) > PORTION_CHARACTERS:
-                yield f"[{','.join(texts[begin:end])}]"
+                yield begin, end, f"[{','.join(texts[begin:end])}]"
                 begin, held = end, 0
             held += len(text) + 1
             self._check_size(items[end], text)
-        if held:
-            yield f"[{','.join(texts[begin:])}]"
+        yield begin, len(texts), f"[{','.join(texts[begin:])}]"
 
     def _check_size(self, item: Any, text: str) -> None:
         """Not all servers say that a packet is too large before they hang up; and then a replay would be as large."""

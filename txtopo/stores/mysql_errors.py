@@ -25,6 +25,7 @@ DRIVER_ERROR: type[Exception] = pymysql.err.MySQLError
 _DEADLOCK = 1213
 _DUPLICATE = 1062
 _TOO_LARGE = 1153
+_NULL = 1048
 
 _BUSY = {
     1020: "transactions got in each other's way",
@@ -105,6 +106,11 @@ def is_deadlock(error: BaseException) -> bool:
 def is_duplicate(error: BaseException) -> bool:
     """Whether a row was there already; the statement has changed nothing, the transaction goes on."""
     return _number(error.__cause__) == _DUPLICATE
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether NULL was to be put where there can be none; the statement has changed nothing, the transaction goes on."""
+    return _number(error.__cause__) == _NULL
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from txtopo import errors
+from txtopo.stores import mysql_connection as connections
 from txtopo.stores import relational
 from txtopo.stores import rows as layout
 
@@ -54,12 +55,22 @@ _REGISTER = sa.text("INSERT INTO txtopo_schema(store, version, form) VALUES (:st
 _LOCKS = sa.Table("txtopo_lock", sa.MetaData(), sa.Column("name", mysql.CHAR(32, charset="ascii"), primary_key=True), **_OPTIONS)
 
 
+class _LongText(sa.types.TypeDecorator[str]):
+    """Texts of any length, which are never compared."""
+
+    impl = mysql.LONGTEXT
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> Any:
+        return None if value is None else connections.sent(value)
+
+
 @functools.cache
 def tables_of(name: str) -> relational.Tables:
     """The tables of the store ``name``."""
     names = mysql.VARCHAR(NAME_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     keys = mysql.VARCHAR(KEY_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
-    values = mysql.LONGTEXT(charset="utf8mb4", collation=_COLLATION)
+    values = _LongText(charset="utf8mb4", collation=_COLLATION)
     # There are no indexes of some rows only: the component is what tells those tombstones that are looked for from the others.
     return relational.Tables(name, relational.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
 
