@@ -173,7 +173,10 @@ class StoreTransaction:
             touched = (self._deltas, self._rows, self._steps, self._earlier_steps)
             if updates.are_small(chunk.values()) and all(not kept or kept.keys().isdisjoint(texts) for kept in touched):
                 given = dict(zip(texts, chunk.values(), strict=True))
-                self._deltas = self._deltas | given if self._deltas else given
+                if self._deltas:
+                    self._deltas.update(given)
+                else:
+                    self._deltas = given
                 continue
             for text, (key, delta) in zip(texts, chunk.items(), strict=True):
                 if updates.are_small([delta]) and not (text in self._deltas or text in self._rows or self._steps_taken(text)):
@@ -199,7 +202,10 @@ class StoreTransaction:
             self._refuse_changed(changed.found)
         if len(refused) < len(self._deltas):
             steps = dict.fromkeys(self._deltas.keys() - refused if refused else self._deltas, 1)
-            self._steps = self._steps | steps if self._steps else steps
+            if self._steps:
+                self._steps.update(steps)
+            else:
+                self._steps = steps
         self._merge_here({text: self._deltas[text] for text in refused})
 
     def _merge_here(self, deltas: dict[str, int]) -> None:
