@@ -17,7 +17,7 @@ from tests.conformance import test_store_contract as contract
 from tests.mariadb import PASSWORD, MariaServer
 from tests.workers import Worker
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection, opening
+from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection, opening, relational
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -179,6 +179,32 @@ class TestServerIsAsked:
             contract.run(store, workers[0].process.task(), 1, 0, **deltas)
         contract.run(store, workers[0].process.task(), 2, 0, **deltas)
         assert dict(store.items()) == {key: 2 * n for key, n in deltas.items()}
+
+    @pytest.mark.rule(31)
+    def test_lists_have_room_in_a_packet(
+        self, mariadb: MariaServer, database: str, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(relational, "LIST_CHARACTERS", 100)
+        store, task = SqlStore(mariadb.url(database), "counts", opaque=True), workers[0].process.task
+        contract.run(store, task(), 1, 0, **{f"key {number:03}": 1 for number in range(50)})
+        lists = [keys for (keys,) in mariadb.execute(f"SELECT `keys` FROM `{database}`.counts_written")]
+        assert len(lists) > 4
+        assert max(map(len, lists)) <= 100
+        contract.run(store, task(), 1, 1, dog=1)
+        assert dict(store.items()) == {"dog": 1}
+
+    @pytest.mark.long
+    @pytest.mark.rule(31)
+    def test_keys_that_no_packet_has_room_for_together_are_listed_and_taken_back(
+        self, mariadb: MariaServer, database: str, workers: list[Worker]
+    ) -> None:
+        [(limit,)] = mariadb.execute("SELECT @@max_allowed_packet")
+        store, task = SqlStore(mariadb.url(database), "counts", opaque=True), workers[0].process.task
+        keys = dict.fromkeys([f"{number:07}".ljust(700, "x") for number in range(limit // 700 + 1)], 1)
+        contract.block(store, task(), 1, 0, lambda opened: opened.merge_many(keys, ADD))
+        assert store.count() == len(keys)
+        contract.run(store, task(), 1, 1, dog=1)
+        assert dict(store.items()) == {"dog": 1}
 
     def test_a_value_that_no_packet_has_room_for_is_refused(self, mariadb: MariaServer, store: SqlStore, workers: list[Worker]) -> None:
         [(limit,)] = mariadb.execute("SELECT @@max_allowed_packet")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import abc
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -32,6 +32,9 @@ import sqlalchemy as sa
 from txtopo import errors
 from txtopo.stores import relational_statements, sessions, stamps
 from txtopo.stores import rows as layout
+
+LIST_CHARACTERS = 2_000_000
+"""Of keys in one row of a list: four bytes each at most, and half of a packet of the size that MySQL and MariaDB take by default."""
 
 Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
@@ -150,11 +153,11 @@ class Session(sessions.Session):
         self._run(locked.with_for_update()).all()
 
     def apply(self) -> None:
-        if self._written:
-            mine, keys = self._writer(), "\n".join(self._written)
+        for keys in _lists_of(self._written):
+            mine = self._writer()
             who = {"topology": mine.topology_id, "component": mine.component, "id": secrets.randbits(63)}
             self._run(self._tables.statements.add_list, {**who, "keys": keys})
-            self._written.clear()
+        self._written.clear()
 
     def note(self, texts: Iterable[str]) -> None:
         """Keep in mind what was written, for whoever must take it back."""
@@ -242,6 +245,18 @@ class Reader:
     def fences(self) -> list[stamps.Fence]:
         """Every fence of the store, in order."""
         return _fences(self._run, self._tables)
+
+
+def _lists_of(texts: Sequence[str]) -> Iterator[str]:
+    """The keys ``texts``, one to a line, as many lists as there must be for none to be longer than :data:`LIST_CHARACTERS`."""
+    begin, held = 0, 0
+    for end, text in enumerate(texts):
+        if held and held + len(text) > LIST_CHARACTERS:
+            yield "\n".join(texts[begin:end])
+            begin, held = end, 0
+        held += len(text) + 1
+    if texts:
+        yield "\n".join(texts[begin:])
 
 
 def _of(topology_id: str, component: str) -> dict[str, Any]:
