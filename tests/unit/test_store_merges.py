@@ -1,4 +1,4 @@
-"""What merging keeps in memory until the database combines it."""
+"""What merging keeps until the database combines it, and in which order it sees to what the database does not."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.stores import ADD
+from txtopo.stores import ADD, StoreConflict
+from txtopo.testing import stores
 from txtopo.testing.contracts.worker_process import WorkerProcess
-from txtopo.testing.stores import MemoryStore
 from txtopo.topology.transaction import TransactionAttempt
 
 MANY = 9000
@@ -20,7 +20,7 @@ COPY_BYTES = 50_000
 @pytest.mark.rule(30)
 @pytest.mark.parametrize("reads", [False, True], ids=["kept", "combined"])
 def test_merging_one_more_key_copies_none_of_those_before(reads: bool, tmp_path: Path) -> None:
-    store = MemoryStore("results", str(tmp_path))
+    store = stores.MemoryStore("results", str(tmp_path))
     with store.transaction(WorkerProcess().task(), TransactionAttempt(1, 0)) as transaction:
         transaction.merge_many({f"key {number}": 1 for number in range(MANY)}, ADD)
         if reads:
@@ -35,4 +35,16 @@ def test_merging_one_more_key_copies_none_of_those_before(reads: bool, tmp_path:
             tracemalloc.stop()
     assert peak < COPY_BYTES
     assert store.count() == MANY + 1
+    store.forget()
+
+
+@pytest.mark.rule(32)
+def test_of_several_conflicts_the_first_that_was_given_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A database may return what it refuses in any order, and a set's is another one in every process.
+    monkeypatch.setattr(stores._Session, "merge_rows", lambda session, deltas, *_: sorted(deltas))
+    store, task = stores.MemoryStore("results", str(tmp_path)), WorkerProcess().task
+    with store.transaction(task(task=1), TransactionAttempt(1, 0)) as transaction:
+        transaction.put_many({"cat": 1, "dog": 1})
+    with pytest.raises(StoreConflict, match='key "dog"'), store.transaction(task(), TransactionAttempt(1, 0)) as transaction:
+        transaction.merge_many({"dog": 1, "cat": 1}, ADD)
     store.forget()

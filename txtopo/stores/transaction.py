@@ -206,7 +206,9 @@ class StoreTransaction:
                 self._steps.update(steps)
             else:
                 self._steps = steps
-        self._merge_here({text: self._deltas[text] for text in refused})
+        # In the order in which they were given, so that of several mistakes the same one is named in every process.
+        which = set(refused)
+        self._merge_here({text: delta for text, delta in self._deltas.items() if text in which} if which else {})
 
     def _merge_here(self, deltas: dict[str, int]) -> None:
         self._deltas = {}
