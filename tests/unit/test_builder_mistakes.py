@@ -139,7 +139,7 @@ def test_a_bolt_with_the_id_of_the_spout_is_a_duplicate() -> None:
     assert "component 'spout' is set twice; give each spout and bolt an id of its own" in problems_of(made)
 
 
-@pytest.mark.parametrize("id", ["__acker", "", "  ", "a/b", "a\\b", "a:b", "a\nb", ".", "..", None, 7])
+@pytest.mark.parametrize("id", ["__acker", "", "  ", "a/b", "a\\b", "a:b", "a\nb", "a ", " a", ".", "..", None, 7])
 def test_an_id_that_cannot_be_a_znode_or_is_reserved_is_refused(id: Any) -> None:
     made = builder()
     made.set_bolt(id, NotingBolt()).shuffle_grouping("spout")

@@ -277,6 +277,8 @@ def test_a_query_needs_an_id_and_partitions_of_its_own() -> None:
     sink = SqlSink("shop.db", "sales", ["id"])
     with pytest.raises(UsageError, match="the id of a query is a text"):
         sink.foreach_batch("")
+    with pytest.raises(UsageError, match="neither begins nor ends with white space: 'q '"):
+        sink.foreach_batch("q ")
     with pytest.raises(UsageError, match="are 1 or more, not 0"):
         sink.foreach_writer("q", partitions=0)
     writer = pickle.loads(pickle.dumps(sink.foreach_writer("q", partitions=2)))

@@ -223,6 +223,9 @@ class _Build:
         for what, id in [("topology id", self.topology_id), *(("component id", draft.id) for draft in self.drafts)]:
             if not isinstance(id, str) or not id.strip():
                 self.problems.append(f"{what} {id!r}: an id is a non-empty string")
+            elif id != id.strip():
+                # To some databases they are the same as without.
+                self.problems.append(f"{what} {id!r}: an id neither begins nor ends with white space; remove it")
             elif id.startswith("__"):
                 self.problems.append(f"{what} {id!r}: ids that begin with __ are reserved; choose another")
             elif any(character in id for character in _FORBIDDEN_IN_IDS) or id in (".", ".."):
