@@ -144,3 +144,16 @@ class Counting:
     def __call__(self, texts: Sequence[str], *of: Any) -> Any:
         self.counts.append(len(texts))
         return self._read(texts, *of)
+
+
+@pytest.mark.rule(31)
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("backend", sorted(FACTORIES))
+def test_what_an_attempt_wrote_as_opaque_and_as_transactional_is_all_taken_back(
+    backend: str, tasks: int, tmp_path: Path, process: Process
+) -> None:
+    opaque, transactional = FACTORIES[backend](tmp_path, opaque=True), FACTORIES[backend](tmp_path)
+    run(opaque, process.task(num_tasks=tasks, known_stores={}), 1, 0, dog=1)
+    run(transactional, process.task(num_tasks=tasks, known_stores={}), 1, 0, cat=1)
+    run(opaque, process.task(num_tasks=tasks, known_stores={}), 2, 0, owl=1)
+    assert dict(opaque.items()) == {"owl": 1}, "the recorded attempt of transaction 1 opened nothing"

@@ -54,7 +54,7 @@ class _Query:
                 f"the id of a query is a text, not {query_id!r}\n  Give the same one for as long as the query keeps its checkpoint."
             )
         if query_id != query_id.strip():
-            raise errors.UsageError(f"the id of a query neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see it.")
+            raise errors.UsageError(f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see.")
         self.ledger = copy.copy(ledger)
         self.ledger.has_one_attempt = True
         self.fields, self.query_id, self.begin_at = fields, query_id, begin_at

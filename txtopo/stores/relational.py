@@ -100,6 +100,7 @@ class Session(sessions.Session):
         self._has_no_fence = False
         self._is_listed = False
         """Whether what the attempt of the fence wrote is listed."""
+        self._raised = False
         self._written: list[str] = []
 
     @abc.abstractmethod
@@ -114,7 +115,9 @@ class Session(sessions.Session):
         """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side."""
         mine = self._writer()
         here = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid, "of_attempt": mine.attempt}
-        return self._run(self._tables.statements.standing, here).first() is not None
+        found = self._run(self._tables.statements.standing, here).first()
+        self._is_listed = found is not None and bool(found[0])
+        return found is not None
 
     def takes_fence(self) -> bool:
         """Whether there is a fence; then nobody else reads, raises or stands at it until this transaction ends. For a task without siblings."""
@@ -138,6 +141,7 @@ class Session(sessions.Session):
         return _fences(self._run, self._tables, self._tables.fence.c.topology == topology_id)
 
     def write_fence(self, fence: stamps.Fence) -> None:
+        self._raised = True
         values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists}
         which = _of(fence.topology_id, fence.component)
         if not self._has_no_fence and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
@@ -161,7 +165,8 @@ class Session(sessions.Session):
 
     def note(self, texts: Iterable[str]) -> None:
         """Keep in mind what was written, for whoever must take it back."""
-        if self._lists:
+        # What an opaque store of this attempt has begun to list is listed whole, also by one that is not.
+        if self._lists or (self._is_listed and not self._raised):
             self._written.extend(texts)
 
     def take_back(self, void: stamps.Fence) -> None:

@@ -17,7 +17,8 @@ class Statements:
     """Of one store; each but the last has ``of_topology`` and ``of_component``."""
 
     standing: sa.Select[Any]
-    """Finds the fence, and locks it so that others may do the same, if it is at ``of_generation``, ``of_txid`` and ``of_attempt``."""
+    """Whether what the attempt at ``of_generation``, ``of_txid`` and ``of_attempt`` wrote is listed, if the fence is its; locks it so that others may
+    do the same."""
     fence: sa.Select[Any]
     """Generation, txid, attempt, and whether what that attempt wrote is listed."""
     locked_fence: sa.Select[Any]
@@ -42,7 +43,7 @@ def statements_of(store: str, fences: sa.Table, lists: sa.Table, values: sa.Tabl
     is_settled = sa.or_(row.txid < txid, row.generation != generation)
     found = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed).where(is_fence)
     return Statements(
-        standing=sa.select(fence.txid).where(is_fence, is_here).with_for_update(read=True),
+        standing=sa.select(fence.listed).where(is_fence, is_here).with_for_update(read=True),
         fence=found,
         locked_fence=found.with_for_update(),
         raise_fence=sa.update(fences).where(is_fence),

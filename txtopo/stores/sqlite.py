@@ -128,6 +128,7 @@ class _Session(sessions.Session):
         """Topology and component of the fence."""
         self._is_listed = False
         """Whether what the attempt of the fence wrote is listed."""
+        self._raised = False
         self._written: list[str] = []
         self._absent: set[str] = set()
         """Keys that were looked for to be changed, and have no row."""
@@ -157,6 +158,7 @@ class _Session(sessions.Session):
             return [stamps.Fence(*row) for row in self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id])]
 
     def write_fence(self, fence: stamps.Fence) -> None:
+        self._raised = True
         values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self._lists]
         columns = "store, topology, component, generation, txid, attempt, listed"
         self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
@@ -208,7 +210,8 @@ class _Session(sessions.Session):
             self._change(f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)', values)
 
     def _note(self, texts: Iterable[str]) -> None:
-        if self._lists:
+        # What an opaque store of this attempt has begun to list is listed whole, also by one that is not.
+        if self._lists or (self._is_listed and not self._raised):
             self._written.extend(texts)
 
     def take_back(self, void: stamps.Fence) -> None:
