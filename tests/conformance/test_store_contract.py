@@ -77,10 +77,15 @@ def test_it_keeps_the_contract(backend: str, kind: stamps.Kind, clause: Any, tmp
     contract.check_clause(clause, lambda name, **form: FACTORIES[backend](tmp_path, name, **form), kind=kind, prefix="contract")
 
 
+KINDS_IN_ONE_PLACE: dict[str, tuple[stamps.Kind, ...]] = {"mariadb": ("plain",), "postgresql": ("opaque",)}
+"""All of them elsewhere: each clause has a place of its own above, and servers take their time to make tables."""
+
+
 @pytest.mark.parametrize("backend", sorted(FACTORIES))
 def test_it_keeps_the_whole_contract_in_one_place(backend: str, tmp_path: Path) -> None:
-    checked = check_store(lambda name, **form: FACTORIES[backend](tmp_path, name, **form), concurrent=backend in CONCURRENT)
-    assert checked == sum(backend == parameters.values[0] for parameters in CLAUSES)
+    kinds = KINDS_IN_ONE_PLACE.get(backend, contract.KINDS)
+    checked = check_store(lambda name, **form: FACTORIES[backend](tmp_path, name, **form), kinds=kinds, concurrent=backend in CONCURRENT)
+    assert checked == sum(backend == parameters.values[0] and parameters.values[1] in kinds for parameters in CLAUSES)
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])

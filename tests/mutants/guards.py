@@ -519,8 +519,8 @@ GUARDS = (
             Mutation(
                 "in MariaDB a row that will be written is not locked when it is read",
                 "txtopo/stores/mysql.py",
-                '            found = self._read(texts, " FOR UPDATE")\n',
-                '            found = self._read(texts, "")\n',
+                " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE",
+                " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}",
                 MARIADB,
             ),
             Mutation(
