@@ -258,7 +258,8 @@ def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
         assert standing_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
-def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark) -> None:
+def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_IDLE_S", BOUND_S)  # so that nothing else ends it
     with tasks(spark) as standing_tasks:
         answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)
