@@ -259,7 +259,7 @@ def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
 
 
 def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_IDLE_S", BOUND_S)  # so that nothing else ends it
+    monkeypatch.setattr(standing, "_IDLE_S", 10 * BOUND_S)  # so that nothing else ends it
     with tasks(spark) as standing_tasks:
         answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)
