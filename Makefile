@@ -79,7 +79,7 @@ schedules: java $(INSTALLED) ## Simulate ten thousand schedules, and run sixty g
 long: java $(INSTALLED) $(SERVERS) ## Run the tests that take minutes: what schedules has, and more kills; before a release
 	$(BIN)/python -m pytest -m long
 
-mutants: java $(INSTALLED) $(SERVERS) ## Break a copy of the source in sixty ways; a test must notice each
+mutants: java $(INSTALLED) $(SERVERS) ## Break a copy of the source in over a hundred ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
 
 fault: java $(INSTALLED) $(SERVERS) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run

@@ -35,7 +35,6 @@ Resources = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or what stands in for it outside a topology."""
 
 
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredValue:
     """A value with its stamp, for people who look into a store (:meth:`Store.inspect`)."""
