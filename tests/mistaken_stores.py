@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pytest
 
 from txtopo.errors import FailedException
-from txtopo.stores import SqliteStore, Store, codecs, keys, rows, sessions, stamps, transaction, visible
+from txtopo.stores import SqliteStore, Store, begun, codecs, keys, rows, sessions, stamps, transaction, turns, visible
 from txtopo.stores.base import StoreChange
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update
@@ -140,6 +140,16 @@ class Unlocked(stores.MemoryStore):
         database.tables[self.name] = table
 
 
+class ReadingTwice(stores.MemoryStore):
+    """Reads the key that is the prefix itself, and later the others."""
+
+    def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+        row = self._read_row(itself)
+        if row is not None:
+            yield row
+        yield from self._read_prefix(beginning)
+
+
 class Locked(stores.MemoryStore):
     """Has a member that cannot be pickled."""
 
@@ -197,6 +207,18 @@ class Stepless(stores.MemoryStore):
         with super().transaction(context, attempt) as opened:
             yield opened
         context.store_steps.clear()
+
+
+class LastBlockOnly(stores.MemoryStore):
+    """Forgets how many updates a task has made in the blocks before its last one."""
+
+    @contextlib.contextmanager
+    def transaction(self, context: Any, attempt: Any) -> Iterator[StoreTransaction]:
+        earlier = dict(context.store_steps.get(self.address, {}))
+        with super().transaction(context, attempt) as opened:
+            yield opened
+        steps = context.store_steps.get(self.address, {})
+        context.store_steps[self.address] = {key: step for key, step in steps.items() if step != earlier.get(key)}
 
 
 class EagerlyStepping(stores.MemoryStore):
@@ -390,6 +412,18 @@ def _losing_keys(self: Any, deltas: Any, *args: Any) -> Any:
     return _merge_rows(self, {key: delta for key, delta in deltas.items() if "\\" not in key}, *args)
 
 
+def _merge_in_floating_point(self: Any, deltas: Any, *args: Any) -> Any:
+    """An integer of more than 15 digits is added to as if it were a float."""
+    rest = dict(deltas)
+    mine = args[1]
+    for key in deltas:
+        row = self._table.rows.get(key)
+        if row is not None and row.curr is not None and len(row.curr.lstrip("-")) > 15:
+            curr = str(int(float(row.curr) + rest.pop(key)))
+            self._table.rows[key] = stamps.advanced(stores._copied(row), key, "past", mine, curr)
+    return _merge_rows(self, rest, *args)
+
+
 _is_ordinary, _merge_rows = stores._is_ordinary, stores._Session.merge_rows
 
 
@@ -436,8 +470,49 @@ def shown(text_of: Callable[..., str | None]) -> Patch:
     return lambda patch: patch.setattr(visible, "text_of", text_of)
 
 
+def _texts_after_a_look(self: Any, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
+    recorded = self._check_reaches(as_of)
+    return ((row.key, visible.text_of(row, as_of, recorded)) for row in rows)
+
+
+@contextlib.contextmanager
+def _first_thread_only(context: Any, name: str, address: str) -> Iterator[None]:
+    if context.store_turns.setdefault(name, threading.get_ident()) != threading.get_ident():
+        raise FailedException(f"the store {address} is another thread's")
+    yield
+
+
 def _nothing(*args: Any) -> None:
     return None
+
+
+def _count_every_run(self: Any, mine: stamps.Stamp, number: int) -> None:
+    counts = self._table.counts.setdefault((mine.topology_id, mine.component), {})
+    counts[mine.task] = counts.get(mine.task, 0) + 1
+
+
+def _raise_without_counting_anew(self: Any, fence: stamps.Fence) -> None:
+    self._table.fences[fence.topology_id, fence.component] = fence
+
+
+def _remove_but_counts(self: Any, topology_id: str, component: str | None) -> tuple[int, int]:
+    counts = dict(self._table.counts)
+    removed = _remove(self, topology_id, component)
+    self._table.counts.update(counts)
+    return removed
+
+
+def _write_fence_over_counts(self: Any, fence: stamps.Fence) -> None:
+    """A fence where there is none keeps the counts that are there."""
+    who = (fence.topology_id, fence.component)
+    counts = self._table.counts.get(who)
+    is_new = who not in self._table.fences
+    _write_fence(self, fence)
+    if is_new and counts is not None:
+        self._table.counts[who] = counts
+
+
+_remove, _write_fence = stores._Session.remove, stores._Session.write_fence
 
 
 MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
@@ -452,7 +527,10 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "checks nothing": (memory(Unchecked), None),
     "asks for no record": (memory(Unrecorded), None),
     "reports no touch": (memory(Untouched), None),
+    "begins anything": (memory(stores.MemoryStore), lambda patch: patch.setattr(begun, "may_begin", lambda name, context: True)),
+    "reads twice": (memory(ReadingTwice), None),
     "counts no steps": (memory(Stepless), None),
+    "counts the steps of the last block": (memory(LastBlockOnly), None),
     "counts steps eagerly": (memory(EagerlyStepping), None),
     "adopts nothing": (memory(AdoptingNothing), None),
     "adopts openly": (memory(AdoptingOpenly), None),
@@ -473,6 +551,12 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "forgets rows": (sqlite, opened(_load=_forgetful_load)),
     "writes no fence": (memory(stores.MemoryStore), session(write_fence=_nothing)),
     "one fence for all": (memory(stores.MemoryStore), session(read_fence=_fence_of_all)),
+    "counts nothing": (memory(stores.MemoryStore), session(count=_nothing)),
+    "counts every run": (memory(stores.MemoryStore), session(count=_count_every_run)),
+    "counts on in the next attempt": (memory(stores.MemoryStore), session(write_fence=_raise_without_counting_anew)),
+    "clears no counts": (memory(stores.MemoryStore), session(remove=_remove_but_counts, write_fence=_write_fence_over_counts)),
+    "a store that lacks some is complete": (sqlite, fence(lambda where: "recorded" if where == "incomplete" else where)),
+    "a store that has more is complete": (sqlite, fence(lambda where: "recorded" if where == "overfull" else where)),
     "knows no other fences": (memory(stores.MemoryStore), session(read_fences=lambda self, topology_id: [])),
     "knows all fences": (memory(stores.MemoryStore), session(read_fences=_fences_of_all)),
     "takes nothing back": (memory(stores.MemoryStore), session(take_back=_nothing)),
@@ -488,6 +572,7 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "merges with anything older": (memory(stores.MemoryStore), _merging(_is_old)),
     "merges with anybody": (memory(stores.MemoryStore), _merging(lambda *args: True)),
     "forgets what was before a merge": (memory(stores.MemoryStore), _merging(_is_ordinary, prev=_nothing)),
+    "merges in floating point": (memory(stores.MemoryStore), session(merge_rows=_merge_in_floating_point)),
     "loses keys that it merges": (memory(stores.MemoryStore), session(merge_rows=_losing_keys)),
     "merges at the end": (sqlite, opened(_merge_before_reading=_nothing)),
     "restamps too high": (memory(stores.MemoryStore), session(restamp=_restamp_above)),
@@ -519,6 +604,11 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "nothing is settled for readers": (sqlite, shown(_text_of_nothing_settled)),
     "shows what others wrote": (sqlite, shown(_text_of_all)),
     "is never outrun": (sqlite, lambda patch: patch.setattr(visible, "check_reaches", _nothing)),
+    "looks at the fences first": (sqlite, lambda patch: patch.setattr(Store, "_texts_as_of", _texts_after_a_look)),
+    "has no turns": (
+        memory(Unlocked), lambda patch: patch.setattr(turns, "taken", lambda context, name, address: contextlib.nullcontext())
+    ),
+    "refuses a second thread": (memory(stores.MemoryStore), lambda patch: patch.setattr(turns, "taken", _first_thread_only)),
     "reads along": (memory(ReadingAlong), None),
     "checks no reader": (memory(CheckingNoReader), None),
     "rivals are read": (sqlite, lambda patch: patch.setattr(stamps, "seen", _seen_with_rivals)),

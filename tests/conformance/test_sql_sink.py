@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
+from tests.state_backends import wait_until
 from txtopo.connectors import sql_ledger, sql_target
 from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.stores import StoreConflict, stamps
@@ -17,13 +17,6 @@ from txtopo.testing.contracts import store as contract
 from txtopo.topology.transaction import TransactionAttempt
 
 A = TransactionAttempt
-
-
-@pytest.fixture
-def process() -> Iterator[WorkerProcess]:
-    process = WorkerProcess()
-    yield process
-    process.close()
 
 
 @pytest.fixture(params=BACKENDS)
@@ -76,6 +69,22 @@ class TestTheLedgerIsAStore:
             return sql_ledger.open_ledger(address, name, target, {**limit, **form})
 
         contract.check_clause(clause, ledger, kind=kind, prefix="contract")
+
+
+class TestRowsThatAResetMeets:
+    @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
+    def test_rows_are_told_that_the_topology_may_have_written_and_no_others(
+        self, backend: str, kind: str, tmp_path: Path, process: WorkerProcess
+    ) -> None:
+        sales = shop(backend, tmp_path)
+        sink = sales.sink(kind)
+        assert not sink.ledger.may_hold_rows("shop")
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        topology = sink.ledger.fences()[0].topology_id
+        assert sink.ledger.may_hold_rows(topology)
+        assert not sink.ledger.may_hold_rows("another")
+        sales.execute("DELETE FROM sales")
+        assert sink.ledger.may_hold_rows(topology) == (sink.ledger.target.statement is not None)
 
 
 class TestReplays:
@@ -459,3 +468,84 @@ class TestWriters:
     def test_the_last_row_of_a_key_wins(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20), (1, 11), (1, 12)])
         assert sales.sales == [(1, 12), (2, 20)]
+
+
+class TestTwoTopologies:
+    """Both upsert one table, opaque. What is taken back of one must not undo what the other has written."""
+
+    @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
+    def test_a_row_that_one_topology_may_take_back_is_refused_to_another_until_it_has_gone_on(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink("undo log")
+
+        def write_other(attempt: int) -> bool:
+            return write(sink, process.task("write", topology_id="shop's"), 1, attempt, [(3, 30 + attempt), (2, 20 + attempt)])
+
+        write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
+        who = r"id=2 .*'sales'.* words/count \(words/count/first/1\).*shop's/write"
+        refused = rf"(?s){who}.*\n.*DELETE FROM \"sales_undo\" WHERE sink_writer = 'words/count'"
+        for attempt in range(2):
+            with pytest.raises(StateMismatchError, match=refused) as caught:
+                write_other(attempt)
+            assert caught.value.exit_code == 6
+        assert sales.sales == [(1, 10), (2, 20)], "nothing was written"
+        assert write(sink, process.task(), 1, 1, [(1, 12)])
+        for attempt in (2, 3):
+            assert write_other(attempt), "row 2 was taken back, and is free again"
+        with pytest.raises(StateMismatchError, match=r"id=3 .* shop's/write \(.*words/count"):
+            write(sink, process.task(), 2, 0, [(3, 13)])
+        assert sales.sales == [(1, 12), (2, 23), (3, 33)]
+
+    @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
+    def test_what_a_topology_left_that_is_gone_is_forgotten_by_the_command_that_the_refusal_names(self, sales: Shop, process: WorkerProcess) -> None:
+        sink, heir = sales.sink("undo log"), process.task("write", topology_id="heir")
+        write(sink, process.task(topology_id="o'ld"), 7, 0, [(1, 10)])
+        with pytest.raises(StateMismatchError) as caught:
+            write(sink, heir, 1, 0, [(1, 11)])
+        sales.execute(str(caught.value).splitlines()[-1].strip())
+        assert write(sink, heir, 1, 0, [(1, 11)])
+        assert sales.sales == [(1, 11)]
+
+    @pytest.mark.rule(31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
+    def test_a_component_that_was_renamed_and_a_state_that_began_anew_are_no_other_topology(self, sales: Shop, process: WorkerProcess) -> None:
+        sink = sales.sink("undo log")
+        write(sink, process.task("a"), 1, 0, [(1, 10)])
+        assert write(sink, process.task("b"), 2, 0, [(1, 20)])
+        sink.ledger.clear("words")
+        assert write(sink, process.task("b", generation="second"), 1, 0, [(1, 30)])
+        assert sales.sales == [(1, 30)]
+
+    def test_many_rows_are_not_compared_each_with_each(self, tmp_path: Path, process: WorkerProcess) -> None:
+        """The database cannot know yet how many rows an undo log has that was just filled; comparing all would take minutes."""
+        sink = shop("postgresql", tmp_path).sink("undo log", statement_timeout_s=8)
+        for topology, first in (("words", 0), ("other", 20_000), ("words", 40_000)):
+            assert write(sink, process.task(topology_id=topology), 1 + first, 0, [(first + n, 1) for n in range(20_000)])
+
+    @pytest.mark.rule(31)
+    def test_of_two_that_write_a_row_at_the_same_moment_the_second_waits_and_is_refused(self, tmp_path: Path) -> None:
+        sales = shop("postgresql", tmp_path)
+        sink, words, other, outcomes = sales.sink("undo log"), WorkerProcess(), WorkerProcess(), list[object]()
+        write(sink, words.task(), 1, 0, [(0, 0)])
+        write(sink, other.task(topology_id="other"), 1, 0)
+
+        def write_other() -> None:
+            try:
+                outcomes.append(write(sink, other.task(topology_id="other"), 2, 0, [(1, 20)]))
+            except Exception as error:
+                outcomes.append(error)
+
+        second = threading.Thread(target=write_other, daemon=True)
+        with sink.ledger.transaction(words.task(), A(2, 0)) as opened:
+            opened.update(("words", "count", 0), lambda old: {"rows": 1})
+            opened.flush()
+            stamp = stamps.Stamp("words", "first", "count", 0, 2, 0)
+            sink.ledger._writer().write(opened.session, sql_target.Work("sales", sink.ledger.target, stamp, 1, [(1, 10)]))
+            second.start()
+            wait_until(lambda: bool(sales.execute("SELECT 1 FROM pg_catalog.pg_locks WHERE NOT granted AND locktype = 'transactionid'")))
+        second.join(60)
+        words.close()
+        other.close()
+        assert [type(outcome) for outcome in outcomes] == [StateMismatchError]
+        assert sales.sales == [(0, 0), (1, 10)]

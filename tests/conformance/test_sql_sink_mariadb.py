@@ -44,13 +44,6 @@ class MariaShop:
 
 
 @pytest.fixture
-def process() -> Iterator[WorkerProcess]:
-    process = WorkerProcess()
-    yield process
-    process.close()
-
-
-@pytest.fixture
 def sales(mariadb: MariaServer) -> MariaShop:
     return MariaShop(mariadb)
 

@@ -19,13 +19,6 @@ from txtopo.errors import FailedException, RowRefusedError, SetupError
 from txtopo.topology.transaction import TransactionAttempt
 
 
-@pytest.fixture
-def process() -> Iterator[WorkerProcess]:
-    process = WorkerProcess()
-    yield process
-    process.close()
-
-
 @pytest.fixture(params=UNDOING)
 def sales(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return shop(request.param, tmp_path)

@@ -150,19 +150,51 @@ class TestPartitions:
         self, sales: Shop, before: int, now: int
     ) -> None:
         sink = sales.sink()
-        part(sink.foreach_writer("q", partitions=before), 0, 0, [(0, 0)])
+        for partition in range(before):
+            part(sink.foreach_writer("q", partitions=before), partition, 0, [(0, 0)] if partition == 0 else [])
         part(sink.foreach_writer("q", partitions=before), 0, 1, [(1, 1)])
         with pytest.raises(StateMismatchError, match=f"begun with {before} partitions, and now has {now}\n.*partitions={before}"):
             part(sink.foreach_writer("q", partitions=now), 1, 1, [(2, 1)])
-        part(sink.foreach_writer("q", partitions=before), 1, 1, [(2, 1)])
+        for partition in range(1, before):
+            part(sink.foreach_writer("q", partitions=before), partition, 1, [(2, 1)] if partition == 1 else [])
         part(sink.foreach_writer("q", partitions=now), 0, 2, [(3, 2)])
         assert sales.sales == [(0, 0), (1, 1), (2, 1), (3, 2)]
+
+    @pytest.mark.rule(27, 34)
+    def test_a_database_that_lacks_what_one_partition_wrote_is_refused_by_the_next_epoch(self, sales: Shop) -> None:
+        writer = sales.sink().foreach_writer("q", partitions=3)
+        for partition, epoch in ((0, 0), (1, 0), (2, 0), (0, 1), (2, 1)):
+            part(writer, partition, epoch, [(partition, epoch)])
+        said = r"(?s)behind: it holds 2 store transactions of attempt 2:3 .*has recorded 3.*fewer partitions than partitions=N"
+        for partition in range(3):
+            with pytest.raises(StateMismatchError, match=said):
+                part(writer, partition, 2, [(partition, 2)])
+        part(writer, 1, 1, [(1, 1)])
+        part(writer, 1, 2, [(1, 2)])
+        assert len(sales.sales) == 7
+
+    @pytest.mark.rule(34)
+    def test_a_stream_with_fewer_partitions_than_was_said_goes_on_as_the_refusal_says(self, sales: Shop) -> None:
+        part(sales.sink().foreach_writer("q", partitions=3), 0, 0, [(0, 0)])
+        with pytest.raises(StateMismatchError, match=r"partitions=N says, give their number, and with it begin_at=1\."):
+            part(sales.sink().foreach_writer("q", partitions=1), 0, 1, [(0, 1)])
+        for epoch in (1, 2):
+            part(sales.sink().foreach_writer("q", partitions=1, begin_at=1), 0, epoch, [(0, epoch)])
+        assert sales.sales == [(0, 0), (0, 1), (0, 2)]
+
+    @pytest.mark.rule(27, 34)
+    def test_a_table_that_was_adopted_is_taken_as_it_is(self, sales: Shop) -> None:
+        writer = sales.sink().foreach_writer("q", partitions=2)
+        part(writer, 0, 0, [(0, 0)])
+        sales.sink().ledger.adopt("q", "unknown", 1, ["foreach"])
+        part(writer, 0, 1, [(0, 1)])
+        assert sales.sales == [(0, 0), (0, 1)]
 
     @pytest.mark.rule(29)
     def test_a_late_task_of_an_older_epoch_fails_and_changes_nothing(self, sales: Shop) -> None:
         writer = sales.sink().foreach_writer("q", partitions=2)
-        for epoch in range(2):
-            part(writer, 0, epoch, [(0, epoch)])
+        for partition, epoch in ((0, 0), (1, 0), (0, 1)):
+            part(writer, partition, epoch, [(0, epoch)] if partition == 0 else [])
         with pytest.raises(StateMismatchError, match="batch 1 has been written"):
             part(writer, 1, 0, [(1, 0)])
         assert sales.sales == [(0, 0), (0, 1)]

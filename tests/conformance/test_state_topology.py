@@ -16,12 +16,12 @@ import pytest
 from tests.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend, wait_until
 from txtopo import errors
 from txtopo.state import administration, liveness, memory
-from txtopo.state.base import Create, Delete, Operation, Set, StateStore
+from txtopo.state.base import Create, Delete, Operation, Set, StateConflictError, StateStore
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.state.records import TxidRecord
 from txtopo.state.rotating import StrictOrderError
 from txtopo.state.topology import Holder, Seal, TopologyState
-from txtopo.topology.transaction import TransactionAttempt
+from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
 BOB = Holder("beta.example", 22, "2024-05-01T11:00:00+00:00")
@@ -52,6 +52,10 @@ def opened(store: StateStore, holder: Holder = ALICE, **options: Any) -> Topolog
 
 def attempt(txid: int, n: int = 0) -> TransactionAttempt:
     return TransactionAttempt(txid, n)
+
+
+def recorded(txid: int, n: int = 0, *, count: int = 1) -> RecordedAttempt:
+    return RecordedAttempt(txid, n, count)
 
 
 def planned(txid: int, last: TxidRecord | None) -> TxidRecord:
@@ -92,13 +96,13 @@ def test_a_new_topology_begins_at_txid_1_in_epoch_1_of_a_random_generation(store
 @pytest.mark.rule(1, 23, 26, 27)
 def test_a_restart_goes_on_where_the_last_run_stopped_in_the_next_epoch(store: Unreliable) -> None:
     first = opened(store)
-    commit(first, 1, {0: {"to": 10}, 17: {"to": 3}}, touched_stores=["count/counts"])
+    commit(first, 1, {0: {"to": 10}, 17: {"to": 3}}, touched_stores={"count/counts": 1})
     commit(first, 2, {0: {"to": 20}})
     first.close()
     second = opened(store, BOB)
     assert (second.generation, second.epoch, second.current) == (first.generation, 2, 3)
     assert second.positions() == {0: {"to": 20}, 17: {"to": 3}}
-    assert second.known_stores == {"count/counts": attempt(1)}
+    assert second.known_stores == {"count/counts": recorded(1)}
     assert second.txids.get_state(3, planned) == TxidRecord(txid=3, metadata={"from": 20})
 
 
@@ -178,6 +182,45 @@ def test_an_open_whose_answer_is_lost_raises_the_epoch_once(store: Unreliable, f
     assert state.current == 2
 
 
+@pytest.mark.rule(27)
+def test_an_open_during_which_the_state_begins_anew_is_of_the_new_generation(backend: Backend, store: Unreliable) -> None:
+    """The new epoch has the version that the old one had, so that the epoch alone does not tell."""
+    opened(store).close()
+    rival = backend.connect()
+    reborn: list[TopologyState] = []
+
+    def begin_anew(_: object) -> None:
+        store.fault = None
+        administration.reset(rival, "words")
+        reborn.append(opened(rival, BOB))
+        reborn[0].close()
+
+    store.fault = begin_anew
+    state = opened(store)
+    assert (state.generation, state.epoch) == (reborn[0].generation, 2)
+    commit(state, 1)
+
+
+@pytest.mark.rule(1, 26)
+def test_an_open_during_which_another_had_the_topology_gets_an_epoch_of_its_own(backend: Backend, store: Unreliable) -> None:
+    """The other has ended again, so that there is no lease to meet; the attempts of the two must not have the same ids."""
+    opened(store).close()
+    rival = backend.connect()
+    others: list[int] = []
+
+    def come_and_go(_: object) -> None:
+        store.fault = None
+        other = opened(rival, BOB)
+        commit(other, 1)
+        others.append(other.epoch)
+        other.close()
+
+    store.fault = come_and_go
+    state = opened(store)
+    assert (others, state.epoch) == ([2], 3)
+    commit(state, 2)
+
+
 # Seal and record
 
 
@@ -227,7 +270,7 @@ def test_a_record_is_one_multi_with_everything_that_follows_from_it(store: Unrel
     state.txids.get_state(3, planned)
     state.txids.get_state(4, planned)
     store.log.clear()
-    state.record(attempt(2), {0: "a", 16: "b", 1: "c"}, ["count/counts"], Seal(attempt(3), TASKS, {"from": 20}))
+    state.record(attempt(2), {0: "a", 16: "b", 1: "c"}, {"count/counts": 1}, Seal(attempt(3), TASKS, {"from": 20}))
     (operations,) = store.log
     assert [(type(operation).__name__, operation.path.removeprefix("/words/")) for operation in operations] == [
         ("Check", f"generation/{state.generation}"),
@@ -270,12 +313,12 @@ def test_a_steady_transaction_costs_two_round_trips_or_one_however_large(store: 
         before = store.round_trips
         state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata={str(p): m for p, m in moved.items()}))
         state.seal(attempt(txid), tasks, {str(p): m for p, m in moved.items()})
-        state.record(attempt(txid), moved, ["count/counts"])
+        state.record(attempt(txid), moved, {"count/counts": 1})
         assert store.round_trips - before == 2
     state.seal(attempt(4), tasks, None)
     for txid in range(4, 7):
         before = store.round_trips
-        state.record(attempt(txid), moved, ["count/counts"], Seal(attempt(txid + 1), tasks, None))
+        state.record(attempt(txid), moved, {"count/counts": 1}, Seal(attempt(txid + 1), tasks, None))
         assert store.round_trips - before == 1
 
 
@@ -301,7 +344,7 @@ def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(store
         store.lose_next(fault, times)
         state.seal(attempt(txid), TASKS, {"from": 10 * (txid - 1)})
         store.lose_next(fault, times)
-        state.record(attempt(txid), {0: txid, txid: "x"}, [f"count/{txid}"])
+        state.record(attempt(txid), {0: txid, txid: "x"}, {f"count/{txid}": 1})
     store.fault = None
     assert state.current == 4
     shown = administration.show(store, "words")
@@ -312,22 +355,23 @@ def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(store
 @pytest.mark.rule(25, 27, 31)
 def test_the_last_recorded_attempt_that_opened_a_store_is_remembered_in_the_same_multi(backend: Backend, store: Unreliable) -> None:
     state = opened(store)
-    commit(state, 1, touched_stores=["count/counts", "sum/counts"])
+    commit(state, 1, touched_stores={"count/counts": 2, "sum/counts": 1})
     state.seal(attempt(2, 3), TASKS, None)
     before, before_trips = state.known_stores, store.inner.round_trips
-    state.record(attempt(2, 3), {}, ["count/counts"])
+    state.record(attempt(2, 3), {}, {"count/counts": 5})
     assert store.inner.round_trips - before_trips == 1
-    assert before == {"count/counts": attempt(1), "sum/counts": attempt(1)}, "what a job was given does not change under it"
-    assert state.known_stores == {"count/counts": attempt(2, 3), "sum/counts": attempt(1)}
+    assert before == {"count/counts": recorded(1, count=2), "sum/counts": recorded(1)}, "what a job was given does not change under it"
+    assert state.known_stores == {"count/counts": recorded(2, 3, count=5), "sum/counts": recorded(1)}
     state.close()
     assert opened(backend.connect(), BOB).known_stores == state.known_stores
-    assert administration.show(store, "words")["recorded"] == {"count/counts": "2:3", "sum/counts": "1:0"}
+    shown = administration.show(store, "words")
+    assert (shown["recorded"], shown["counts"]) == ({"count/counts": "2:3", "sum/counts": "1:0"}, {"count/counts": 5, "sum/counts": 1})
 
 
 @pytest.mark.rule(25, 31)
 def test_the_names_of_stores_count_when_it_is_asked_whether_a_transaction_could_be_recorded(store: Unreliable) -> None:
     state = opened(store, metadata_bytes_max=6000)
-    commit(state, 1, touched_stores=["component/" + "n" * 3000])
+    commit(state, 1, touched_stores={"component/" + "n" * 3000: 1})
     positions = {0: "p" * 2500}
     with pytest.raises(errors.BatchTooLargeError):
         state.require_recordable(2, positions)
@@ -337,7 +381,7 @@ def test_the_names_of_stores_count_when_it_is_asked_whether_a_transaction_could_
 @pytest.mark.rule(25)
 def test_a_transaction_that_opens_no_store_does_not_write_the_record_of_stores(store: Unreliable) -> None:
     state = opened(store)
-    commit(state, 1, touched_stores=["count/counts"])
+    commit(state, 1, touched_stores={"count/counts": 1})
     before = store.get("/words/stores")
     commit(state, 2)
     assert store.get("/words/stores") == before
@@ -346,7 +390,7 @@ def test_a_transaction_that_opens_no_store_does_not_write_the_record_of_stores(s
 @pytest.mark.rule(25, 27)
 def test_a_list_of_stores_as_it_was_once_written_is_unreadable_and_not_taken_as_none(backend: Backend, store: Unreliable) -> None:
     opened(store).close()
-    put(store, "/words/stores", b'{"version":1,"stores":["count/counts"]}')
+    put(store, "/words/stores", b'{"version":1,"stores":{"count/counts": 1}}')
     with pytest.raises(errors.UnreadableStateError, match="/words/stores cannot be read: it is not a StoresRecord"):
         opened(backend.connect(), BOB)
 
@@ -381,19 +425,66 @@ def test_a_request_that_arrives_only_after_the_outcome_was_read_still_counts_onc
 
 
 @pytest.mark.rule(25)
+def test_a_request_that_arrives_after_later_writes_changes_nothing(store: Unreliable) -> None:
+    state = opened(store)
+    state.seal(attempt(1), TASKS, None)
+    late: list[list[Operation]] = []
+
+    def delay(operations: Sequence[Operation]) -> memory.Fault:
+        store.fault = None
+        late.append(list(operations))
+        return "before"
+
+    store.fault = delay
+    state.seal(attempt(1, 1), TASKS, None)
+    state.record(attempt(1, 1), {0: "a"})
+    before = contents(store)
+    with pytest.raises(StateConflictError):
+        store.inner.multi(late[0])
+    assert contents(store) == before
+    commit(state, 2)
+
+
+@pytest.mark.rule(25)
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_after_a_write_that_was_interrupted_nothing_more_is_written(backend: Backend, store: Unreliable, is_applied: bool) -> None:
+    state = opened(store)
+    state.seal(attempt(1), TASKS, None)
+
+    def interrupt(operations: Sequence[Operation]) -> memory.Fault | None:
+        store.fault = None
+        if is_applied:
+            store.inner.multi(operations)
+        raise KeyboardInterrupt
+
+    store.fault = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        state.record(attempt(1), {0: "a"})
+    before = contents(store)
+    record, seal = lambda: state.record(attempt(1), {0: "b"}), lambda: state.seal(attempt(1, 1), TASKS, None)
+    writes: list[Callable[[], None]] = [record, seal, state.require_held]
+    for write in writes:
+        with pytest.raises(errors.ZooKeeperUnavailableError, match="was interrupted, its outcome is unknown"):
+            write()
+    assert contents(store) == before
+    state.close()
+    assert opened(backend.connect(), BOB).current == (2 if is_applied else 1)
+
+
+@pytest.mark.rule(25)
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_a_crash_in_the_middle_of_a_record_leaves_it_done_or_not_done(backend: Backend, store: Unreliable, fault: memory.Fault) -> None:
     state = opened(store, wait_s=0.05)
     state.seal(attempt(1), TASKS, {"from": 0})
     store.fault = lambda _: fault
     with pytest.raises(errors.ZooKeeperUnavailableError) if fault == "before" else contextlib.nullcontext():
-        state.record(attempt(1), {5: "five"}, ["count/counts"], Seal(attempt(2), TASKS, {"from": 10}))
+        state.record(attempt(1), {5: "five"}, {"count/counts": 1}, Seal(attempt(2), TASKS, {"from": 10}))
     again = opened(backend.connect(), BOB, displaces=True)
     sealed = again.sealed()
     assert sealed is not None
     done = fault == "after"
     assert (again.current, sealed.txid, again.positions()) == ((2, 2, {5: "five"}) if done else (1, 1, {}))
-    assert again.known_stores == ({"count/counts": attempt(1)} if done else {})
+    assert again.known_stores == ({"count/counts": recorded(1)} if done else {})
 
 
 @pytest.mark.rule(25, 26)
@@ -620,7 +711,7 @@ def test_a_seal_that_does_not_fit_beside_the_record_follows_in_a_second_multi(st
     state = opened(store, metadata_bytes_max=4096)
     state.seal(attempt(1), TASKS, "x" * 2000)
     store.log.clear()
-    state.record(attempt(1), {0: "x" * 2000}, (), Seal(attempt(2), TASKS, "x" * 2000))
+    state.record(attempt(1), {0: "x" * 2000}, {}, Seal(attempt(2), TASKS, "x" * 2000))
     assert len(store.log) == 2
     sealed = state.sealed()
     assert sealed is not None
@@ -700,13 +791,14 @@ def test_metadata_is_made_in_strict_order(store: Unreliable) -> None:
 @pytest.mark.rule(25)
 def test_what_is_shown_is_json_and_complete(store: Unreliable) -> None:
     state = opened(store)
-    commit(state, 1, {3: {"to": 1}, 20: None}, touched_stores=["b", "a"])
+    commit(state, 1, {3: {"to": 1}, 20: None}, touched_stores={"b": 1, "a": 2})
     shown = administration.show(store, "words")
     assert json.loads(json.dumps(shown)) == shown
-    record = {"txid": 1, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 0}}
+    record = {"txid": 1, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 0}, "opened_at": None}
     assert {key: shown[key] for key in shown if key != "lease"} == {
         "topology_id": "words", "generation": state.generation, "epoch": 1, "current": 2,
         "records": {"1": record}, "positions": {"3": {"to": 1}, "20": None}, "stores": ["a", "b"], "recorded": {"a": "1:0", "b": "1:0"},
+        "counts": {"a": 2, "b": 1}, "components": None,
     }  # fmt: skip
     assert (shown["lease"]["host"], shown["lease"]["pid"]) == ("alpha.example", 11)
     state.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,13 +62,6 @@ CLAUSES = [
     for kind in contract.KINDS
     for clause in contract.clauses_for(kind, backend in CONCURRENT)
 ]
-
-
-@pytest.fixture
-def process() -> Iterator[Process]:
-    process = Process()
-    yield process
-    process.close()
 
 
 @pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)

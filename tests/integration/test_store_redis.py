@@ -22,13 +22,6 @@ Link = redis_connection.Link
 
 
 @pytest.fixture
-def process() -> Iterator[contract.Process]:
-    process = contract.Process()
-    yield process
-    process.close()
-
-
-@pytest.fixture
 def other() -> Iterator[contract.Process]:
     process = contract.Process()
     yield process
@@ -82,7 +75,7 @@ class TestServerIsAsked:
             contract.run(words, process.task(), txid, 0, x=1)
         assert redis_server.clients() == before + 1
         process.close()
-        redis_server._wait_until(lambda: redis_server.clients() == before)
+        redis_server.wait_until(lambda: redis_server.clients() == before)
 
     def test_the_script_is_sent_again_to_a_server_that_has_forgotten_it(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
@@ -269,7 +262,7 @@ class TestServersThatAreRefused:
         contract.run(store, process.task(), 1, 0, x=1)
         with RedisServer({"replicaof": f"127.0.0.1 {redis_server.port}"}) as replica:
             copy = RedisStore(replica.url(), store.name)
-            replica._wait_until(lambda: "master_link_status:up" in replica.told("INFO", "replication"))
+            replica.wait_until(lambda: "master_link_status:up" in replica.told("INFO", "replication"))
             assert (dict(copy.items()), copy.get("x"), len(copy.fences())) == ({"x": 1}, 1, 1)
             with pytest.raises(FailedException, match="the server is a replica; give the address of the master"):
                 contract.run(copy, contract.Process().task(), 2, 0, x=1)
@@ -282,7 +275,7 @@ class TestServersThatAreRefused:
     def test_one_that_holds_the_store_of_another_version(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
         redis_server.ask("HSET", redis_layout.Names(store.name).meta, "layout", "7")
         for action in (lambda: contract.run(store, process.task(), 1, 0, x=1), store.exists, store.fences, lambda: store.get("x")):
-            with pytest.raises(StateMismatchError, match="in layout 7; this txtopo knows layout 1"):
+            with pytest.raises(StateMismatchError, match="in layout 7; this txtopo knows layout 2"):
                 action()
 
 
@@ -423,7 +416,7 @@ class TestCluster:
             two.ask("CLUSTER", "ADDSLOTS", *range(8192, 16384))
             two.ask("CLUSTER", "SET-CONFIG-EPOCH", 2)
             one.ask("CLUSTER", "MEET", "127.0.0.1", two.port)
-            one._wait_until(lambda: all("cluster_state:ok" in node.told("CLUSTER", "INFO") for node in (one, two)))
+            one.wait_until(lambda: all("cluster_state:ok" in node.told("CLUSTER", "INFO") for node in (one, two)))
             yield one, two
 
     @pytest.mark.rule(12, 29)
@@ -452,7 +445,7 @@ class TestCluster:
         with pytest.raises(FailedException, match="is not there"):
             contract.run(there, process.task(), 2, 0, x=1)
         two.start()
-        one._wait_until(lambda: all("cluster_state:ok" in node.told("CLUSTER", "INFO") for node in nodes))
+        one.wait_until(lambda: all("cluster_state:ok" in node.told("CLUSTER", "INFO") for node in nodes))
         contract.run(there, process.task(), 2, 1, x=1)
         assert there.get("x") == 2
 

@@ -18,13 +18,6 @@ Link = redis_connection.Link
 
 
 @pytest.fixture
-def process() -> Iterator[contract.Process]:
-    process = contract.Process()
-    yield process
-    process.close()
-
-
-@pytest.fixture
 def other() -> Iterator[contract.Process]:
     """Another worker process, with a connection of its own."""
     process = contract.Process()

@@ -319,7 +319,7 @@ class TestTables:
             lambda: store.get("x"), lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1), lambda: store.clear("words"),
         ]  # fmt: skip
         for action in actions:
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 2; this txtopo knows layout 3"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 2; this txtopo knows layout 4"):
                 action()
 
     def test_a_store_of_another_layout_stands_in_nobody_elses_way(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
@@ -395,7 +395,8 @@ class TestCommands:
     ) -> None:
         state = MemoryStateStore()
         TopologyState.open(state, "words", Holder("here", 1, "2024-05-01T10:00:00+00:00", "words"), wait_s=1.0).close()
-        monkeypatch.setattr(inspection, "opened", lambda *_: contextlib.nullcontext(inspection.Opened(state, "memory", False)))
+        for opening in ("opened", "owned"):
+            monkeypatch.setattr(inspection, opening, lambda *_: contextlib.nullcontext(inspection.Opened(state, "memory", False)))
         contract.run(store, workers[0].process.task(generation="lost"), 7, 0, x=1)
         command = ["store", "adopt", store.url, "counts", "--topology", "words", "--data-dir", str(tmp_path)]
         assert cli.main(command) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from txtopo.testing.contracts.store_subject import block, put
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
 VALUES: dict[Any, Any] = {"dog": 1, "dog\nhouse": {"ž": [1, None]}, "7": "text", 7: "number", ("dog", 7): [2], ("dog", 8): None}
-
-
-@pytest.fixture
-def process() -> Iterator[WorkerProcess]:
-    process = WorkerProcess()
-    yield process
-    process.close()
 
 
 def filled(store: Store, process: WorkerProcess, values: dict[Any, Any]) -> Store:

@@ -15,7 +15,8 @@ from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAtt
 from txtopo.errors import FailedException, UsageError
 from txtopo.stores import SqliteStore, Store, StoreConflict
 from txtopo.testing import MemoryStore, MemoryTransactionalSpout
-from txtopo.testing.simulator.substitutes import SimulatedStore, Substitutes
+from txtopo.testing.simulator.simulated_store import SimulatedStore
+from txtopo.testing.simulator.substitutes import Substitutes
 from txtopo.topology import pickling
 
 

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
-from txtopo.connectors import sql_spool, sql_target
+from txtopo.connectors import sql_parameters, sql_spool, sql_target
 from txtopo.connectors.sql import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
@@ -199,6 +199,32 @@ def test_two_components_do_not_upsert_one_table_that_is_taken_back(own: bool) ->
 )
 def test_the_values_of_a_statement_are_its_names(statement: str, names: tuple[str, ...]) -> None:
     assert SqlSink(URL, statement=statement).fields == names
+
+
+NO_NAMES = {
+    "sqlite": ["'it''s :b'", '"a "":b"', "`:b`", "[:b]", "-- :b\n", "/* ' :b */", "'\\'"],
+    "postgresql": [
+        "'it''s :b'", '"a "":b"', "-- :b\n", "/* ' :b */", "/* a /* b */ :b */", "$$ :b ' $$", "$tag$ :b $$ :b $tag$", "$é1$ :b $é1$", "E'\\' :b'",
+        "e'\\\\'", "'\\'", "U&'\\0041 :b'", "a::b", "$$ /* $$",
+    ],
+    "mysql": ["'it''s :b'", "'it\\'s :b'", '"it\\"s :b"', "`a ``:b`", "-- :b\n", "# ' :b\n", "/* ' :b */", "'\\\\'"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "part"), [(dialect, part) for dialect, parts in NO_NAMES.items() for part in parts])
+def test_what_stands_in_texts_names_and_comments_is_no_value(dialect: sql_parameters.Dialect, part: str) -> None:
+    statement = f"INSERT INTO t VALUES (:a, {part}, :c, $1$2 :d)"
+    target = sql_target.target_of(None, None, (), statement, None, False, dialect)
+    assert target.columns == ("a", "c", "d")
+    assert target.given_to(str.upper) == f"INSERT INTO t VALUES (A, {part}, C, $1$2 D)"
+
+
+@pytest.mark.parametrize(
+    ("database", "dialect"),
+    [("shop.db", "sqlite"), ("sqlite:///shop.db", "sqlite"), (URL, "postgresql"), ("mysql+pymysql://me@host/db", "mysql")],
+)
+def test_a_statement_is_read_as_its_database_reads_it(database: str, dialect: str) -> None:
+    assert SqlSink(database, statement="INSERT INTO t VALUES (:a)").ledger.target.dialect == dialect
 
 
 def test_all_fields_but_the_attempt_are_columns_unless_said_otherwise() -> None:

@@ -13,7 +13,7 @@ from txtopo.stores import SqliteStore, Store, codecs, rows, visible
 from txtopo.testing.contracts.store_forms import ComplexCodec
 from txtopo.testing.contracts.store_subject import block
 from txtopo.testing.contracts.worker_process import WorkerProcess
-from txtopo.testing.simulator.substitutes import SimulatedStore
+from txtopo.testing.simulator.simulated_store import SimulatedStore
 
 
 class Nameless:

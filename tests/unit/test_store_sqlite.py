@@ -9,7 +9,6 @@ import pickle
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ from tests.conformance import test_store_contract as contract
 from txtopo.errors import FailedException, SetupError, StateMismatchError, TxtopoError, UsageError
 from txtopo.stores import SqliteStore
 from txtopo.topology.transaction import TransactionAttempt
-
-
-@pytest.fixture
-def process() -> Iterator[contract.Process]:
-    process = contract.Process()
-    yield process
-    process.close()
 
 
 @pytest.fixture
@@ -50,6 +42,20 @@ class TestConfiguration:
         store = SqliteStore(tmp_path / "a?b%20c#d 'é\".db", "counts")
         contract.run(store, process.task(), 1, dog=1)
         assert dict(store.items()) == {"dog": 1}
+
+    @pytest.mark.rule(27, 32)
+    def test_two_spellings_of_one_file_are_one_store(self, tmp_path: Path, process: contract.Process) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        linked, real = (SqliteStore(tmp_path / name / "counts.db", "counts", busy_timeout_s=0.05) for name in ("link", "real"))
+        other = SqliteStore(tmp_path / "real" / "counts.db", "others", busy_timeout_s=0.05)
+        assert linked.address == real.address
+        contract.run(linked, process.task(known_stores={}), 1, dog=1)
+        contract.run(real, process.task(known_stores={"count/counts": TransactionAttempt(1, 0)}), 2, dog=1)
+        assert dict(linked.items()) == {"dog": 2}
+        with linked.transaction(process.task(), TransactionAttempt(3, 0)):
+            with pytest.raises(UsageError, match=r"real/counts.db is open already in this task"):
+                contract.run(other, process.task(), 3, cat=1)
 
     @pytest.mark.parametrize("path", ["", ":memory:"])
     def test_a_store_that_would_not_outlive_the_process_is_refused(self, path: str) -> None:
@@ -118,7 +124,7 @@ class TestFile:
         with pytest.raises(TxtopoError, match=f"the store {store.path} cannot grow"):
             contract.run(store, context, 2, dog=1, **{"long " * 2000 + str(number): 1 for number in range(10)})
         assert dict(store.items()) == {"dog": 1}
-        assert (context.store_steps, context.touched_stores, store.fences()[0].txid) == ({}, set(), 1)
+        assert (context.store_steps, context.touched_stores, store.fences()[0].txid) == ({}, {}, 1)
 
     @pytest.mark.rule(27)
     def test_a_file_removed_while_its_connection_is_open_is_noticed(self, store: SqliteStore, process: contract.Process) -> None:
@@ -158,9 +164,9 @@ class TestFile:
         contract.run(store, process.task(), 1, dog=1)
         process.close()
         with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
-            connection.execute("UPDATE txtopo_schema SET version = 4")
+            connection.execute("UPDATE txtopo_schema SET version = 5")
         for action in (lambda: store.get("dog"), lambda: contract.run(store, process.task(), 2, dog=1), lambda: store.clear("words")):
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 4; this txtopo knows layout 3"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 5; this txtopo knows layout 4"):
                 action()
         assert query(store, "SELECT txid FROM txtopo_fence") == [(1,)]
 
@@ -267,6 +273,15 @@ class TestTurns:
             thread.start()
             thread.join(timeout=60)
         assert "is busy: another thread held it" in str(failures[0])
+
+
+@pytest.mark.rule(31)
+def test_lists_of_what_was_written_do_not_grow_with_the_transactions(tmp_path: Path, process: contract.Process) -> None:
+    store = SqliteStore(tmp_path / "counts.db", "counts", opaque=True)
+    for txid in range(1, 31):
+        for task in (0, 1):
+            contract.run(store, process.task(task=task), txid, 0, **{f"key {task}": 1})
+        assert query(store, "SELECT count(*) FROM counts_written") == [(2,)], f"after transaction {txid}"
 
 
 def test_a_store_of_another_layout_stands_in_nobody_elses_way(tmp_path: Path, process: contract.Process) -> None:

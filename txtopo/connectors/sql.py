@@ -1,4 +1,4 @@
-"""A sink: the tuples of a batch as rows of the user's own table, each once, whatever dies and whenever (R28-R31).
+"""A sink that writes the tuples of a batch as rows of the user's own table, exactly once (R28-R31).
 
 ``SqlSink`` is a committer. In its database transaction it writes the rows of its task and one auxiliary row that says so: topology, generation,
 component, task, txid, attempt. A replay finds that row, or takes back what a failed attempt left (opaque batches); a late task of an older attempt
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import sql_ledger, sql_streaming, sql_target
+from txtopo.connectors import sql_ledger, sql_parameters, sql_streaming, sql_target
 from txtopo.topology import bolt
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -63,7 +63,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         auxiliary_table: str = sql_ledger.TABLE,
         **options: Any,
     ) -> None:
-        target = sql_target.target_of(table, columns, key, statement, mark, opaque)
+        target = sql_target.target_of(table, columns, key, statement, mark, opaque, sql_parameters.dialect_of(os.fspath(database)))
         self.fields = tuple(columns.values()) if isinstance(columns, Mapping) else target.columns
         """The fields of a tuple that become a row; empty for all but the first."""
         names = dict(zip(target.columns, self.fields, strict=True))

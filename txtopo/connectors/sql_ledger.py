@@ -89,7 +89,7 @@ class Ledger(base.Store):
             last = None if recorded is None else recorded.get(mine.component)
             if fence is not None and fence.txid < mine.txid and (last is None or last.txid == fence.txid):
                 # However that one was divided, it is over; so is any, for whoever says that this is the first one he knows of.
-                recorded = {mine.component: attempts.TransactionAttempt(fence.txid, fence.attempt)}
+                recorded = {mine.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
         super()._stand_at_fence(session, context, mine, recorded)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
@@ -103,6 +103,22 @@ class Ledger(base.Store):
         self._writer().take_back(session, self.target, sql_target.mark_of(void))
         super()._take_back(session, void)
 
+    def may_hold_rows(self, topology_id: str) -> bool:
+        """Whether the table may hold rows that the topology has written. A mark tells; without one every row there may be one of them, and of a
+        statement nobody knows where its rows are."""
+        if not any(fence.topology_id == topology_id for fence in self.fences()):
+            return False
+        if self.target.statement is not None:
+            return True
+        found: list[bool] = []
+
+        def look(session: sessions.Session) -> base.StoreChange:
+            found.append(bool(self._writer().holds_rows(session, self.target, f"{topology_id}/")))
+            return base.StoreChange(rows=0, fences=0)
+
+        self._maintain(look, dry_run=True)
+        return found[0]
+
     @property
     def sink(self) -> str:
         """Where the rows go, for messages."""
@@ -114,6 +130,14 @@ class Ledger(base.Store):
         except ImportError as error:
             extra = "mysql" if self.scheme.startswith("mysql") else "postgres"
             raise errors.SetupError(f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'") from error
+
+
+def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.TransactionAttempt:
+    """What a checkpoint says of the transaction before its next one, if it ``is_known``: all who were to write it have done so, each in one store
+    transaction (R34). The attempt says how many they were."""
+    if not is_known or fence.attempt == stamps.CLOSED_ATTEMPT:
+        return attempts.TransactionAttempt(fence.txid, fence.attempt)
+    return attempts.RecordedAttempt(fence.txid, fence.attempt, fence.attempt)
 
 
 class DividedOtherwiseError(Exception):

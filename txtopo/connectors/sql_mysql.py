@@ -24,6 +24,9 @@ from txtopo.connectors.sql_target import Target, Work
 PORTION_ROWS = 10_000
 """How many rows the driver is given at once; it makes statements of up to a megabyte of them."""
 
+LOOKED_UP_ROWS = 1_000
+"""Keys in one SELECT."""
+
 _REFUSED = frozenset({1048, 1062, 1216, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1690, 3819, 4025})
 """What is wrong with a row: it violates a constraint, or a value does not fit."""
 
@@ -42,6 +45,13 @@ _UNIQUE = (
 )
 
 
+_LOOSE = (
+    "SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema = {} AND table_name = %s"
+    " AND collation_name IS NOT NULL AND RIGHT(collation_name, 4) <> '_bin'"
+)
+"""Columns whose texts may be equal without being the same."""
+
+
 def write(session: Any, work: Work) -> None:
     """Insert or upsert the rows of ``work``."""
     target = work.target
@@ -58,6 +68,8 @@ def write(session: Any, work: Work) -> None:
             changes = (f"{_quoted(column)} = VALUES({_quoted(column)})" for column in target.others or target.key)
             insert = f"{insert} ON DUPLICATE KEY UPDATE {', '.join(changes)}"
         _run(cursor, insert, ((*row, *mark) for row in work.rows) if mark else work.rows)
+        if work.minds_spelling and target.others:
+            _check_spelling(cursor, work)
 
 
 def take_back(session: Any, target: Target, mark: str) -> None:
@@ -66,6 +78,14 @@ def take_back(session: Any, target: Target, mark: str) -> None:
         column = _quoted(target.mark or "")
         # Once by the index, and once letter by letter: by default texts are the same here in upper and lower case.
         cursor.execute(f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s", [mark, mark])
+
+
+def holds_rows(session: Any, target: Target, beginning: str) -> bool:
+    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    which = "" if target.mark is None else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    with session.translating(), session.connection.cursor() as cursor:
+        cursor.execute(f"SELECT 1 FROM {_table(target)}{which} LIMIT 1", [] if target.mark is None else [beginning])
+        return cursor.fetchone() is not None
 
 
 def _run(cursor: Any, statement: str, rows: Iterable[Any]) -> None:
@@ -112,6 +132,31 @@ def _check(cursor: Any, work: Work) -> None:
     for number, row in enumerate(work.rows, start=1):
         if any(row[place] is None for place in places):
             raise work.refusal(number, row, "its key is None")
+
+
+def _check_spelling(cursor: Any, work: Work) -> None:
+    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is kept."""
+    target = work.target
+    *schema, table = target.name.split(".", 1)
+    cursor.execute(_LOOSE.format("%s" if schema else "DATABASE()"), [*schema, table])
+    loose = {column for (column,) in cursor.fetchall()}
+    texts = [at for at, column in enumerate(target.key) if column.lower() in loose]
+    if not texts:
+        return
+    places = [target.columns.index(column) for column in target.key]
+    one = f"({', '.join(['%s'] * len(places))})"
+    numbered = enumerate(work.rows, start=1)
+    while portion := list(itertools.islice(numbered, LOOKED_UP_ROWS)):
+        select = f"SELECT {_listed(target.key)} FROM {_table(target)} WHERE ({_listed(target.key)}) IN ({', '.join([one] * len(portion))})"
+        cursor.execute(select, [row[place] for _, row in portion for place in places])
+        found = cursor.fetchall()
+        stored = {tuple(key[at] for at in texts) for key in found}
+        for number, row in portion:
+            given = tuple(row[places[at]] for at in texts)
+            if all(isinstance(text, str) for text in given) and given not in stored:
+                folded = [text.casefold() for text in given]
+                like = (key for key in found if [str(key[at]).casefold() for at in texts] == folded)
+                raise work.misspelt(number, row, next(like, ("another text",)))
 
 
 def _quoted(name: str) -> str:

@@ -41,6 +41,12 @@ _FOLLOWING = (
     " AND confdeltype IN ('c', 'n', 'd') LIMIT 1"
 )
 """Foreign keys whose rows change when that which they refer to goes."""
+_LOOSE = (
+    "SELECT a.attname FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
+    " LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s)"
+    " AND (t.typname = 'citext' OR NOT c.collisdeterministic)"
+)
+"""Columns whose texts may be equal without being the same."""
 _NOT_UNIQUE = (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation)
 _CURES = {
     "42P01": "Make the table: a sink writes to one of yours. Its name is case-sensitive; one that is not in the search_path needs its schema.",
@@ -79,6 +85,14 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             if target.others:
                 _restore(cursor, target, mark, undone)
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
+
+
+def holds_rows(session: Any, target: Target, beginning: str) -> bool:
+    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    with session.translating(), session.connection.cursor() as cursor:
+        cursor.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1".encode(), [] if target.mark is None else [beginning])
+        return cursor.fetchone() is not None
 
 
 def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
@@ -165,6 +179,29 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
     if target.has_undo_log:
         _log(cursor, session, work, last)
     _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
+    if target.has_undo_log:
+        # Only now: another topology that had a row meanwhile has committed, so that its undo log can be seen.
+        _run(cursor, work.find_other_topology("%s"), [work.topology, sql_target.mark_of(work.stamp), work.stamp.task])
+        if (found := cursor.fetchone()) is not None:
+            raise work.shared(found)
+    if work.minds_spelling:
+        _check_spelling(cursor, work, staged)
+
+
+def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> None:
+    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is kept."""
+    target = work.target
+    _run(cursor, _LOOSE, [target.quoted, list(target.key)])
+    loose = [name for (name,) in cursor.fetchall()]
+    if not loose:
+        return
+    other = " OR ".join(f'kept.{quoted(name)}::text COLLATE "C" <> given.{quoted(name)}::text COLLATE "C"' for name in loose)
+    kept = ", ".join(f"kept.{quoted(column)}" for column in target.key)
+    given = ", ".join(f"given.{quoted(column)}" for column in target.columns)
+    joined = f"{staged} AS given JOIN {target.quoted} AS kept ON {target.matches('given', 'kept')}"
+    _run(cursor, f"SELECT {kept}, {given} FROM {joined} WHERE {other} ORDER BY given.sink_number LIMIT 1")
+    if (found := cursor.fetchone()) is not None:
+        raise work.misspelt(0, found[len(target.key) :], found[: len(target.key)])
 
 
 def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:

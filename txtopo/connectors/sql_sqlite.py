@@ -35,6 +35,9 @@ def write(session: Any, work: Work) -> None:
         columns = (*target.columns, *(() if target.mark is None else (target.mark,)))
         insert = f"INSERT INTO {target.quoted}({listed(columns)}) VALUES ({', '.join('?' * len(columns))}){target.on_conflict()}"
         connection.executemany(insert, ((*row, *mark) for row in rows) if mark else rows)
+    if work.minds_spelling:
+        with session.translating():
+            _check_spelling(connection, work)
 
 
 def take_back(session: Any, target: Target, mark: str) -> None:
@@ -51,6 +54,14 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             if target.others:
                 _restore(connection, target, mark, undone)
             connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
+
+
+def holds_rows(session: Any, target: Target, beginning: str) -> bool:
+    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
+    with session.translating():
+        rows = session.connection.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1", [] if target.mark is None else [beginning])
+        return rows.fetchone() is not None
 
 
 def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
@@ -109,6 +120,9 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     rows = sql_target.Counted(work.rows, progress)
     with _blaming(work, progress, is_log=True):
         connection.executemany(log, ({**which, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
+    found = connection.execute(work.find_other_topology("?", collations), [work.topology, mark, task]).fetchone()
+    if found is not None:
+        raise work.shared(found)
 
 
 def _check(connection: sqlite3.Connection, work: Work) -> None:
@@ -129,6 +143,22 @@ def _check(connection: sqlite3.Connection, work: Work) -> None:
     for number, row in enumerate(work.rows if places else (), start=1):
         if any(row[place] is None for place in places):
             raise work.refusal(number, row, "its key is None")
+
+
+def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
+    """Refuse rows that have replaced one whose key is written otherwise: SQLite keeps the key that was there."""
+    target, collations = work.target, _collations(connection, work.target)
+    loose = [column for column in target.key if collations.get(column, "").upper() not in ("", ' COLLATE "BINARY"')]
+    if not loose:
+        return
+    same = " AND ".join(f"{quoted(column)} = :{number}{collations[column]}" for number, column in enumerate(target.key))
+    other = " OR ".join(f"{quoted(column)} <> :{target.key.index(column)} COLLATE BINARY" for column in loose)
+    select = f"SELECT {listed(target.key)} FROM {target.quoted} WHERE {same} AND ({other})"
+    places = [target.columns.index(column) for column in target.key]
+    for number, row in enumerate(work.rows, start=1):
+        stored = connection.execute(select, {str(at): row[place] for at, place in enumerate(places)}).fetchone()
+        if stored is not None:
+            raise work.misspelt(number, row, stored)
 
 
 def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, str]:

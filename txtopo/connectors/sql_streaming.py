@@ -47,6 +47,8 @@ class _Query:
     """What writes for one query."""
 
     component = ""
+    hint = ""
+    """What else may be wrong where database and checkpoint do not go together."""
 
     def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, begin_at: int) -> None:
         if not isinstance(query_id, str) or not query_id:
@@ -74,6 +76,7 @@ class _Query:
         what = f"the sink {self.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
         command = f"txtopo store clear {shlex.quote(self.ledger.location)} {self.ledger.name} --topology {shlex.quote(self.query_id)}"
         clear = f"    `{command}`: forget the query; its batches are new then"
+        hint = self.hint.format(batch_id=batch_id)
         begin = "    begin_at=N, after that if the checkpoint is another one: take the table as it is, and batch N as the next"
         try:
             yield
@@ -87,7 +90,7 @@ class _Query:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
                 f"{what}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
-                f"  Nothing was written. Restore database and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
+                f"  Nothing was written. {hint}Restore database and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
             ) from error
         except sql_ledger.DividedOtherwiseError as error:
             raise errors.StateMismatchError(
@@ -123,6 +126,7 @@ class ForeachWriter(_Query):
     """``writeStream.foreach(sink.foreach_writer("query", partitions=8))``: one transaction per partition and epoch. See ``SqlSink``."""
 
     component = "foreach"
+    hint = "If the stream has fewer partitions than partitions=N says, give their number, and with it begin_at={batch_id}.\n  "
 
     def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, partitions: int, begin_at: int) -> None:
         super().__init__(ledger, fields, query_id, begin_at)

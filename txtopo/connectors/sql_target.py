@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import sql_parameters
 from txtopo.stores import stamps
 
 UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
@@ -26,9 +26,6 @@ UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
 
 SHOWN_MAX = 300
 """Characters of a row in an error."""
-
-_PARAMETER = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|(?<![:\w\\]):([A-Za-z_]\w*)", re.DOTALL)
-"""``:name``, and not the ``::`` of PostgreSQL's casts; texts and comments, in which nothing is a name, are found as a whole."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +44,8 @@ class Target:
     """The column that says who wrote a row."""
     opaque: bool = False
     """Whether what a failed attempt wrote is taken back."""
+    dialect: sql_parameters.Dialect = "sqlite"
+    """What ``statement`` is written in."""
 
     @property
     def has_undo_log(self) -> bool:
@@ -94,7 +93,7 @@ class Target:
 
     def given_to(self, sort: Callable[[str], str]) -> str:
         """The statement, with each ``:name`` as ``sort(name)``."""
-        return _PARAMETER.sub(lambda match: sort(match[1]) if match[1] else match[0], self.statement or "")
+        return sql_parameters.replaced(self.statement or "", self.dialect, sort)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,6 +109,53 @@ class Work:
     """How many tasks the component has."""
     rows: Iterable[Sequence[Any]]
     """Values in the order of the target's columns; may be gone through repeatedly."""
+
+    @property
+    def topology(self) -> str:
+        """What every ``sink_writer`` of this topology begins with."""
+        return f"{self.stamp.topology_id}/"
+
+    def find_other_topology(self, value: str, collations: Mapping[str, str] | None = None) -> str:
+        """A query for a row of this task that another topology may take back: its writer, its mark and its key. Three times ``value`` stands for
+        the beginning of this topology's writers, the mark of this work, and its task.
+
+        One of the two would undo what the other has written. The undo log keeps the newest transaction of each writer: while a row is there,
+        nothing in the database tells whether that transaction has committed. A component of the same topology is no other: two at a time are
+        refused when it is built, and one that it no longer has takes nothing back."""
+        keys = ", ".join(f"other.{quoted(column)}" for column in self.target.key)
+        # Not a join: a database that does not know yet how many rows there are would compare each with each.
+        mine = f"SELECT mine.sink_task FROM {self.target.undo} AS mine WHERE {self.target.matches('mine', 'other', collations)}"
+        return (
+            f"SELECT other.sink_writer, other.sink_mark, {keys} FROM {self.target.undo} AS other"
+            f" WHERE SUBSTR(other.sink_writer, 1, {len(self.topology)}) <> {value} AND ({mine} AND mine.sink_mark = {value}) = {value} LIMIT 1"
+        )
+
+    def shared(self, row: Sequence[Any]) -> errors.StateMismatchError:
+        """The error for ``row``, which :meth:`find_other_topology` has found."""
+        writer, mark, *key = row
+        literal = "'" + str(writer).replace("'", "''") + "'"
+        return errors.StateMismatchError(
+            f"the row {described(self.target.key, key)} of the table {self.target.name!r} was written by {writer} ({mark}), which may take it back,"
+            f" and {writer_of(self.stamp)} has a row for it, too\n"
+            "  Taking back the one would undo the other. Nothing was written. Give the opaque sinks of two topologies a table each, or keys of\n"
+            f"  their own. If {writer} writes no more and its last transaction has committed, stop it for good, and type in the database\n"
+            f"    DELETE FROM {self.target.undo} WHERE sink_writer = {literal}"
+        )
+
+    @property
+    def minds_spelling(self) -> bool:
+        """Whether rows whose keys are one in the table and two elsewhere would come to different tasks, and nothing else would notice."""
+        return bool(self.target.key) and self.num_tasks > 1 and not self.target.has_undo_log
+
+    def misspelt(self, number: int, row: object, stored: Sequence[Any]) -> errors.RowRefusedError:
+        """The key of ``row`` is, for the table, that of the row with the key ``stored``, whose texts are others (R32)."""
+        return self.refusal(
+            number,
+            row,
+            f"the table has its key as {', '.join(map(repr, stored))}, because it compares texts without case, accents or spaces. Rows of the two\n"
+            "  spellings come to different tasks, and each would replace the other's. Give every row the same spelling in a bolt before the\n"
+            "  fields grouping; or have the key compared letter by letter (COLLATE BINARY, \"C\" or utf8mb4_bin); or give the sink one task",
+        )
 
     def refusal(self, number: int, row: object, why: str) -> errors.RowRefusedError:
         """The database does not take row ``number`` (1 …; 0 if nobody knows) of this task."""
@@ -179,11 +225,6 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def parameters_of(statement: str) -> tuple[str, ...]:
-    """The names in a statement of the user's, each once."""
-    return tuple(dict.fromkeys(filter(None, _PARAMETER.findall(statement))))
-
-
 def described(columns: Sequence[str], row: object) -> str:
     """A row for a message: bounded, and never itself the failure."""
     try:
@@ -201,8 +242,9 @@ def target_of(
     statement: str | None,
     mark: str | None,
     opaque: bool,
+    dialect: sql_parameters.Dialect = "sqlite",
 ) -> Target:
-    """What the arguments of a sink mean; ``table`` is a name or a SQLAlchemy ``Table``.
+    """What the arguments of a sink mean; ``table`` is a name or a SQLAlchemy ``Table``, and ``dialect`` that of ``statement``.
 
     :raises errors.UsageError: they contradict each other, or opaque rows could not be taken back.
     """
@@ -210,7 +252,7 @@ def target_of(
         raise errors.UsageError("an SqlSink needs a table or a statement, and not both\n  Give table='sales', or statement='INSERT INTO …'.")
     keys = (key,) if isinstance(key, str) else tuple(key)
     if statement is not None:
-        return _of_statement(statement, columns, keys, mark, opaque)
+        return _of_statement(statement, columns, keys, mark, opaque, dialect)
     name, known = _named(table)
     names = tuple(columns or ())
     if isinstance(columns, str) or len(set(names)) != len(names) or not all(isinstance(column, str) and column for column in names):
@@ -236,9 +278,14 @@ def target_of(
 
 
 def _of_statement(
-    statement: str, columns: Sequence[str] | Mapping[str, str] | None, key: tuple[str, ...], mark: str | None, opaque: bool
+    statement: str,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    key: tuple[str, ...],
+    mark: str | None,
+    opaque: bool,
+    dialect: sql_parameters.Dialect,
 ) -> Target:
-    names = parameters_of(statement)
+    names = tuple(dict.fromkeys(sql_parameters.names(statement, dialect)))
     if key or mark or (columns and set(columns) != set(names)):
         raise errors.UsageError(
             "an SqlSink with a statement takes neither a key nor a mark, and its columns are the statement's :names\n"
@@ -254,7 +301,7 @@ def _of_statement(
             "  Give table= with mark= or key=; or use a transactional spout, and no opaque=True."
         )
     first = " ".join(statement.split())
-    return Target(first if len(first) <= 40 else first[:37] + "...", names, statement=statement)
+    return Target(first if len(first) <= 40 else first[:37] + "...", names, statement=statement, dialect=dialect)
 
 
 def _named(table: Any) -> tuple[str, tuple[str, ...] | None]:

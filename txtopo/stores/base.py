@@ -10,6 +10,7 @@ imports the standard library only. A store object is configuration and pickles; 
 
 Invariants:
     - Nothing is written to the database before the fence was found to be, or raised to, this attempt's.
+    - The attempt of a block that a refusal or a FailedException has ended has failed, whatever user code makes of that.
     - ``context.store_steps`` and ``context.touched_stores`` change only after the database has committed.
 """
 
@@ -24,12 +25,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.stores import codecs, export, keys, sessions, stamps, visible
+from txtopo.stores import begun, codecs, completeness, conflicts, export, keys, sessions, stamps, turns, visible
 from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
+
+_UNDENIABLE = (errors.FailedException, errors.StateMismatchError, conflicts.StoreConflict)
+"""What fails the attempt as soon as it ends a transaction."""
 
 Resources = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or what stands in for it outside a topology."""
@@ -103,30 +107,40 @@ class Store(destination.Destination):
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
         """One transaction of the store: committed when the block ends, rolled back when it raises.
 
-        Called: in ``finish_batch`` of a committer, or of what is downstream of one; as often as you like. Open it *also when the batch gave
-        you nothing to write*, and in every task: that is how a store learns that an earlier attempt's writes are void. If no task of the
-        component does, readers outside see them until one does in a later transaction; what is computed from them never counts.
+        Called: in ``finish_batch`` of a committer, or of what is downstream of one; as often as you like, one after the other. Open it *also when
+        the batch gave you nothing to write*, and in every task: that is how a store learns that an earlier attempt's writes are void. If no task of
+        the component does, readers outside see them until one does in a later transaction; what is computed from them never counts.
 
-        :raises errors.UsageError: not in the commit phase, or a store of this machine on a cluster.
+        :raises errors.UsageError: not in the commit phase, inside another block of this store, or a store of this machine on a cluster.
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
         :raises errors.StateMismatchError: the store was emptied, restored from an older copy, or belongs to another generation (R27); or it
             is newer than the state (R29).
-        :raises errors.FailedException: the database is busy; the batch is replayed.
+        :raises errors.FailedException: the database is busy; the batch is replayed, whatever becomes of the exception (R39).
         """
         self._check_may_write(context)
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
-        recorded = self._recorded(context)
-        with self._fenced_session(context, mine, recorded) as session:
-            earlier = context.store_steps.get(self.address, {})
-            opened = transactions.StoreTransaction(self.address, self.kind, session, mine, earlier, recorded, self.codec)
+        name = self._known_name(context.component_id)
+        with turns.taken(context, name, self.address):
+            opened: transactions.StoreTransaction | None = None
+            recorded = self._recorded(context)
             try:
-                yield opened
-                steps = opened.finish()
-            finally:
-                opened.end()
-        faults.reach("apply.inside", attempt.txid, context.topology_id)
-        context.store_steps[self.address] = {**earlier, **steps} if earlier else steps
-        context.touched_stores.add(self._known_name(context.component_id))
+                with self._fenced_session(context, mine, recorded) as session:
+                    earlier = context.store_steps.get(self.address, {})
+                    opened = transactions.StoreTransaction(self.address, self.kind, session, mine, earlier, recorded, self.codec)
+                    try:
+                        yield opened
+                        steps = opened.finish()
+                    finally:
+                        opened.end()
+            except BaseException as error:
+                # User code may drop what it gets, or raise something else instead: the attempt has failed all the same (R39).
+                for failure in (None if opened is None else opened.doom, error):
+                    if isinstance(failure, _UNDENIABLE):
+                        context.on_failure(failure)
+                raise
+            faults.reach("apply.inside", attempt.txid, context.topology_id)
+            context.store_steps[self.address] = {**earlier, **steps} if earlier else steps
+            context.touched_stores[name] = context.touched_stores.get(name, 0) + int(session.is_counted)
 
     def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:
         """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for ``as_of``."""
@@ -162,26 +176,26 @@ class Store(destination.Destination):
         self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
     ) -> Iterator[tuple[keys.Key, Any]]:
         """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose first elements it is."""
-        return self._pairs(self._rows_under(prefix, as_of), as_of)
+        return self._pairs(self._rows_under(prefix), as_of)
 
     def count(self, prefix: str | tuple[keys.Key | None, ...] | None = None, *, as_of: visible.VisibleTxid | None = None) -> int:
         """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not decoded, so that any codec will do."""
-        rows = self._read_from("") if prefix is None else self._rows_under(prefix, as_of)
+        rows = self._read_from("") if prefix is None else self._rows_under(prefix)
         return sum(1 for _ in self._texts(rows, as_of))
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
         """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``, ``key_1``, … where all keys are tuples of one length.
 
-        Needs ``pip install 'txtopo[pandas]'``.
+        A column of ``bool``, ``int``, ``float`` or ``str`` alone is one of pandas', where ``None`` is NaN; any other holds the objects themselves.
         """
         return export.pandas_frame(self.items(as_of=as_of), self.address)
 
-    def to_arrow(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
-        """The same as a ``pyarrow.Table``, with the types that Arrow infers. Needs ``pip install 'txtopo[arrow]'``.
+    def to_arrow(self, *, schema: Any = None, as_of: visible.VisibleTxid | None = None) -> Any:
+        """The same as a ``pyarrow.Table``, with the types that ``schema`` gives, or else that Arrow finds for values of one type of Python.
 
-        :raises errors.UsageError: keys or values are of several types.
+        :raises errors.UsageError: a column would hold another value than the store; the error names the key. ``schema`` names other columns.
         """
-        return export.arrow_table(self.items(as_of=as_of), self.address)
+        return export.arrow_table(self.items(as_of=as_of), self.address, schema)
 
     @abc.abstractmethod
     def fences(self) -> list[stamps.Fence]:
@@ -242,12 +256,15 @@ class Store(destination.Destination):
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> Iterator[sessions.Session]:
-        """A session that stands at the fence of ``mine``, and of nobody else until it ends.
+        """A session that stands at the fence of ``mine``, and of nobody else until it ends. It is counted (R34).
 
-        A backend whose tasks write side by side may raise the fence in a database transaction of its own before this one.
+        A backend whose tasks write side by side may raise the fence in a database transaction of its own before; that one does not count.
         """
         with self._session(context.resource) as session:
+            number = self._number(context)
+            session.is_alone = context.num_tasks == 1 and number == 1
             self._stand_at_fence(session, context, mine, recorded)
+            session.count(mine, number)
             yield session
 
     @abc.abstractmethod
@@ -266,6 +283,15 @@ class Store(destination.Destination):
         """The committed rows whose key's text begins with ``beginning``, in the same order."""
         return itertools.takewhile(lambda row: row.key.startswith(beginning), self._read_from(beginning))
 
+    def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+        """The committed row of the key's text ``itself``, and then those of :meth:`_read_prefix`, all of one state.
+
+        ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not read what lies between the two.
+        """
+        read = itertools.takewhile(lambda row: row.key <= itself, self._read_from(beginning))
+        under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
+        yield from sorted(under, key=lambda row: row.key != itself)
+
     def _check_may_write(self, context: contexts.TopologyContext) -> None:
         if context.phase != "commit":
             raise errors.UsageError(
@@ -277,10 +303,15 @@ class Store(destination.Destination):
                 f"store {self.address}: {self.local_only_reason}, but the executors are on other machines\n"
                 "  Use a store that is a server, or run with a local master."
             )
+        begun.check_room(self._known_name(context.component_id), self.address, context)
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """What the context knows of this store, by component."""
         return None if context.known_stores is None else visible.recorded(context.known_stores, self.name)
+
+    def _number(self, context: contexts.TopologyContext) -> int:
+        """The number of the transaction that this task begins: 1, 2, 3 … in each attempt."""
+        return context.touched_stores.get(self._known_name(context.component_id), 0) + 1
 
     def _stand_at_fence(
         self, session: sessions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
@@ -294,12 +325,16 @@ class Store(destination.Destination):
         if fence is None:
             if last is not None or self._known_name(mine.component) in context.touched_stores:
                 raise _emptied(self, mine)
+            if not begun.may_begin(self.name, context):
+                raise begun.unexpected(self, mine, context, _command(self, "adopt", mine.topology_id))
         elif where == "other generation":
             raise _other_generation(self, fence, mine)
         elif where == "above":
             raise errors.StaleAttemptError(self.address, mine.component, fence.position, mine.position)
         elif last is not None and where == "behind":
-            raise _behind(self, fence, last)
+            raise completeness.behind(self.address, fence, last, _command(self, "adopt", fence.topology_id))
+        elif last is not None and where in ("incomplete", "overfull"):
+            raise completeness.mismatch(self.address, fence, last, _command(self, "adopt", fence.topology_id))
         elif last is not None and where == "unexplained":
             raise _unexplained(self, fence, last)
         elif where == "replayed" and fence.attempt < context.first_attempt and not self.opaque:
@@ -325,13 +360,9 @@ class Store(destination.Destination):
         texts = ((row.key, row.curr) for row in rows) if as_of is None else self._texts_as_of(rows, as_of)
         return ((key, text) for key, text in texts if text is not None)
 
-    def _rows_under(self, prefix: str | tuple[keys.Key | None, ...], as_of: visible.VisibleTxid | None) -> Iterator[stamps.Row]:
+    def _rows_under(self, prefix: str | tuple[keys.Key | None, ...]) -> Iterator[stamps.Row]:
         itself, beginning = keys.prefix_texts(prefix)
-        row = None if itself is None else self._read_row(itself)
-        others = (other for other in self._read_prefix(beginning) if other.key != itself)
-        # What is read as of a transaction is fixed here and now: the reading of the others begins before the fences are looked at.
-        begun = [] if as_of is None else list(itertools.islice(others, 1))
-        return itertools.chain([] if row is None else [row], begun, others)
+        return self._read_prefix(beginning) if itself is None else self._read_under(itself, beginning)
 
     def _texts_as_of(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
         # Fences only rise: if they still allow it once the first row is there, they did for the one state that all rows are of.
@@ -388,16 +419,6 @@ def _emptied(store: Store, mine: stamps.Stamp) -> errors.StateMismatchError:
     )
 
 
-def _behind(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"store {store.address} is behind: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
-        "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
-        "  `txtopo state show`, restore the newest copy, or choose:\n"
-        f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what it holds now; what came after it is lost\n"
-        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
-    )
-
-
 def _unexplained(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:
     return errors.StateMismatchError(
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
@@ -424,5 +445,6 @@ def _other_generation(store: Store, fence: stamps.Fence, mine: stamps.Stamp) -> 
         "  Nothing was written. Look with `txtopo state show`, then choose:\n"
         f"    `{_command(store, 'adopt', mine.topology_id)}`: go on from what the store holds\n"
         f"    `{_command(store, 'clear', mine.topology_id)}`: empty the store, for a state that begins with the first batch\n"
-        f"    `txtopo state reset {mine.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+        f"    `txtopo state reset {mine.topology_id}`: begin with the first batch; the store must then be cleared or adopted",
+        without_state=f"{_command(store, 'clear', mine.topology_id)} --execute",
     )

@@ -31,16 +31,33 @@ def columns(pairs: Pairs) -> dict[str, list[Any]]:
 
 
 def pandas_frame(pairs: Pairs, address: str) -> Any:
-    """The pairs as a ``pandas.DataFrame``; columns of no type that pandas has hold the objects themselves."""
-    return _imported("pandas", "pandas", address).DataFrame(columns(pairs))
+    """The pairs as a ``pandas.DataFrame``, each value as it is stored: a column of which pandas would change a value holds the objects themselves."""
+    pandas = _imported("pandas", "pandas", address)
+    return pandas.DataFrame({name: _series(pandas, values) for name, values in columns(pairs).items()})
 
 
-def arrow_table(pairs: Pairs, address: str) -> Any:
-    """The pairs as a ``pyarrow.Table``.
+_KEPT: list[set[type]] = [{bool}, {int}, {float}, {str}]
+_WITH_NONE: list[set[type]] = [{float, type(None)}, {str, type(None)}]
 
-    :raises errors.UsageError: the keys, or the values, are not of one type that Arrow has.
+
+def _series(pandas: Any, values: list[Any]) -> Any:
+    """``values`` as a column, of the type that pandas finds if they are the same there. ``None`` among numbers or text is NaN: pandas' own null."""
+    types = set(map(type, values))
+    if types in _KEPT or (types in _WITH_NONE and all(value == value for value in values)):
+        try:
+            return pandas.Series(values)
+        except UnicodeError:
+            pass
+    return pandas.Series(values, dtype=object)
+
+
+def arrow_table(pairs: Pairs, address: str, schema: Any) -> Any:
+    """The pairs as a ``pyarrow.Table``, each value as it is stored, in columns of the types that ``schema`` gives, or that Arrow finds.
+
+    :raises errors.UsageError: a column would hold another value; the error names its key.
     """
-    return _imported("txtopo.stores.arrow_export", "arrow", address).table(columns(pairs), address)
+    rows = list(pairs)
+    return _imported("txtopo.stores.arrow_export", "arrow", address).table(columns(rows), [key for key, _ in rows], address, schema)
 
 
 def _imported(module: str, extra: str, address: str) -> Any:

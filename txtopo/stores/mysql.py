@@ -67,6 +67,25 @@ _WHO = ("topology", "generation", "component", "task", "txid", "attempt")
 _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
 _BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
 _VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
+_HERE = "generation = :of_generation AND txid = :of_txid AND attempt = :of_attempt"
+# A row of each task, so that those of one attempt need not wait for each other's commit. Assignments are made from left to right.
+_COUNTED = (
+    "INSERT INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
+    " SELECT :of_store, :of_topology, :of_component, :of_task, :of_generation, :of_txid, :of_attempt, :number {given} ON DUPLICATE KEY UPDATE"
+    " transactions = IF(txtopo_count.generation = :of_generation AND txtopo_count.txid = :of_txid AND txtopo_count.attempt = :of_attempt,"
+    " GREATEST(transactions, :number), :number), generation = :of_generation, txid = :of_txid, attempt = :of_attempt"
+)
+_COUNT = sa.text(_COUNTED.format(given="FROM DUAL"))
+_STAND = sa.text(
+    _COUNTED.format(
+        given="FROM txtopo_fence WHERE store = :of_store AND topology = :of_topology AND component = :of_component"
+        f" AND {_HERE} AND (:lists OR NOT listed) LOCK IN SHARE MODE"
+    )
+)
+_STAND_ALONE = sa.text(
+    "UPDATE txtopo_fence SET counted = GREATEST(counted, :number) WHERE store = :of_store AND topology = :of_topology"
+    f" AND component = :of_component AND {_HERE} AND (:lists OR NOT listed)"
+)
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY UPDATE name = name")
 
@@ -110,14 +129,26 @@ class Session(relational.Session):
         """The database's errors as ours, for statements of somebody else in this transaction."""
         return faults.translating(self._address)
 
-    def stands_at_fence(self) -> bool:
-        stands = super().stands_at_fence()
-        if not stands:
-            # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks that have it, and want to raise the
-            # fence, would wait for each other.
-            with faults.translating(self._address):
-                self._raw.rollback()
-        return stands
+    def stands_at_fence(self, number: int, is_alone: bool) -> bool:
+        here = self._here(number)
+        if self._run(_STAND_ALONE if is_alone else _STAND, {**here, "lists": self._lists}).rowcount:
+            self._is_listed = self._lists
+            return True
+        if not self._lists:
+            # The attempt may have listed what it wrote, although this store does not: an opaque store began it.
+            found = self._run(self._tables.statements.standing, here).first()
+            if found is not None:
+                self._is_listed = bool(found[0])
+                self._run(_STAND_ALONE, {**here, "lists": True}) if is_alone else self._run(_COUNT, here)
+                return True
+        # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks that have it, and want to raise the
+        # fence, would wait for each other.
+        with faults.translating(self._address):
+            self._raw.rollback()
+        return False
+
+    def _count(self, mine: stamps.Stamp, number: int) -> None:
+        self._run(_STAND_ALONE, {**self._here(number), "lists": True})
 
     def lock_raisers(self, name: str) -> None:
         _lock(self._raw, self._address, name)
@@ -329,9 +360,9 @@ class Session(relational.Session):
 class Reader(relational.Reader):
     """One reading: all of its statements see what the first one saw."""
 
-    def __init__(self, run: relational.Run, tables_: relational.Tables, form: str) -> None:
-        super().__init__(run, tables_)
-        self.form = form
+    def __init__(self, run: relational.Run, tables_: relational.Tables, made: relational.Made) -> None:
+        super().__init__(run, tables_, made.version)
+        self.form = made.form
         """Of what is there."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
@@ -355,10 +386,10 @@ def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
     raw = connections.open_connection(store, store.statement_timeout_s, for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
-        form = relational.form_of(run, tables_, store.address, functools.partial(tables.has_table, run))
-        if form is not None and not any_form:
-            layout.check_form(store.address, form, store.form)
-        yield None if form is None else Reader(run, tables_, form)
+        made = relational.made(run, tables_, store.address, functools.partial(tables.has_table, run))
+        if made is not None and not any_form:
+            layout.check_form(store.address, made.form, store.form)
+        yield None if made is None else Reader(run, tables_, made)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, faults.DRIVER_ERROR):
             raw.close()

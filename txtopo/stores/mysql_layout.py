@@ -46,6 +46,9 @@ _HAS_TABLE = sa.text(
 _HAS_INDEX = sa.text(
     "SELECT count(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = :table AND index_name = :name"
 )
+_HAS_COLUMN = sa.text(
+    "SELECT count(*) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = :table AND column_name = :name"
+)
 _ENGINES = sa.text(
     "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names AND engine <> 'InnoDB'"
 ).bindparams(sa.bindparam("names", expanding=True))
@@ -83,15 +86,21 @@ def has_table(run: relational.Run, name: str) -> bool:
 def prepare(run: relational.Run, tables: relational.Tables, store: SqlStore, lock: Callable[[str], None]) -> None:
     """Make what is missing of the layout; where nothing is, no right to make anything is needed. ``lock`` has processes take turns."""
     there = functools.partial(has_table, run)
-    if relational.form_of(run, tables, store.address, there) != store.form:
+    if relational.made(run, tables, store.address, there) != (wanted := (layout.LAYOUT_VERSION, store.form)):
         with _alone(run, store):
-            form = relational.form_of(run, tables, store.address, there)
-            if form is None:
+            made = relational.made(run, tables, store.address, there)
+            if made is None:
                 _make(run, tables, store)
-                form = relational.form_of(run, tables, store.address, there)
-            if form is not None and form != store.form:
+                made = relational.made(run, tables, store.address, there)
+            if made is not None and made != wanted:
+                if made.version != layout.LAYOUT_VERSION:
+                    # Each of these statements commits by itself, so no lock is held yet.
+                    relational.add_counts(run, tables, functools.partial(_has_column, run))
                 lock(f"schema\0{tables.name}")
-                relational.change_form(run, tables, store.address, form, store.form)
+                if made.form != store.form:
+                    relational.change_form(run, tables, store.address, made.form, store.form)
+                if made.version != layout.LAYOUT_VERSION:
+                    relational.bring_forward(run, tables)
     _check_engines(run, tables, store.address)
 
 
@@ -115,8 +124,9 @@ def _make(run: relational.Run, tables: relational.Tables, store: SqlStore) -> No
     relational.check_neighbours(run, tables, store.address, there)
     if not _is_being_made(run, tables):
         relational.check_names_are_free(tables, store.address, there)
-    for table in (tables.schema, tables.fence, _LOCKS):
+    for table in (tables.schema, tables.fence, tables.count, _LOCKS):
         run(sa.schema.CreateTable(table, if_not_exists=True))
+    relational.add_counted(run, tables, functools.partial(_has_column, run))
     run(_REGISTER, {"store": tables.name, "version": layout.BEING_MADE, "form": store.form})
     run(sa.schema.CreateTable(tables.values, if_not_exists=True))
     run(sa.schema.CreateTable(tables.written, if_not_exists=True))
@@ -136,12 +146,16 @@ def _make_index(run: relational.Run, tables: relational.Tables, index: sa.Index)
         run(sa.schema.CreateIndex(index))
 
 
+def _has_column(run: relational.Run, table: str, name: str) -> bool:
+    return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
+
+
 def _has_index(run: relational.Run, tables: relational.Tables, index: sa.Index) -> bool:
     return bool(run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one())
 
 
 def _check_engines(run: relational.Run, tables: relational.Tables, address: str) -> None:
-    names = [tables.name, tables.written.name, tables.schema.name, tables.fence.name, _LOCKS.name]
+    names = [tables.name, tables.written.name, tables.schema.name, tables.fence.name, tables.count.name, _LOCKS.name]
     for name, engine in run(_ENGINES, {"names": names}):
         raise errors.SetupError(
             f"table {name} of the store {address} is of the engine {engine}, which has no transactions\n"

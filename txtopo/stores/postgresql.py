@@ -44,7 +44,27 @@ CURSOR_ROWS = 1000
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:number)")
 # Not to_regclass: that may go by what this session found before it waited for the lock.
 _HAS_TABLE = sa.text("SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))")
+_HAS_COLUMN = sa.text(
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON attrelid = pg_class.oid"
+    " WHERE relname = :table AND pg_catalog.pg_table_is_visible(pg_class.oid) AND attname = :name AND NOT attisdropped)"
+)
 _VERSION = "xmin::text"
+_WHO = "store = :of_store AND topology = :of_topology AND component = :of_component"
+_HERE = "(generation, txid, attempt) = (:of_generation, CAST(:of_txid AS bigint), CAST(:of_attempt AS bigint))"
+# A row of each task, so that those of one attempt need not wait for each other's commit.
+_COUNTED = (
+    "INSERT INTO txtopo_count AS kept(store, topology, component, task, generation, txid, attempt, transactions)"
+    " SELECT :of_store, :of_topology, :of_component, CAST(:of_task AS integer), :of_generation, CAST(:of_txid AS bigint),"
+    " CAST(:of_attempt AS bigint), CAST(:number AS bigint) {given}"
+    " ON CONFLICT (store, topology, component, task) DO UPDATE SET generation = EXCLUDED.generation,"
+    " txid = EXCLUDED.txid, attempt = EXCLUDED.attempt, transactions = CASE WHEN (kept.generation, kept.txid, kept.attempt) ="
+    " (EXCLUDED.generation, EXCLUDED.txid, EXCLUDED.attempt) THEN greatest(kept.transactions, EXCLUDED.transactions) ELSE EXCLUDED.transactions END"
+)
+_STAND = sa.text(
+    f"WITH standing AS (SELECT listed FROM txtopo_fence WHERE {_WHO} AND {_HERE} FOR SHARE),"
+    f" counted AS ({_COUNTED.format(given='FROM standing')}) SELECT listed FROM standing"
+)
+_STAND_ALONE = sa.text(f"UPDATE txtopo_fence SET counted = greatest(counted, :number) WHERE {_WHO} AND {_HERE} RETURNING listed")
 # A new version of a row that finds room in the page of the old one needs no entry in any index; half of a page has room for one of each of its rows.
 _ROOM = {"fillfactor": 50}
 # Texts without a line feed travel as one: to make an array of Python's objects takes the driver longer. An empty one is NULL.
@@ -95,6 +115,14 @@ class Session(relational.Session):
     def translating(self) -> contextlib.AbstractContextManager[None]:
         """The database's errors as ours, for statements of somebody else in this transaction."""
         return faults.translating(self._address)
+
+    def stands_at_fence(self, number: int, is_alone: bool) -> bool:
+        found = self._run(_STAND_ALONE if is_alone else _STAND, self._here(number)).first()
+        self._is_listed = found is not None and bool(found[0])
+        return found is not None
+
+    def _count(self, mine: stamps.Stamp, number: int) -> None:
+        self._run(_STAND_ALONE, self._here(number))
 
     def lock_raisers(self, name: str) -> None:
         self._run(_LOCK, {"number": _lock_number(name)})
@@ -191,10 +219,10 @@ class Session(relational.Session):
 class Reader(relational.Reader):
     """One reading, with a cursor that stays on the server."""
 
-    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str, form: str) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables)
+    def __init__(self, raw: sa.Connection, tables: relational.Tables, address: str, made: relational.Made) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables, made.version)
         self._raw, self._address = raw, address
-        self.form = form
+        self.form = made.form
         """Of what is there."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
@@ -224,10 +252,10 @@ def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
-        form = relational.form_of(run, tables, store.address, functools.partial(_has_table, run))
-        if form is not None and not any_form:
-            layout.check_form(store.address, form, store.form)
-        yield None if form is None else Reader(raw, tables, store.address, form)
+        made = relational.made(run, tables, store.address, functools.partial(_has_table, run))
+        if made is not None and not any_form:
+            layout.check_form(store.address, made.form, store.form)
+        yield None if made is None else Reader(raw, tables, store.address, made)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
             raw.close()
@@ -236,15 +264,19 @@ def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
 def _prepare(raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> None:
     """Make what is missing of the layout, one process at a time; where nothing is, no right to make anything is needed."""
     run = functools.partial(_run, raw, store.address)
-    has_table = functools.partial(_has_table, run)
-    if relational.form_of(run, tables, store.address, has_table) == store.form:
+    has_table, has_column = functools.partial(_has_table, run), functools.partial(_has_column, run)
+    if relational.made(run, tables, store.address, has_table) == (layout.LAYOUT_VERSION, store.form):
         return
     run(_LOCK, {"number": _lock_number("schema")})
-    form = relational.form_of(run, tables, store.address, has_table)
-    if form is None:
-        relational.make(run, tables, store.address, store.form, has_table)
-    elif form != store.form:
-        relational.change_form(run, tables, store.address, form, store.form)
+    made = relational.made(run, tables, store.address, has_table)
+    if made is None:
+        relational.make(run, tables, store.address, store.form, has_table, has_column)
+        return
+    if made.form != store.form:
+        relational.change_form(run, tables, store.address, made.form, store.form)
+    if made.version != layout.LAYOUT_VERSION:
+        relational.add_counts(run, tables, has_column)
+        relational.bring_forward(run, tables)
 
 
 def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
@@ -254,6 +286,10 @@ def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str,
 
 def _has_table(run: relational.Run, name: str) -> bool:
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
+
+
+def _has_column(run: relational.Run, table: str, name: str) -> bool:
+    return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
 
 
 def _tables(store: SqlStore) -> relational.Tables:

@@ -117,6 +117,7 @@ class RedisStore(base.Store):
                 break
         else:
             raise errors.FailedException(f"the store {self.address} is busy: its fence was changed {RAISES_MAX} times while it was being raised")
+        session.count(mine, self._number(context))
         try:
             yield session
         except backend.FenceMovedError as moved:
@@ -144,6 +145,12 @@ class RedisStore(base.Store):
 
     def _read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
         yield from self._read(lambda reader: reader.rows_from(beginning, beginning))
+
+    def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+        # A reading is of one state: of all that begins as both do, also where that is more than is asked for.
+        rows = self._read(lambda reader: reader.rows_from(beginning, itself[:-1]))
+        under = [row for row in rows if row.key == itself or row.key.startswith(beginning)]
+        yield from sorted(under, key=lambda row: row.key != itself)
 
     def _read(self, what: Callable[[Any], Any]) -> Any:
         """``what``, of a reader with a connection of its own."""

@@ -56,12 +56,15 @@ class Change:
     marks: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     """Of keys for which that changes: whether they are deleted and still have a row."""
     merges: Merges | None = None
+    task: int = 0
+    number: int = 0
+    """Of the store transaction among those of ``task`` in this attempt (R34); 0: it is none, and is not counted."""
 
     def arguments(self) -> list[Any]:
         """As the script has them."""
         together = "" if self.together_max is None else self.together_max
         arguments: list[Any] = [self.born, self.held, self.field, self.fence, self.new_fence, self.length, int(self.forgets), together, self.form]
-        arguments += _merging(self.merges)
+        arguments += [*_merging(self.merges), self.task, self.number]
         arguments.append(len(self.rows))
         for text, (there, row) in self.rows.items():
             arguments += (text, there, row)
@@ -81,7 +84,8 @@ def _merging(merges: Merges | None) -> list[Any]:
 APPLY = layout.script("""
 local born, held, field, fence, new_fence, length, forgets, together_max, form = unpack(ARGV, 1, 9)
 local operator, merged_keys, merged_deltas, stamp, settled = unpack(ARGV, 10, 14)
-local first, last = 16, 15 + 3 * ARGV[15]
+local task, number = ARGV[15], tonumber(ARGV[16])
+local first, last = 18, 17 + 3 * ARGV[17]
 local deltas = cjson.decode(merged_deltas)
 
 local meta = redis.call('HMGET', KEYS[1], 'born', 'held', 'form')
@@ -93,7 +97,7 @@ end
 if length ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(length) then return {'written'} end
 local count = 'written:' .. field
 if together_max ~= '' then
-  local together = (redis.call('HGET', KEYS[1], count) or 0) + ARGV[15] + #deltas
+  local together = (redis.call('HGET', KEYS[1], count) or 0) + ARGV[17] + #deltas
   if together > tonumber(together_max) then return {'many', together} end
 end
 
@@ -177,10 +181,15 @@ if together_max ~= '' then
   if #deltas > 0 then redis.call('RPUSH', KEYS[6], merged_keys) end
   redis.call('HINCRBY', KEYS[1], count, #keys + #deltas)
 end
-if new_fence ~= '' then redis.call('HSET', KEYS[2], field, new_fence) end
+if new_fence ~= '' then
+  redis.call('HSET', KEYS[2], field, new_fence)
+  redis.call('DEL', KEYS[7])
+end
+if number > tonumber(redis.call('HGET', KEYS[7], task) or 0) then redis.call('HSET', KEYS[7], task, number) end
 return {'done', version}
 """)
-"""meta, fences, rows, order, deleted, written; what :class:`Change` says, of merges the operator (none: there are none), their keys one to a line,
-what each is combined with in JSON, the stamp and which transactions are settled; the number of rows, each as its key, what must be there, what is to
-be there; then the keys that are deleted from now on, each after a 1, or no longer, each after a 0 → done and the version, or what is not as it must
-be: held, fence, written, many, rows; or unmerged: not all rows to combine with are ordinary."""
+"""meta, fences, rows, order, deleted, written, counts; what :class:`Change` says, of merges the operator (none: there are none), their keys one to a
+line, what each is combined with in JSON, the stamp and which transactions are settled; the task, and the number of its store transaction, 0 for
+none; the number of rows, each as its key, what must be there, what is to be there; then the keys that are deleted from now on, each after a 1, or
+no longer, each after a 0 → done and the version, or what is not as it must be: held, fence, written, many, rows; or unmerged: not all rows to
+combine with are ordinary."""

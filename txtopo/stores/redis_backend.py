@@ -53,11 +53,12 @@ class Connection:
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(store.accept_loss)
             names, field = layout.Names(store.name), layout.fence_field(mine.topology_id, mine.component)
-            places = [names.meta, names.fences, names.served, names.deleted, names.rows]
+            places = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(mine.topology_id, mine.component)]
             # As of now: other threads go on, and what they are told may not be in the answer yet.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
-                found = link.run(layout.OPEN, places, [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form])
+                who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, layout.EARLIER_VERSION, mine.task]
+                found = link.run(layout.OPEN, places, who)
                 if found:
                     break
                 maintenance.make(link, store.name, store.address, store.form)

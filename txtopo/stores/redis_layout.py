@@ -1,11 +1,13 @@
 """What a store is in Redis: the names of its keys, rows and fences as text, and the steps that the server does in one go.
 
-Layout, version 1; all keys of a store are in one hash slot, which its name in braces names, so that they are on one node of a cluster too::
+Layout, version 2; all keys of a store are in one hash slot, which its name in braces names, so that they are on one node of a cluster too::
 
     txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
                               tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost),
                               written:["topology","component"] (how many keys the list below has)
     txtopo:{<name>}:fences    hash: ["topology","component"] → ["generation",txid,attempt,tenure]
+    txtopo:{<name>}:counts:["topology","component"]
+                              hash: task → how many store transactions it has applied in the attempt of the fence (R34)
     txtopo:{<name>}:rows      hash: key → ["topology","generation","component",task,txid,attempt], a line feed, [prev_txid,prev,curr]
                               JSON; key, prev and curr are JSON texts; curr null: deleted, prev null: was not there; a list of more than three if one
                               transaction updated the key repeatedly: what each update made of it
@@ -14,6 +16,8 @@ Layout, version 1; all keys of a store are in one hash slot, which its name in b
     txtopo:{<name>}:served    hash: tenure → server process (run_id), version of the store when it first served it
     txtopo:{<name>}:written:["topology","component"]
                               list: the keys that a task wrote in the transaction of the fence, one to a line (R31)
+
+Version 1 had no ``counts``; the first task that opens such a store makes it one of version 2.
 
 Apart from the rest because people and programs of other languages read this too; and from ``redis_apply``, the one step that changes rows, because
 these only make a store, open it, hold it and read it. Standard library only.
@@ -31,8 +35,11 @@ import json
 
 from txtopo.stores import stamps
 
-LAYOUT_VERSION = 1
-"""Of the keys; what has any other is refused."""
+LAYOUT_VERSION = 2
+"""Of the keys. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are written; what has any other is refused."""
+
+EARLIER_VERSION = 1
+"""The layout without counts."""
 
 TENURES_MAX = 1000
 """How many server processes a store remembers to have been served by."""
@@ -58,11 +65,16 @@ class Names:
         base = f"txtopo:{{{name}}}:"
         self.meta, self.fences, self.rows, self.order = f"{base}meta", f"{base}fences", f"{base}rows", f"{base}order"
         self.deleted, self.served = f"{base}deleted", f"{base}served"
-        self._written = f"{base}written:"
+        self._written, self._counts = f"{base}written:", f"{base}counts:"
 
     def written(self, topology_id: str, component: str) -> str:
         """Where what a component wrote is listed."""
         return self._written + fence_field(topology_id, component)
+
+
+    def counts(self, topology_id: str, component: str) -> str:
+        """Where the store transactions of a component's tasks are counted."""
+        return self._counts + fence_field(topology_id, component)
 
 
 def fence_field(topology_id: str, component: str) -> str:
@@ -75,11 +87,11 @@ def fence_text(fence: stamps.Fence, tenure: int) -> str:
     return _encode([fence.generation, fence.txid, fence.attempt, tenure])
 
 
-def fence_of(field: str, text: str) -> tuple[stamps.Fence, int]:
-    """The fence, and the tenure under which it was raised."""
+def fence_of(field: str, text: str, count: int = 0) -> tuple[stamps.Fence, int]:
+    """The fence with its ``count``, and the tenure under which it was raised."""
     generation, txid, attempt, tenure = json.loads(text)
     topology_id, component = json.loads(field)
-    return stamps.Fence(topology_id, component, generation, txid, attempt), tenure
+    return stamps.Fence(topology_id, component, generation, txid, attempt, count), tenure
 
 
 def row_text(row: stamps.Row) -> str:
@@ -123,6 +135,10 @@ return 'made'
 OPEN = script(f"""
 local meta = redis.call('HMGET', KEYS[1], 'layout', 'born', 'version', 'tenure', 'held')
 if not meta[1] then return {{}} end
+if meta[1] == ARGV[6] then
+  meta[1] = ARGV[1]
+  redis.call('HSET', KEYS[1], 'layout', meta[1])
+end
 if meta[1] ~= ARGV[1] then return {{meta[1]}} end
 local form = redis.call('HGET', KEYS[1], 'form')
 if form ~= ARGV[5] and redis.call('EXISTS', KEYS[5]) == 0 then
@@ -136,14 +152,16 @@ if not served or string.sub(served, 1, #ARGV[2] + 1) ~= ARGV[2] .. ' ' then
   redis.call('HSET', KEYS[3], tenure, ARGV[2] .. ' ' .. meta[3])
   redis.call('HDEL', KEYS[3], tenure - {TENURES_MAX})
 end
+local count = 0
+for _, number in ipairs(redis.call('HVALS', KEYS[6])) do count = count + number end
 local then_served = redis.call('HMGET', KEYS[3], ARGV[4], ARGV[4] + 1)
 return {{meta[1], meta[2], tonumber(meta[3]), tenure, meta[5] or '', redis.call('HGET', KEYS[2], ARGV[3]) or '',
-  then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form}}
+  then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form, count, tonumber(redis.call('HGET', KEYS[6], ARGV[7]) or 0)}}
 """)
-"""meta, fences, served, deleted, rows; layout, run_id, field of the fence, a tenure, form →
+"""meta, fences, served, deleted, rows, counts; layout, run_id, field of the fence, a tenure, form, the layout that is brought forward, a task →
 nothing if there is no store, the layout alone if it is another
 one, else layout, born, version, tenure, held, fence, who served in the given tenure and in the one after it, how many keys
-are deleted, form: an empty store takes the form of who comes."""
+are deleted, form, the count of the fence, and what of it is the task's: an empty store takes the form of who comes."""
 
 HOLD = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
@@ -164,14 +182,14 @@ for i = 3, #ARGV, 2 do
   else
     redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
   end
-  redis.call('DEL', KEYS[2 + (i - 1) / 2])
+  redis.call('DEL', KEYS[i], KEYS[i + 1])
   redis.call('HDEL', KEYS[1], 'written:' .. ARGV[i])
 end
 redis.call('HDEL', KEYS[1], 'held')
 return 1
 """)
-"""meta, fences, what each component wrote; born and held as they must be; for each component the field of its fence, and the fence (none: no fence)
-→ 1 if done."""
+"""meta, fences, what each component wrote and its counts; born and held as they must be; for each component the field of its fence, and the fence
+(none: no fence) → 1 if done."""
 
 PAGE = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')

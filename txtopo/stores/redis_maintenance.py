@@ -85,12 +85,12 @@ class Session(sessions.Session):
         rows = {key: (self._there[key], "" if (row := self._rows.get(key)) is None else layout.row_text(row)) for key in keys}
         marks = {key: False for key in keys if key not in self._rows}
         change = applying.Change(born, held, self._form, rows=rows, marks=marks)
-        places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written("", "")]
+        places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written("", ""), names.counts("", "")]
         if self._link.run(applying.APPLY, places, change.arguments())[0] != b"done":
             raise self._refusal("somebody else adopts or clears it too")
 
     def _release(self, born: str, held: str) -> None:
-        written = [self._names.written(*who) for who in self._new_fences]
+        written = [key for who in self._new_fences for key in (self._names.written(*who), self._names.counts(*who))]
         arguments: list[Any] = [born, held]
         for who, fence in self._new_fences.items():
             # No tenure: whatever server process comes, there is no attempt of this fence that it could interrupt.
@@ -116,6 +116,9 @@ class Session(sessions.Session):
         self._refuse()
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        self._refuse()
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
         self._refuse()
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:

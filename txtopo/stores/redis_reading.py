@@ -56,7 +56,7 @@ class Reader:
 
     def fences(self) -> list[stamps.Fence]:
         """Every fence of the store, in order."""
-        return sessions.fences_of(self._link.ask("HGETALL", self._names.fences)) if self.exists else []
+        return sessions.fences_of(self._link, self._names) if self.exists else []
 
     def rows_from(self, text: str, beginning: str = "") -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order, all of one state; read before this returns."""
@@ -92,7 +92,7 @@ class Reader:
 
 def check_layout(address: str, name: str, found: bytes) -> None:
     """Refuse a store of another version of txtopo."""
-    if int(found) != layout.LAYOUT_VERSION:
+    if int(found) not in (layout.LAYOUT_VERSION, layout.EARLIER_VERSION):
         raise errors.StateMismatchError(
             f"the server of {address} holds store {name!r} in layout {int(found)}; this txtopo knows layout {layout.LAYOUT_VERSION}\n"
             "  Nothing was changed. Use the txtopo that wrote it, or another name."

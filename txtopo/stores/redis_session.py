@@ -47,6 +47,9 @@ BYTES_MAX = 64 * 2**20
 MERGED_BYTES_MAX = 64
 """How many bytes of a row's second line there are at most, if the server makes it: three numbers."""
 
+READINGS_MAX = 100
+"""How often the fences are read, when some are raised meanwhile."""
+
 _SMALLER = "Make the batches smaller, give the component more tasks, or keep less in a value. Nothing of this transaction is kept."
 
 
@@ -71,6 +74,8 @@ class Opened(NamedTuple):
     served_next: str
     deleted: int
     form: str
+    counted: int
+    counted_of_task: int
 
 
 class Acknowledged(NamedTuple):
@@ -98,7 +103,8 @@ class Session(sessions.Session):
         self._store, self._link, self._mine, self._opened, self._known, self._acknowledge = store, link, mine, opened, known, acknowledge
         self._names = layout.Names(store.name)
         self._field = layout.fence_field(mine.topology_id, mine.component)
-        self._fence = opened.fence
+        self._fence, self._count, self._number = opened.fence, opened.counted, 0
+        self._counted_of_task = opened.counted_of_task
         self._raised: stamps.Fence | None = None
         self._void: stamps.Fence | None = None
         self._sweeps = False
@@ -111,17 +117,22 @@ class Session(sessions.Session):
         self._marks: dict[str, bool] = {}
         """Of keys for which that changes: what it is then."""
         self._bytes = 0
+        self.is_counted = False
 
     # -- the fence -----------------------------------------------------------------------------------------------------------------
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        return layout.fence_of(self._field, self._fence)[0] if self._fence else None
+        return layout.fence_of(self._field, self._fence, self._count)[0] if self._fence else None
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
-        return [fence for fence in fences_of(self._link.ask("HGETALL", self._names.fences)) if fence.topology_id == topology_id]
+        return [fence for fence in fences_of(self._link, self._names) if fence.topology_id == topology_id]
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._raised = fence
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        # One that was counted before, when the task ran for the first time in this attempt, finds all that it writes there, and applies nothing.
+        self._number, self.is_counted = number, number <= self._counted_of_task
 
     def take_back(self, void: stamps.Fence) -> None:
         self._void = void
@@ -148,7 +159,7 @@ class Session(sessions.Session):
         outcome = self._apply(self._change(new_fence=fence, length=length, forgets=is_over, rows=rows, marks=marks))
         self._found.clear()
         if outcome == "done":
-            self._fence, self._raised = fence, None
+            self._fence, self._raised, self._counted_of_task = fence, None, 0
         return outcome == "done"
 
     def at(self, fence: str) -> Session:
@@ -236,8 +247,10 @@ class Session(sessions.Session):
 
     def _apply_written(self, merges: applying.Merges | None) -> str:
         rows = {text: (self._found[text], row) for text, row in self._written.items()}
-        outcome = self._apply(self._change(together_max=ROWS_TOGETHER_MAX, rows=rows, marks=self._marks, merges=merges))
+        counted = {"task": self._mine.task, "number": self._number}
+        outcome = self._apply(self._change(together_max=ROWS_TOGETHER_MAX, rows=rows, marks=self._marks, merges=merges, **counted))
         if outcome == "done":
+            self.is_counted = True
             self._written, self._marks = {}, {}
         return outcome
 
@@ -249,6 +262,7 @@ class Session(sessions.Session):
         raised: fence, rows."""
         names, mine = self._names, self._mine
         keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(mine.topology_id, mine.component)]
+        keys.append(names.counts(mine.topology_id, mine.component))
         answer, *found = self._link.run(applying.APPLY, keys, change.arguments())
         outcome = str(answer.decode())
         if outcome == "done":
@@ -278,10 +292,21 @@ class Session(sessions.Session):
         return errors.TxtopoError(f"the store {self._store.address} is open for a task, not for maintenance\n  Use Store.adopt or Store.clear.")
 
 
-def fences_of(answer: Sequence[bytes]) -> list[stamps.Fence]:
-    """The fences that HGETALL has answered, ordered by topology and component."""
-    found = (layout.fence_of(field.decode(), text.decode())[0] for field, text in zip(answer[::2], answer[1::2], strict=True))
-    return sorted(found, key=lambda fence: (fence.topology_id, fence.component))
+def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]:
+    """All fences with their counts, ordered by topology and component.
+
+    :raises errors.FailedException: fences are raised all the time.
+    """
+    answer = link.ask("HGETALL", names.fences)
+    for _ in range(READINGS_MAX):
+        found = [layout.fence_of(field.decode(), text.decode())[0] for field, text in zip(answer[::2], answer[1::2], strict=True)]
+        counts = [("HVALS", names.counts(fence.topology_id, fence.component)) for fence in found]
+        *numbers, now = link.ask_all([*counts, ("HGETALL", names.fences)])
+        if now == answer:  # so that the counts are of these fences
+            counted = (dataclasses.replace(fence, count=sum(map(int, of))) for fence, of in zip(found, numbers, strict=True))
+            return sorted(counted, key=lambda fence: (fence.topology_id, fence.component))
+        answer = now
+    raise errors.FailedException(f"the fences of the store were raised {READINGS_MAX} times while they were read")
 
 
 def _is_of(stamp: stamps.Stamp, void: stamps.Fence) -> bool:

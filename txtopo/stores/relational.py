@@ -1,9 +1,13 @@
 """The tables of a store in a database server, and the statements on them that every SQL database understands alike.
 
-Layout, version 3; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 4; NULL means "there is none", a stored JSON null is the text ``null``::
 
     txtopo_schema(store, version, form)                               one row per value table in this database; form: codec, plain or not
-    txtopo_fence(store, topology, component, generation, txid, attempt, listed)    listed: whether <table>_written has what that attempt wrote
+    txtopo_fence(store, topology, component, generation, txid, attempt, listed,
+                 counted)                                             listed: whether <table>_written has what that attempt wrote;
+                                                                      counted: store transactions of a component's only task (R34)
+    txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)
+                                                                      how many store transactions a task committed in that attempt (R34)
     <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
             topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
             prev_txid, steps,                                         who made prev; JSON list of texts if one transaction updated the key repeatedly
@@ -11,6 +15,8 @@ Layout, version 3; NULL means "there is none", a stored JSON null is the text ``
     <table>_deleted                                                   index of the tombstones
     <table>_written(topology, component, id, keys)                    keys, one to a line, that a task wrote in the transaction of the fence; opaque
                                                                       stores only (R31); id: any number that no other has
+
+Version 3 had no ``txtopo_count`` and no ``counted``; a store of version 3 is brought forward when it is first written.
 
 Apart from a database's own module because another database will need the same; it knows none of the rules. ``deleted`` is a column, and not
 only the condition of an index, so that PostgreSQL can update ``curr`` without touching an index. Needs SQLAlchemy.
@@ -52,7 +58,7 @@ class Types(NamedTuple):
 
 
 class Tables:
-    """The four tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
+    """The five tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
 
     def __init__(
         self, name: str, types: Types, tombstones: Sequence[str], *, values_options: Mapping[str, Any] | None = None, **options: Any
@@ -71,7 +77,13 @@ class Tables:
         )
         self.fence = sa.Table(
             "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
-            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), column("listed", sa.Boolean), **options,
+            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), column("listed", sa.Boolean),
+            column("counted", sa.BigInteger, server_default=str(layout.UNCOUNTED)), **options,
+        )  # fmt: skip
+        self.count = sa.Table(
+            "txtopo_count", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
+            column("task", sa.Integer, primary_key=True, autoincrement=False), column("generation"), column("txid", sa.BigInteger),
+            column("attempt", sa.BigInteger), column("transactions", sa.BigInteger), **options,
         )  # fmt: skip
         self.written = sa.Table(
             f"{name}_written", metadata, column("topology", primary_key=True), column("component", primary_key=True),
@@ -85,7 +97,7 @@ class Tables:
             quote=True, **options, **(values_options or {}),
         )  # fmt: skip
         values = self.values.c
-        self.statements = relational_statements.statements_of(name, self.fence, self.written, self.values)
+        self.statements = relational_statements.statements_of(name, self.fence, self.count, self.written, self.values)
         self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
         self.columns = [values[name] for name in layout.COLUMNS]
 
@@ -101,6 +113,7 @@ class Session(sessions.Session):
         self._is_listed = False
         """Whether what the attempt of the fence wrote is listed."""
         self._raised = False
+        self._is_counted = False
         self._written: list[str] = []
 
     @abc.abstractmethod
@@ -111,18 +124,26 @@ class Session(sessions.Session):
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         """See the base class; one statement for all of them."""
 
-    def stands_at_fence(self) -> bool:
-        """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side."""
-        mine = self._writer()
-        here = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid, "of_attempt": mine.attempt}
-        found = self._run(self._tables.statements.standing, here).first()
-        self._is_listed = found is not None and bool(found[0])
-        return found is not None
+    @abc.abstractmethod
+    def stands_at_fence(self, number: int, is_alone: bool) -> bool:
+        """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side.
+
+        The transaction is then counted as the one of this ``number`` too, by the statement that looks at the fence; in the fence itself if the task
+        ``is_alone``.
+        """
 
     def takes_fence(self) -> bool:
-        """Whether there is a fence; then nobody else reads, raises or stands at it until this transaction ends. For a task without siblings."""
+        """Whether there is a fence; then nobody else reads, raises or stands at it until this transaction ends. For a task without siblings.
+
+        The statement that raises the fence counts this transaction too.
+        """
         mine = self._writer()
-        self._taken = self._read_fence(mine.topology_id, mine.component, lock=True)
+        found = self._run(self._tables.statements.taken_fence, _of(mine.topology_id, mine.component)).first()
+        if found is not None:
+            generation, txid, attempt, self._is_listed, counted = found
+            # An only task that counts in the fence does so alone; then there is no sum to be read.
+            whole = stamps.Fence(mine.topology_id, mine.component, generation, txid, attempt, counted)
+            self._taken = whole if counted > 0 else self._read_fence(mine.topology_id, mine.component, lock=True)
         return self._taken is not None
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
@@ -142,13 +163,26 @@ class Session(sessions.Session):
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._raised = True
-        values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists}
+        # Who has the fence alone counts there. Others count in rows of their own, so that they need not wait for each other's commit.
+        self._is_counted = self._taken is not None
+        values = {
+            "generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists, "counted": int(self._is_counted)
+        }  # fmt: skip
         which = _of(fence.topology_id, fence.component)
         if not self._has_no_fence and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
             return
         # Where somebody adopted the store meanwhile this violates the primary key, and the attempt fails.
         who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
         self._run(self._tables.statements.make_fence, {**who, **values})
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        if not self._is_counted:
+            self._count(mine, number)
+            self._is_counted = True
+
+    @abc.abstractmethod
+    def _count(self, mine: stamps.Stamp, number: int) -> None:
+        """See :meth:`count`; a statement for this alone, of a task that has taken the fence."""
 
     def lock_all_fences(self) -> None:
         """Wait until no task writes to this store, and let none begin until this transaction ends."""
@@ -207,23 +241,35 @@ class Session(sessions.Session):
         settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
         which = sa.and_(row.topology == topology_id, row.component == component)
         self._forget_written(topology_id, component)
+        kept = self._tables.count.c
+        counted = sa.and_(kept.store == self._tables.name, kept.component == component, kept.topology.in_([topology_id, mine.topology_id]))
+        self._run(sa.delete(self._tables.count).where(counted))
         return int(self._run(sa.update(self._tables.values).where(which).values(settled)).rowcount)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
         removed = []
-        for table in (self._tables.written, self._tables.values, self._tables.fence):
+        shared = (self._tables.count, self._tables.fence)
+        for table in (self._tables.written, self._tables.values, *shared):
             which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
-            whose = [table.c.store == self._tables.name] if table is self._tables.fence else []
+            whose = [table.c.store == self._tables.name] if table in shared else []
             removed.append(self._run(sa.delete(table).where(*which, *whose)).rowcount)
-        return removed[1], removed[2]
+        return removed[1], removed[3]
 
     def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
         statements = self._tables.statements
         found = self._run(statements.locked_fence if lock else statements.fence, _of(topology_id, component)).first()
         if found is None:
             return None
-        *position, self._is_listed = found
-        return stamps.Fence(topology_id, component, *position)
+        generation, txid, attempt, self._is_listed, counted, total = found
+        return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
+
+    def _here(self, number: int) -> dict[str, Any]:
+        """The fence that a task stands at, and how it is counted there."""
+        mine = self._writer()
+        return {
+            **_of(mine.topology_id, mine.component), "of_store": self._tables.name, "of_task": mine.task, "of_generation": mine.generation,
+            "of_txid": mine.txid, "of_attempt": mine.attempt, "number": number,
+        }  # fmt: skip
 
     def _writer(self) -> stamps.Stamp:
         if self._mine is None:
@@ -234,8 +280,8 @@ class Session(sessions.Session):
 class Reader:
     """The statements of one reading; all of them see the same state of the store."""
 
-    def __init__(self, run: Run, tables: Tables) -> None:
-        self._run, self._tables = run, tables
+    def __init__(self, run: Run, tables: Tables, version: int) -> None:
+        self._run, self._tables, self._version = run, tables, version
 
     def row(self, text: str) -> stamps.Row | None:
         """One committed row."""
@@ -249,7 +295,7 @@ class Reader:
 
     def fences(self) -> list[stamps.Fence]:
         """Every fence of the store, in order."""
-        return _fences(self._run, self._tables)
+        return _fences(self._run, self._tables, is_counting=self._version != layout.EARLIER_VERSION)
 
 
 def _lists_of(texts: Sequence[str]) -> Iterator[str]:
@@ -269,23 +315,55 @@ def _of(topology_id: str, component: str) -> dict[str, Any]:
     return {"of_topology": topology_id, "of_component": component}
 
 
-def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool]) -> list[stamps.Fence]:
+def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool], is_counting: bool = True) -> list[stamps.Fence]:
     fence = tables.fence.c
-    columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt)
+    counts = (fence.counted, tables.statements.total) if is_counting else (sa.literal(layout.UNCOUNTED), sa.null())
+    columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt, *counts)
     found = run(sa.select(*columns).where(fence.store == tables.name, *which).order_by(fence.topology, fence.component))
-    return [stamps.Fence(*row) for row in found]
+    return [
+        stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
+        for topology, component, generation, txid, attempt, counted, total in found
+    ]
 
 
-def form_of(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> str | None:
-    """The form of the store, None if there is none; raises if the store is of another version of txtopo. Others beside it may be of any."""
+class Made(NamedTuple):
+    """What there is of a store."""
+
+    version: int
+    form: str
+
+
+def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> Made | None:
+    """What there is of the store, None if nothing is; raises if the store is of another version of txtopo. Others beside it may be of any."""
     if not has_table(tables.schema.name):
         return None
     schema = tables.schema.c
-    version = run(sa.select(schema.version).where(schema.store == tables.name)).scalar_one_or_none()
-    if version is None or version == layout.BEING_MADE:
+    found = run(sa.select(schema.version, schema.form).where(schema.store == tables.name)).one_or_none()
+    if found is None or found.version == layout.BEING_MADE:
         return None
-    layout.check_version(address, tables.name, version)
-    return str(run(sa.select(schema.form).where(schema.store == tables.name)).scalar_one())
+    layout.check_version(address, tables.name, found.version)
+    return Made(int(found.version), str(found.form))
+
+
+def add_counts(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
+    """Make what a store of the earlier version lacks. Until the new version is written, nothing looks at it. Not to be done by two at once."""
+    run(sa.schema.CreateTable(tables.count, if_not_exists=True))
+    add_counted(run, tables, has_column)
+
+
+def bring_forward(run: Run, tables: Tables) -> None:
+    """Have a store of the earlier version, to which nothing is lacking, be one of this."""
+    schema = tables.schema
+    run(sa.update(schema).where(schema.c.store == tables.name).values(version=layout.LAYOUT_VERSION))
+
+
+def add_counted(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
+    """Give the table of fences its column ``counted`` if a store of the earlier version has made it.
+
+    Fences that are there, and those that the earlier version makes for stores beside this one, are uncounted by default.
+    """
+    if not has_column(tables.fence.name, "counted"):
+        run(sa.text(f"ALTER TABLE txtopo_fence ADD COLUMN counted BIGINT NOT NULL DEFAULT {layout.UNCOUNTED}"))
 
 
 def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
@@ -295,15 +373,18 @@ def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable
         layout.check_neighbours(address, {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))})
 
 
-def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]) -> None:
+def make(
+    run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool], has_column: Callable[[str, str], bool]
+) -> None:
     """Make the tables of a store, beside those of others; not to be done by two at once."""
     check_names_are_free(tables, address, has_table)
     check_neighbours(run, tables, address, has_table)
-    for table in (tables.schema, tables.fence, tables.values, tables.written):
+    for table in (tables.schema, tables.fence, tables.count, tables.values, tables.written):
         if not has_table(table.name):
             run(sa.schema.CreateTable(table))
             for index in sorted(table.indexes, key=lambda index: str(index.name)):
                 run(sa.schema.CreateIndex(index))
+    add_counted(run, tables, has_column)
     run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION, form=form))
 
 

@@ -14,15 +14,19 @@ import sqlalchemy as sa
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """Of one store; each but the last has ``of_topology`` and ``of_component``."""
+    """Of one store; each but the last two has ``of_topology`` and ``of_component``."""
 
+    total: sa.ScalarSelect[Any]
+    """Of a fence that is selected: the sum of the numbers of store transactions of its attempt, NULL if there is none (R34)."""
     standing: sa.Select[Any]
     """Whether what the attempt at ``of_generation``, ``of_txid`` and ``of_attempt`` wrote is listed, if the fence is its; locks it so that others may
     do the same."""
     fence: sa.Select[Any]
-    """Generation, txid, attempt, and whether what that attempt wrote is listed."""
+    """Generation, txid, attempt, whether what that attempt wrote is listed, what the fence itself counts, and the sum over the attempt's tasks."""
     locked_fence: sa.Select[Any]
     """The same, for nobody else until the transaction ends."""
+    taken_fence: sa.Select[Any]
+    """The same without the sum: to read that takes a server longer than to read the fence."""
     raise_fence: sa.Update
     lists: sa.Select[Any]
     """The keys that were written, one to a line, in one row or several."""
@@ -33,7 +37,7 @@ class Statements:
     add_list: sa.Insert
 
 
-def statements_of(store: str, fences: sa.Table, lists: sa.Table, values: sa.Table) -> Statements:
+def statements_of(store: str, fences: sa.Table, counts: sa.Table, lists: sa.Table, values: sa.Table) -> Statements:
     """The statements on these tables of ``store``."""
     fence, row = fences.c, values.c
     topology, component, generation, txid, attempt = map(_which, ("topology", "component", "generation", "txid", "attempt"))
@@ -41,11 +45,15 @@ def statements_of(store: str, fences: sa.Table, lists: sa.Table, values: sa.Tabl
     is_here = sa.and_(fence.generation == generation, fence.txid == txid, fence.attempt == attempt)
     is_list = sa.and_(lists.c.topology == topology, lists.c.component == component)
     is_settled = sa.or_(row.txid < txid, row.generation != generation)
-    found = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed).where(is_fence)
+    of_same = (counts.c[name] == fence[name] for name in ("store", "topology", "component", "generation", "txid", "attempt"))
+    total = sa.select(sa.func.sum(counts.c.transactions)).where(*of_same).correlate(fences).scalar_subquery()
+    found = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted, total).where(is_fence)
     return Statements(
+        total=total,
         standing=sa.select(fence.listed).where(is_fence, is_here).with_for_update(read=True),
         fence=found,
-        locked_fence=found.with_for_update(),
+        locked_fence=found.with_for_update(of=fences),
+        taken_fence=sa.select(fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted).where(is_fence).with_for_update(),
         raise_fence=sa.update(fences).where(is_fence),
         lists=sa.select(lists.c["keys"]).where(is_list),
         forget_lists=sa.delete(lists).where(is_list),

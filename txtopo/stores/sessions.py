@@ -27,7 +27,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        """The fence, under a lock that until the end of this transaction lets no other attempt raise it."""
+        """The fence with its count, under a lock that until the end of this transaction lets no other attempt raise it."""
 
     @abc.abstractmethod
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
@@ -35,7 +35,20 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def write_fence(self, fence: stamps.Fence) -> None:
-        """Make or replace the fence."""
+        """Make or replace the fence; no store transaction of its attempt is counted yet."""
+
+    @abc.abstractmethod
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        """Have this transaction count for the fence, which is that of ``mine``; ``number`` is its number among those of the task in this attempt,
+        from 1 on (R34). :attr:`stamps.Fence.count` is the sum of the highest numbers of all tasks of its attempt. Two tasks of an attempt do not
+        wait for each other here: so the number is kept for each task."""
+
+    is_alone = False
+    """Whether the transaction is the first one, in its attempt, of its component's only task: the fence may then be raised and count it in one step,
+    as no other task has to count there."""
+
+    is_counted = True
+    """Whether the transaction was counted when it committed. One that left nothing behind need not be."""
 
     @abc.abstractmethod
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
@@ -98,7 +111,9 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        """Make the component's rows settled values of ``mine``, without its task; returns how many."""
+        """Make the component's rows settled values of ``mine``, without its task; returns how many.
+
+        What was counted of the component is forgotten: the number of an attempt may come again."""
 
     @abc.abstractmethod
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import itertools
 import os
 import re
 import urllib.parse
@@ -159,11 +160,14 @@ class SqlStore(base.Store):
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
             with connection.transaction(self, mine) as session:
-                if context.num_tasks == 1 and session.takes_fence():
+                number = self._number(context)
+                # Where this task has raised the fence, the next time it just stands there.
+                if context.num_tasks == 1 and number == 1 and session.takes_fence():
                     self._stand_at_fence(session, context, mine, recorded)
+                    session.count(mine, number)
                     yield session
                     return
-                if session.stands_at_fence():
+                if session.stands_at_fence(number, context.num_tasks == 1):
                     yield session
                     return
                 self._stand_at_fence(session, context, mine, recorded)
@@ -188,6 +192,17 @@ class SqlStore(base.Store):
         with self._reading() as reader:
             if reader is not None:
                 yield from reader.rows_from(text)
+
+    def _read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
+        with self._reading() as reader:
+            if reader is None:
+                return
+            row = reader.row(itself)
+            if row is not None:
+                yield row
+            for other in itertools.takewhile(lambda row: row.key.startswith(beginning), reader.rows_from(beginning)):
+                if other.key != itself:
+                    yield other
 
     def _reading(self, any_form: bool = False) -> Any:
         """What reads one state of the store, over a connection of its own; None if the store does not exist, which is not changed by looking."""

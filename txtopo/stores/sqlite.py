@@ -18,6 +18,7 @@ import re
 import sqlite3
 import urllib.parse
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, sessions, sqlite_bulk, stamps
@@ -31,13 +32,23 @@ LOOKUP_KEYS_MAX = 500
 """How many keys one SELECT looks up; SQLite may be built to allow no more than 999 variables."""
 
 _COLUMNS = ", ".join(layout.COLUMNS)
-_FENCES = "SELECT topology, component, generation, txid, attempt FROM txtopo_fence WHERE store = ?"
+_IS_SAME = "counted.{0} = fence.{0}"
+_TOTAL = "(SELECT sum(transactions) FROM txtopo_count AS counted WHERE {})".format(
+    " AND ".join(map(_IS_SAME.format, ("store", "topology", "component", "generation", "txid", "attempt")))
+)
+_FENCES = f"SELECT topology, component, generation, txid, attempt, counted, {_TOTAL} FROM txtopo_fence AS fence WHERE store = ?"
+_COUNT = (
+    "INSERT OR REPLACE INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
+    " VALUES (:store, :topology, :component, :task, :generation, :txid, :attempt, max(:number, ifnull((SELECT transactions FROM txtopo_count"
+    " WHERE store = :store AND topology = :topology AND component = :component AND task = :task"
+    " AND generation = :generation AND txid = :txid AND attempt = :attempt), 0)))"
+)
 
 
 class SqliteStore(base.Store):
     """Results in table ``table`` of the SQLite file ``path``, which is made when it is first written.
 
-    :param path: made absolute here and now, so that every process means the same file; its directory must exist.
+    :param path: made absolute here and now, links resolved, so that every process means the same file; its directory must exist.
     :param table: letters, digits and ``_``; also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
     :param plain: True for values that are only set and deleted, and keep nothing but the last write.
@@ -64,8 +75,8 @@ class SqliteStore(base.Store):
             raise errors.UsageError(
                 f"SqliteStore cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
             )
-        self.path = os.path.abspath(os.path.expanduser(given))
-        """The file, absolute."""
+        self.path = os.path.realpath(os.path.expanduser(given))
+        """The file, absolute and without symbolic links: two spellings of one file are one store."""
         self.busy_timeout_s = busy_timeout_s
         """Longest wait for other writers, in seconds."""
         super().__init__(name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec)
@@ -82,7 +93,8 @@ class SqliteStore(base.Store):
         with self._reading() as connection:
             if connection is None:
                 return []
-            return [stamps.Fence(*row) for row in connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])]
+            select = _FENCES if tables.is_counting(connection, self.name) else _FENCES.replace(f"counted, {_TOTAL}", f"{layout.UNCOUNTED}, NULL")
+            return _fences(connection.execute(f"{select} ORDER BY topology, component", [self.name]))
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
@@ -103,6 +115,19 @@ class SqliteStore(base.Store):
             if connection is not None:
                 for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]):
                     yield layout.row_of(*found)
+
+    def _read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
+        with self._reading() as connection:
+            if connection is None:
+                return
+            connection.execute("BEGIN")  # both statements see one state
+            for where, text in (("key = ?", itself), ("key >= ? ORDER BY key", beginning)):
+                for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE {where}', [text]):
+                    row = layout.row_of(*found)
+                    if text == beginning and not row.key.startswith(beginning):
+                        return
+                    if text == itself or row.key != itself:
+                        yield row
 
     @contextlib.contextmanager
     def _reading(self, any_form: bool = False) -> Iterator[sqlite3.Connection | None]:
@@ -129,6 +154,7 @@ class _Session(sessions.Session):
         self._is_listed = False
         """Whether what the attempt of the fence wrote is listed."""
         self._raised = False
+        self._is_counted = False
         self._written: list[str] = []
         self._absent: set[str] = set()
         """Keys that were looked for to be changed, and have no row."""
@@ -144,24 +170,34 @@ class _Session(sessions.Session):
         return faults.translating(self._path)
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        select = "SELECT generation, txid, attempt, listed FROM txtopo_fence WHERE store = ? AND topology = ? AND component = ?"
+        which = "store = ? AND topology = ? AND component = ?"
+        select = f"SELECT generation, txid, attempt, counted, {_TOTAL}, listed FROM txtopo_fence AS fence WHERE {which}"
         with faults.translating(self._path):
             found = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
         self._who = topology_id, component
         if found is None:
             return None
-        *position, self._is_listed = found
-        return stamps.Fence(topology_id, component, *position)
+        generation, txid, attempt, counted, total, self._is_listed = found
+        return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
         with faults.translating(self._path):
-            return [stamps.Fence(*row) for row in self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id])]
+            return _fences(self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id]))
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        self._raised = True
-        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self._lists]
-        columns = "store, topology, component, generation, txid, attempt, listed"
-        self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        self._raised, self._is_counted = True, self.is_alone
+        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self._lists, self.is_alone]
+        columns = "store, topology, component, generation, txid, attempt, listed, counted"
+        self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        if self._is_counted:
+            return
+        who = {"store": self._table, "topology": mine.topology_id, "component": mine.component, "task": mine.task}
+        with faults.translating(self._path):
+            self._connection.execute(
+                _COUNT, {**who, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt, "number": number}
+            )
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         rows: dict[str, stamps.Row] = {}
@@ -244,6 +280,8 @@ class _Session(sessions.Session):
         settled = "topology = ?, generation = ?, txid = ?, attempt = ?, prev = NULL, prev_txid = 0, steps = NULL"
         values = [mine.topology_id, mine.generation, mine.txid, mine.attempt, topology_id, component]
         self._forget_written(topology_id, component)
+        which = "store = ? AND component = ? AND topology IN (?, ?)"
+        self._change(f"DELETE FROM txtopo_count WHERE {which}", [self._table, component, topology_id, mine.topology_id])
         return self._change(f'UPDATE "{self._table}" SET {settled} WHERE topology = ? AND component = ?', values)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
@@ -252,8 +290,16 @@ class _Session(sessions.Session):
             which, values = f"{which} AND component = ?", [topology_id, component]
         rows = self._change(f'DELETE FROM "{self._table}" WHERE {which}', values)
         self._change(f'DELETE FROM "{self._table}_written" WHERE {which}', values)
+        self._change(f"DELETE FROM txtopo_count WHERE {which} AND store = ?", [*values, self._table])
         return rows, self._change(f"DELETE FROM txtopo_fence WHERE {which} AND store = ?", [*values, self._table])
 
     def _change(self, statement: str, values: Sequence[object]) -> int:
         with faults.translating(self._path):
             return self._connection.execute(statement, tuple(values)).rowcount
+
+
+def _fences(found: Iterable[tuple[Any, ...]]) -> list[stamps.Fence]:
+    return [
+        stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
+        for topology, component, generation, txid, attempt, counted, total in found
+    ]

@@ -45,7 +45,8 @@ Kind = Literal["plain", "transactional", "opaque"]
 kept: it can be set and deleted, but not be updated, nor taken back."""
 
 Recorded = Mapping[str, transaction.TransactionAttempt]
-"""Of one store, by component: the last recorded attempt that opened it. A component that is not in it has never done so."""
+"""Of one store, by component: the last recorded attempt that opened it, with the number of its store transactions if that is known (R34). A component
+that is not in it has never done so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +80,9 @@ class Fence:
     generation: str
     txid: int
     attempt: int
+    count: int | None = dataclasses.field(default=0, compare=False)
+    """How many store transactions of this attempt the store holds, over all tasks (R34); None if an earlier version of txtopo raised the fence, which
+    did not count. Fences are equal if they are of the same attempt."""
 
     @property
     def position(self) -> str:
@@ -107,9 +111,12 @@ class Row:
         return self.steps[-1]
 
 
-FenceStanding = Literal["absent", "other generation", "above", "equal", "behind", "replayed", "recorded", "void", "unexplained"]
+FenceStanding = Literal[
+    "absent", "other generation", "above", "equal", "behind", "replayed", "incomplete", "overfull", "recorded", "void", "unexplained"
+]  # fmt: skip
 """How a fence stands to an attempt that wants to write. Apart from absent, other generation, above (the attempt is late) and equal, it is
 below the attempt: behind (the store once stood higher, it is an older copy) · replayed (of an earlier attempt of the same transaction) ·
+incomplete (of the recorded attempt, but store transactions of it are missing) · overfull (the same, but there are more than were recorded) ·
 recorded (of a transaction that is over, by the attempt that counts, or adopted) · void (of a transaction that is over, by an attempt that
 does not count) · unexplained (above the recorded attempt, of the same transaction: the state is older than the store)."""
 
@@ -133,9 +140,19 @@ def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) 
         return "behind"
     if fence.txid == mine.txid:
         return "replayed"
-    if recorded is None or fence.attempt == CLOSED_ATTEMPT or (last is not None and at == (last.txid, last.attempt_id)):
+    if last is not None and at == (last.txid, last.attempt_id):
+        return _completeness(fence, last)
+    if recorded is None or fence.attempt == CLOSED_ATTEMPT:
         return "recorded"
     return "unexplained" if last is not None and last.txid == fence.txid else "void"
+
+
+def _completeness(fence: Fence, last: transaction.TransactionAttempt) -> Literal["incomplete", "overfull", "recorded"]:
+    """Whether a store whose fence is of the recorded attempt ``last`` holds all of that attempt (R34)."""
+    count = transaction.count_of(last)
+    if count is None or fence.count is None or fence.count == count:
+        return "recorded"
+    return "incomplete" if fence.count < count else "overfull"
 
 
 def overtaking(fences: Iterable[Fence], mine: Stamp) -> Fence | None:

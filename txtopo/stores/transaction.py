@@ -373,6 +373,11 @@ class StoreTransaction:
             self._refuse_changed(changed.found)
         return self._steps
 
+    @property
+    def doom(self) -> BaseException | None:
+        """What has failed in this transaction, and keeps it from being committed."""
+        return self._doom
+
     def end(self) -> None:
         """Refuse every later call."""
         self._is_open = False

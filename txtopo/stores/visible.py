@@ -96,6 +96,14 @@ def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTx
                 "  It was emptied or restored from an older copy, or the address is that of another store. Restore it, or adopt it. If the\n"
                 f"  component writes a store {address.rpartition('#')[2]!r} elsewhere: readers tell stores by their names; give each its own."
             )
+    for component, last in sorted(recorded.items()):
+        at, count = found[component], transaction.count_of(last)
+        if (at.txid, at.attempt) == (last.txid, last.attempt_id) and count is not None and at.count is not None and at.count != count:
+            raise errors.StateMismatchError(
+                f"store {address} holds {at.count} store transactions of attempt {at.position} of component {component!r} of topology "
+                f"{as_of.topology_id!r}, but ZooKeeper has recorded {count}\n"
+                "  It was restored from an older copy, or it is a replica that lags. Read the newest copy; `txtopo state show` says what is recorded."
+            )
     newest = max((fence.txid for fence in found.values()), default=0)
     if newest > as_of + 1:
         raise errors.OutrunError(address, as_of.topology_id, int(as_of), newest)

@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, sessions, stamps
@@ -27,9 +28,16 @@ class _Table:
     form: str
     rows: dict[str, stamps.Row] = field(default_factory=dict)
     fences: dict[tuple[str, str], stamps.Fence] = field(default_factory=dict)
+    counts: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    """By fence: how many transactions each task has committed in the attempt of the fence (R34)."""
 
     def copy(self) -> _Table:
-        return _Table(self.form, dict(self.rows), dict(self.fences))
+        return _Table(self.form, dict(self.rows), dict(self.fences), {who: dict(counts) for who, counts in self.counts.items()})
+
+    def fence(self, who: tuple[str, str]) -> stamps.Fence | None:
+        """The fence of a topology's component, with its count."""
+        fence = self.fences.get(who)
+        return None if fence is None else dataclasses.replace(fence, count=sum(self.counts.get(who, {}).values()))
 
 
 @dataclass(slots=True)
@@ -41,9 +49,16 @@ class _Database:
     owner: int | None = None
     """The thread whose turn it is."""
     commits: int = 0
+    beside: dict[Any, Any] = field(default_factory=dict)
+    """What a subclass keeps there that is no value of a store."""
 
 
 _databases: dict[str, _Database] = {}
+
+
+def database_of(name: str) -> _Database:
+    """The database ``name``, made if need be."""
+    return _databases.setdefault(name, _Database())
 
 
 class MemoryStore(base.Store):
@@ -69,7 +84,7 @@ class MemoryStore(base.Store):
 
     def fences(self) -> list[stamps.Fence]:
         table = self._table()
-        return [] if table is None else [table.fences[key] for key in sorted(table.fences)]
+        return [] if table is None else [fence for who in sorted(table.fences) if (fence := table.fence(who)) is not None]
 
     @property
     def commits(self) -> int:
@@ -82,7 +97,7 @@ class MemoryStore(base.Store):
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        database = _databases.setdefault(self.database, _Database())
+        database = database_of(self.database)
         if database.owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on {self.database} is open already in this task\n"
@@ -123,19 +138,26 @@ class MemoryStore(base.Store):
 
 
 class _Session(sessions.Session):
-    """One transaction, on the copy ``table``."""
+    """One transaction, on the copy ``table``; ``beside`` is what a subclass writes in the same one."""
+
+    beside: Any = None
 
     def __init__(self, table: _Table) -> None:
         self._table = table
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        return self._table.fences.get((topology_id, component))
+        return self._table.fence((topology_id, component))
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
         return [fence for fence in self._table.fences.values() if fence.topology_id == topology_id]
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._table.fences[fence.topology_id, fence.component] = fence
+        self._table.counts.pop((fence.topology_id, fence.component), None)
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        counts = self._table.counts.setdefault((mine.topology_id, mine.component), {})
+        counts[mine.task] = max(number, counts.get(mine.task, 0))
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         return {text: _copied(self._table.rows[text]) for text in texts if text in self._table.rows}
@@ -188,6 +210,7 @@ class _Session(sessions.Session):
             del self._table.rows[row.key]
         for key in fences:
             del self._table.fences[key]
+            self._table.counts.pop(key, None)
         return len(rows), len(fences)
 
     def _rows_where(self, is_it: Callable[[stamps.Stamp], bool]) -> list[stamps.Row]:

@@ -1,10 +1,11 @@
-"""The contract of stores: fenced, stamped, exactly once (R27 to R32)."""
+"""The contract of stores: fenced, stamped, exactly once, and complete (R27 to R32, R34)."""
 
 from __future__ import annotations
 
 from txtopo.stores import stamps
 from txtopo.testing.contracts import (
     clauses,
+    store_counts,
     store_fences,
     store_forms,
     store_late,
@@ -21,6 +22,7 @@ StoreClause = clauses.Clause[store_subject.Subject]
 STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_reading.CONTRACT.clauses,
     *store_fences.CONTRACT.clauses,
+    *store_counts.CONTRACT.clauses,
     *store_late.CONTRACT.clauses,
     *store_values.CONTRACT.clauses,
     *store_writers.CONTRACT.clauses,

@@ -141,7 +141,7 @@ def _no_trace(subject: Subject) -> None:
     equal(contents(store), {"dog": 1}, "what is stored")
     # Raising a fence may be a transaction of its own: that keeps an older attempt out, and nothing else.
     true(store.fences() in ([Fence("words", "count", "first", txid, 0)] for txid in (1, 2)), f"the fences are {store.fences()}")
-    equal((context.store_steps, context.touched_stores), ({}, set()), "what the context remembers")
+    equal((context.store_steps, context.touched_stores), ({}, {}), "what the context remembers")
 
 
 @CONTRACT.clause(
@@ -202,14 +202,33 @@ def _cleared_between(subject: Subject) -> None:
     refused(errors.StateMismatchError, lambda: run(store, context, 1, 0, dog=1), what, "holds nothing of component 'count'")
 
 
-@CONTRACT.clause("a store is reported as touched once it has committed", 27, cure="Add component/name to context.touched_stores after the commit.")
+@CONTRACT.clause("a store is reported as touched once it has committed", 27, cure="Count component/name in context.touched_stores after the commit.")
 def _touched(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     with store.transaction(context, TransactionAttempt(1, 0)):
-        equal(context.touched_stores, set(), "touched_stores inside the block")
-    equal(context.touched_stores, {f"count/{store.name}"}, "touched_stores after the block")
+        equal(context.touched_stores, {}, "touched_stores inside the block")
+    equal(list(context.touched_stores), [f"count/{store.name}"], "touched_stores after the block")
     run(store, subject.task(known_stores=dict.fromkeys(context.touched_stores, TransactionAttempt(1, 0))), 2, 0, dog=1)
     equal(store.get("dog"), 1, "what is stored")
+
+
+@CONTRACT.clause(
+    "a store that is new to a component with results in others is refused unless it is expected", 35,
+    cure="Where there is no fence of the component, compare the store's name with context.expected_stores.",
+)  # fmt: skip
+def _unexpected(subject: Subject) -> None:
+    store, known = subject.store(), {"count/others": TransactionAttempt(2, 0)}
+    for names in ([], ["others_too", "x*"]):
+        write = functools.partial(run, store, subject.task(known_stores=known, expected_stores=names), 3, 0, dog=1)
+        named = ("is new to component 'count'", "are in others", f"txtopo state accept words --store count/{store.name}", "txtopo store adopt")
+        equal(refused(errors.StateMismatchError, write, f"a store when {names} are expected", *named).exit_code, 6, "its exit code")
+        equal((contents(store), store.fences()), ({}, []), "what is stored")
+    for name, ending in (("late", "late"), ("day_7", "day_*")):
+        begun = subject.store(name)
+        expected = ["others_too", begun.name.removesuffix(name) + ending]
+        run(begun, subject.task(known_stores=known, expected_stores=expected), 3, 0, dog=1)
+        run(begun, subject.task(known_stores=known, expected_stores=[]), 3, 1, dog=1)
+        equal(contents(begun), {"dog": 1}, f"what is stored when {expected} are expected, also after a replay, which finds a fence")
 
 
 def _commit(store: Store, subject: Subject, known: dict[str, TransactionAttempt], txid: int, attempt: int, /, **deltas: int) -> dict[str, Update]:

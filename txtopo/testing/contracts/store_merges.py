@@ -28,6 +28,8 @@ _VALUES: dict[str, Any] = {
     "float": 2.5, "true": True,
 }  # fmt: skip
 _DELTAS: dict[str, Any] = {"plus": 7, "minus": -7, "nothing": 0, "large": 10**15 - 1, "too large": 10**15, "huge": -(10**30), "float": 0.25}
+_NEAR_BOUNDS = (10**15 - 1, 10**16 - 1, 5 * 10**17, 2**53, 2**63 - 8, 2**63 - 1, 2**64 - 1)
+"""Of the integers that databases have, and of those that they take a float for."""
 
 
 def merged(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> None:
@@ -56,6 +58,19 @@ def _same(subject: Subject) -> None:
             if delta in ("plus", "large"):  # a look at a row is a connection
                 key = (value, delta)
                 equal(by_database.inspect(key), by_function.inspect(key), f"what {how!r} made of the row of {key}")
+
+
+@CONTRACT.clause("merging is exact where a database's integers end", 28, 30, cure=_ORDINARY)
+def _near_bounds(subject: Subject) -> None:
+    store = subject.store()
+    expected = {f"{sign * bound}": sign * bound for bound in _NEAR_BOUNDS for sign in (1, -1)}
+    block(store, subject.task(), 1, 0, lambda opened: opened.put_many(expected))
+    # One key to a transaction: a value that is refused takes those beside it the longer way, too.
+    for txid, key in enumerate(list(expected), 2):
+        delta = 10 if expected[key] > 0 else -10
+        merged(store, subject.task(), txid, 0, **{key: delta})
+        expected[key] += delta
+    equal(contents(store), expected, "what is stored")
 
 
 @CONTRACT.clause("merging takes every key that has a text", 30, cure=_ORDINARY)

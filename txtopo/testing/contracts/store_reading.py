@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.stores.keys import Key
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
@@ -79,6 +81,28 @@ def _scan(subject: Subject) -> None:
     counts = [store.count(prefix) for prefix in (None, "a", "", ("a", 1), ("a",), (), "c")]
     equal(counts, [len(keys), 3, 4, 2, 4, 6, 0], "count()")
     refused(errors.UsageError, lambda: store.scan(7), "scanning by a number", "scanned by a str or by a tuple")  # type: ignore[arg-type]
+
+
+@CONTRACT.clause(
+    "a scan is of one state, the key that is the prefix itself among it",
+    3,
+    cure="Read the prefix itself and what begins with it in one transaction (Store._read_under).",
+)
+def _scan_of_one_state(subject: Subject) -> None:
+    for prefix in ((), ("a",), (1,)):
+        store, context = subject.store(f"scan{len(prefix)}{prefix == (1,)}"), subject.task()
+        keys = [prefix, (*prefix, 1), (*prefix, 2)]
+        block(store, context, 1, 0, functools.partial(_put_all, keys, 1))
+        before, begun = store.scan(prefix), store.scan(prefix)
+        first = next(begun)
+        block(store, subject.task(), 2, 0, functools.partial(_put_all, keys, 2))
+        for what, found in (("made", dict(before)), ("begun", dict([first, *begun]))):
+            equal(sorted(found, key=repr), sorted(keys, key=repr), f"the keys of a scan that was {what} before a transaction")
+            equal(len(set(found.values())), 1, f"the states that a scan shows which was {what} before a transaction")
+
+
+def _put_all(keys: Sequence[Key], value: int, opened: StoreTransaction) -> None:
+    opened.put_many(dict.fromkeys(keys, value))
 
 
 @CONTRACT.clause("a store is configuration only, and pickles even while in use", 12, cure="Keep connections in context.resource, never in the store.")

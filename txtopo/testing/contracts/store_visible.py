@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import pickle
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from txtopo import errors
 from txtopo.stores.base import Store
@@ -57,6 +59,31 @@ def _under_way(subject: Subject) -> None:
         block(store, subject.task(known_stores=dict(before.stores)), 2, attempt, _change)
         equal(_as_of(store, pickle.loads(pickle.dumps(before))), {"ant": 1, "cat": 1, "dog": 1}, f"what is seen while 2:{attempt} is under way")
     equal(_as_of(store, visible_at(2, _known(store, 2, 2))), {"ant": 8, "bird": 7, "dog": 3}, "what is seen once transaction 2 is recorded")
+
+
+@CONTRACT.clause("what is read as of a transaction is of one state, also if a writer comes after the look at the fences", 3, 30, cure=_REACHES)
+def _overtaken(subject: Subject) -> None:
+    ways: dict[str, Callable[[Store, VisibleTxid], Any]] = {
+        "items": lambda store, visible: dict(store.items(as_of=visible)),
+        "scan": lambda store, visible: dict(store.scan("", as_of=visible)),
+        "get": lambda store, visible: store.get("dog", as_of=visible),
+        "count": lambda store, visible: store.count(as_of=visible),
+    }
+    for way, read in ways.items():
+        store, writer = subject.store(way), subject.store(way)
+        put(store, subject.task(), 1, 0, ant=1, dog=1)
+        visible = visible_at(1, _known(store, 1))
+        look, later = store.fences, iter((2, 3))
+
+        def look_and_be_overtaken(look: Any = look, writer: Store = writer, later: Iterator[int] = later) -> Any:
+            fences = look()
+            for txid in later:
+                put(writer, subject.task(known_stores=_known(writer, txid - 1)), txid, 0, ant=txid, dog=txid, owl=txid)
+            return fences
+
+        expected: Any = {"count": 2, "get": 1}.get(way, {"ant": 1, "dog": 1})
+        with mock.patch.object(store, "fences", look_and_be_overtaken):
+            equal(read(store, visible), expected, f"what {way} shows")
 
 
 @CONTRACT.clause("what a dead attempt left is not seen, though no component has taken it back", 31, cure=_AS_OF)

@@ -42,6 +42,17 @@ def _compose(subject: Subject) -> None:
     equal(contents(store), {"cat": 1, "dog": 8}, "what is stored")
 
 
+@CONTRACT.clause("updates of a key compose across blocks that have others between them", 28, 32, cure=_STEPS)
+def _interleaved(subject: Subject) -> None:
+    store = subject.store()
+    run(store, subject.task(), 1, 0, ant=1, bee=1)
+    for attempt in (0, 1):
+        context = subject.task()
+        for n, key in enumerate(("ant", "bee", "cat", "ant", "bee"), 1):
+            run(store, context, 2, attempt, **{key: n})
+        equal(contents(store), {"ant": 6, "bee": 8, "cat": 3}, f"what is stored after attempt {attempt}")
+
+
 @CONTRACT.clause("a block that was rolled back is not counted as a step", 32, cure=_STEPS)
 def _rolled_back(subject: Subject) -> None:
     store, context = subject.store(), subject.task()

@@ -1,0 +1,43 @@
+"""The errors for a store that does not fit the state: it lacks attempts (R27), or its count is not the recorded one (R34).
+
+Apart from ``base``, which refuses, and from ``stamps``, which compares. Standard library only.
+"""
+
+from __future__ import annotations
+
+from txtopo import errors
+from txtopo.stores import stamps
+from txtopo.topology import transaction
+
+
+def behind(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
+    """Why the store at ``address``, whose fence is below the recorded attempt, may not be written; ``adopt`` is the command that takes it."""
+    return errors.StateMismatchError(
+        f"store {address} is behind: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
+        "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
+        "  `txtopo state show`, restore the newest copy, or choose:\n"
+        f"    `{adopt}`: go on from what it holds now; what came after it is lost\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+    )
+
+
+def mismatch(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
+    """Why the store at ``address`` may not be written; ``adopt`` is the command that takes it as it is."""
+    held, recorded = fence.count or 0, transaction.count_of(last) or 0
+    fact = (
+        f"it holds {held} store transactions of attempt {fence.position} of component {fence.component!r}, but ZooKeeper has recorded {recorded}"
+    )
+    begin = f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+    if held < recorded:
+        return errors.StateMismatchError(
+            f"store {address} is behind: {fact}\n"
+            "  A replica or a copy took the place of the store before all of them had arrived there. Nothing was written. Look with\n"
+            "  `txtopo state show`, restore the newest copy, or choose:\n"
+            f"    `{adopt}`: go on from what it holds now; what is missing is lost\n{begin}"
+        )
+    return errors.StateMismatchError(
+        f"store {address} is ahead: {fact}\n"
+        "  ZooKeeper was restored from an older copy, and two attempts had one number. Nothing was written. Look with `txtopo state show`, restore\n"
+        "  copies of one moment, or choose:\n"
+        f"    `{adopt}`: go on from what the store holds\n{begin}"
+    )
