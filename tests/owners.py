@@ -49,6 +49,12 @@ class Owner:
         found: dict[str, Any] = json.loads(line)
         return found
 
+    def say(self) -> None:
+        """Give it a line of input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
     def kill(self) -> None:
         """kill -9, and wait until it is dead."""
         os.kill(self.pid, signal.SIGKILL)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests import owners
+from tests.zookeepers import client_of
 from txtopo import errors
 from txtopo.state import directory, embedded
 
@@ -32,22 +30,11 @@ embedded.EmbeddedZooKeeper(sys.argv[1]).start()
 """An owner that dies where it calls ``place``, once the server has logged ``words``."""
 
 
-@contextmanager
-def client_of(hosts: str) -> Generator[KazooClient]:
-    client = KazooClient(hosts=hosts, timeout=5.0)
-    client.start(timeout=owners.PATIENCE_S)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
-
-
 @pytest.mark.rule(23)
 def test_after_kill_9_the_server_ends_and_the_next_owner_serves_what_was_written(tmp_path: Path) -> None:
     with owners.Owner(tmp_path) as owner:
         report = owner.report()
-        with client_of(report["hosts"]) as client:
+        with client_of(report["hosts"], tmp_path) as client:
             client.create("/current", b"7")
         watchdog_pid = owners.parent_of(report["pid"])
         owner.kill()
@@ -113,7 +100,7 @@ def test_every_acknowledged_write_survives_kill_9_again_and_again(tmp_path: Path
     acknowledged = 0
     for _ in range(5):
         with owners.Owner(tmp_path) as owner:
-            with client_of(owner.report()["hosts"]) as client:
+            with client_of(owner.report()["hosts"], tmp_path) as client:
                 client.ensure_path("/count")
                 assert int(client.get("/count")[0] or b"0") == acknowledged
                 for _ in range(25):
@@ -205,7 +192,7 @@ with embedded.EmbeddedZooKeeper(sys.argv[1]) as owned:
         found = directory.running(tmp_path)
         assert found is not None
         assert found.pid == report["pid"]
-        with client_of(found.hosts) as client:
+        with client_of(found.hosts, tmp_path) as client:
             assert client.exists("/")
         assert owner.wait() == 0
     assert owners.has_ended(report["pid"])
@@ -215,7 +202,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_server(tmp_path: Path) -> Non
     with owners.Owner(tmp_path, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + owners.SERVING) as owner:
         report = owner.report()
         os.killpg(owner.pid, signal.SIGINT)
-        with client_of(report["hosts"]) as client:
+        with client_of(report["hosts"], tmp_path) as client:
             assert client.exists("/")
         assert os.getsid(report["pid"]) != os.getsid(owner.pid)
         assert owner.wait() == 0

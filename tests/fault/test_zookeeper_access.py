@@ -76,7 +76,7 @@ def make(address: str, who: Credentials | None) -> None:
     with connected(address, who) as store:
         state = TopologyState.open(store, "words", ALICE)
         state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
-        state.record(TransactionAttempt(1, 0), {0: "a"}, ["keep/kept"])
+        state.record(TransactionAttempt(1, 0), {0: "a"}, {"keep/kept": 1})
         state.close()
 
 
@@ -102,7 +102,7 @@ def test_everything_we_make_is_ours_alone_chroots_root_and_lease_included(scheme
     with connected(address, ann(scheme)) as store:
         state = TopologyState.open(store, "words", ALICE)
         state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
-        state.record(TransactionAttempt(1, 0), {0: "a"}, ["keep/kept"])
+        state.record(TransactionAttempt(1, 0), {0: "a"}, {"keep/kept": 1})
         top = "/" + address.split("/")[1]
         found = acls(server, ann(scheme), top)
         assert {top, f"{top}/inner", f"{top}/inner/txtopo", f"{top}/inner/txtopo/words/lease", f"{top}/inner/txtopo/words/txids"} <= set(found)

@@ -61,7 +61,7 @@ class Committing:
             self.state.seal(TransactionAttempt(1, 0), TASKS, None)
             for txid in range(1, self._end + 1):
                 self._may_run.wait(120)
-                self.state.record(TransactionAttempt(txid, 0), {txid % 5: txid}, (), Seal(TransactionAttempt(txid + 1, 0), TASKS))
+                self.state.record(TransactionAttempt(txid, 0), {txid % 5: txid}, {}, Seal(TransactionAttempt(txid + 1, 0), TASKS))
                 self.committed = txid
         except BaseException as error:
             self.error = error
@@ -232,7 +232,7 @@ def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on
         state.seal(TransactionAttempt(1, 0), TASKS, None)
         trips = store.round_trips
         half = 600 * 1024
-        state.record(TransactionAttempt(1, 0), {0: "x" * half}, (), Seal(TransactionAttempt(2, 0), TASKS, metadata_of(half)))
+        state.record(TransactionAttempt(1, 0), {0: "x" * half}, {}, Seal(TransactionAttempt(2, 0), TASKS, metadata_of(half)))
         assert store.round_trips == trips + 2
         found = administration.show(store, "words")
         assert (found["current"], found["records"]["2"]["status"], len(found["positions"]["0"])) == (2, "sealed", half)

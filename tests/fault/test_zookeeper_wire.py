@@ -123,11 +123,11 @@ def test_seals_and_records_that_are_lost_take_effect_exactly_once(
     assert shown(direct)["records"]["1"]["status"] == "sealed"
     for txid in (1, 2, 3):
         proxy.lose_next(lost)
-        state.record(attempt(txid), {0: txid}, [f"keep/{txid}"], Seal(attempt(txid + 1), TASKS, {"from": txid}))
+        state.record(attempt(txid), {0: txid}, {f"keep/{txid}": 1}, Seal(attempt(txid + 1), TASKS, {"from": txid}))
     assert proxy.lost == 4
     found = shown(direct)
     assert (found["epoch"], found["current"], found["positions"], found["stores"]) == (1, 4, {"0": 3}, ["keep/1", "keep/2", "keep/3"])
-    assert found["records"]["4"] == {"txid": 4, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 3}}
+    assert found["records"]["4"] == {"txid": 4, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 3}, "opened_at": None}
 
 
 @pytest.mark.rule(26)
@@ -185,7 +185,7 @@ def test_a_commit_waits_while_the_connection_is_gone(
     state.seal(attempt(1), TASKS, None)
     session = store.session
     getattr(proxy, how)()
-    thread, raised = in_thread(lambda: state.record(attempt(1), {0: "a"}, (), Seal(attempt(2), TASKS)))
+    thread, raised = in_thread(lambda: state.record(attempt(1), {0: "a"}, {}, Seal(attempt(2), TASKS)))
     wait_until(lambda: store.session == 0)
     if is_expired:
         wait_until(lambda: shown(direct)["lease"] is None)
@@ -238,7 +238,7 @@ def test_many_transactions_survive_everything_that_can_happen_to_the_wire(
                 cures.append(in_thread(accept_after_two_tries))
             case _:
                 pass
-        state.record(attempt(txid), {txid % 3: txid}, (), Seal(attempt(txid + 1), TASKS))
+        state.record(attempt(txid), {txid % 3: txid}, {}, Seal(attempt(txid + 1), TASKS))
         assert shown(direct)["current"] == txid + 1, f"seed {seed}"
     for cure in cures:
         finish(*cure)

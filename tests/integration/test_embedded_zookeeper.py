@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests import owners
+from tests.zookeepers import client_of
 from txtopo import errors
 from txtopo.state import directory, embedded, server_process, watchdog
-
-
-@contextmanager
-def client_of(hosts: str) -> Generator[KazooClient]:
-    client = KazooClient(hosts=hosts, timeout=5.0)
-    client.start(timeout=owners.PATIENCE_S)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def ask(hosts: str, words: bytes) -> bytes:

@@ -26,7 +26,7 @@ HOLDER = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), is_private=False) as server:
         yield server
 
 
@@ -90,7 +90,7 @@ def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(server: Embe
         restart = threading.Thread(target=server.restart)
         restart.start()
         wait_until(lambda: not store.wait_until_connected(0))
-        state.record(TransactionAttempt(1, 0), {0: "a"}, (), Seal(TransactionAttempt(2, 0), {"spout": 1}))
+        state.record(TransactionAttempt(1, 0), {0: "a"}, {}, Seal(TransactionAttempt(2, 0), {"spout": 1}))
         restart.join(60)
         sealed = state.sealed()
         assert sealed is not None

@@ -12,7 +12,7 @@ from txtopo import errors
 from txtopo.state import base, layout, records
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.positions import SHARDS, Positions
-from txtopo.topology.transaction import TransactionAttempt
+from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt, count_of
 
 PLAIN = [None, True, 0, -1, 2**70, 1.5, "", "äß\U0001f600", [], [1, [2]], {}, {"a": {"b": [None]}}, "\udc80", {"\udc80": 1}]
 
@@ -64,9 +64,11 @@ def test_data_that_is_not_json_is_unreadable_and_names_the_path(data: bytes) -> 
 
 
 def test_a_txid_record_is_the_json_it_is_documented_to_be() -> None:
-    record = records.TxidRecord(txid=8, status="sealed", attempt_id=3, tasks={"spout": 2}, metadata={"0": [1, 5]})
+    opened_at = "2026-03-01T12:00:00+00:00"
+    record = records.TxidRecord(txid=8, status="sealed", attempt_id=3, tasks={"spout": 2}, metadata={"0": [1, 5]}, opened_at=opened_at)
     assert json.loads(record.encode()) == {
-        "version": 1, "txid": 8, "status": "sealed", "attempt_id": 3, "tasks": {"spout": 2}, "metadata": {"0": [1, 5]},
+        "version": 2, "txid": 8, "status": "sealed", "attempt_id": 3, "tasks": {"spout": 2}, "metadata": {"0": [1, 5]},
+        "opened_at": opened_at,
     }  # fmt: skip
     assert records.TxidRecord.decode("/p", record.encode()) == record
 
@@ -76,7 +78,10 @@ def test_a_txid_record_is_the_json_it_is_documented_to_be() -> None:
     [
         (b"null", "TxidRecord"),
         (b"7", "TxidRecord"),
-        (b'{"version":2,"txid":8}', "format version 2, this txtopo reads 1"),
+        (b'{"version":3,"txid":8}', "format version 3, this txtopo reads 1 to 2"),
+        (b'{"version":0,"txid":8}', "version"),
+        (b'{"version":2,"txid":8,"opened_at":"2026-03-01T12:00:00"}', "no time zone"),
+        (b'{"version":2,"txid":8,"opened_at":"noon"}', "noon"),
         (b'{"version":1}', "txid"),
         (b'{"version":1,"txid":"8"}', "txid"),
         (b'{"version":1,"txid":0}', "txid"),
@@ -92,16 +97,32 @@ def test_a_record_of_another_shape_or_version_is_unreadable_and_says_why(data: b
 
 
 def test_the_record_of_stores_names_the_attempt_that_opened_each_last() -> None:
-    record = records.StoresRecord.of({"sum/totals": TransactionAttempt(7, 2), "count/counts": TransactionAttempt(8, 1_000_000)})
+    record = records.StoresRecord.of({"sum/totals": TransactionAttempt(7, 2), "count/counts": RecordedAttempt(8, 1_000_000, 3)})
     assert json.loads(record.encode()) == {
-        "version": 1, "stores": {"count/counts": {"txid": 8, "attempt_id": 1_000_000}, "sum/totals": {"txid": 7, "attempt_id": 2}},
+        "version": 2, "stores": {"count/counts": {"txid": 8, "attempt_id": 1_000_000, "count": 3}, "sum/totals": {"txid": 7, "attempt_id": 2}},
     }  # fmt: skip
     assert records.StoresRecord.decode("/p", record.encode()).attempts == record.attempts
     assert list(record.attempts) == ["count/counts", "sum/totals"]
 
 
+@pytest.mark.rule(25, 34)
+def test_a_record_of_stores_of_an_earlier_version_says_nothing_of_counts_and_one_of_a_later_version_is_refused() -> None:
+    record = records.StoresRecord.decode("/p", b'{"version":1,"stores":{"count/counts":{"txid":8,"attempt_id":0}}}')
+    assert (record.attempts, count_of(record.attempts["count/counts"])) == ({"count/counts": TransactionAttempt(8, 0)}, None)
+    assert count_of(RecordedAttempt(8, 0, 3)) == 3
+    with pytest.raises(errors.UnreadableStateError, match="it has format version 3, this txtopo reads 1 to 2; run the txtopo that wrote it"):
+        records.StoresRecord.decode("/p", b'{"version":3,"stores":{}}')
+
+
 @pytest.mark.parametrize(
-    "stores", ['["count/counts"]', '{"count/counts":[8,0]}', '{"count/counts":{"txid":8}}', '{"count/counts":{"txid":0,"attempt_id":0}}']
+    "stores",
+    [
+        '{"count/counts":{"txid":8,"attempt_id":0,"count":-1}}',
+        '["count/counts"]',
+        '{"count/counts":[8,0]}',
+        '{"count/counts":{"txid":8}}',
+        '{"count/counts":{"txid":0,"attempt_id":0}}',
+    ],
 )
 @pytest.mark.rule(25)
 def test_a_record_of_stores_that_names_no_attempts_is_unreadable(stores: str) -> None:

@@ -1,4 +1,4 @@
-"""The small metadata that must survive: which transaction is next, what its batch is made of, and who may say so.
+"""The metadata of a topology in ZooKeeper: the next transaction, its batch, and the lease of the driver that may write them.
 
 The only package that knows ZooKeeper's client. From the bottom: ``base`` is the contract of a store of znodes, ``memory`` and
 ``zookeeper`` fulfil it; ``records`` is what the znodes say and ``layout`` where they are; ``rotating`` keeps one value per txid,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from txtopo import errors
-from txtopo.state import base, layout, lease, records
+from txtopo.state import base, components, layout, lease, records
 
 RESET_TRIES_MAX = 5
 
@@ -26,7 +26,9 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """Everything that is stored of a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if nobody holds it), ``records`` by txid, ``positions`` by
-    partition, ``stores`` (names), ``recorded`` (by name of a store, the last recorded attempt that opened it: ``txid:attempt_id``). What
+    partition, ``components`` (what the topology is made of; None if an older version has written it), ``stores``
+    (names), ``recorded`` (by name of a store, the last recorded attempt that opened it: ``txid:attempt_id``), ``counts``
+    (by name, the store transactions of that attempt; None if an earlier version of txtopo recorded it). What
     cannot be understood is shown as ``{"unreadable": why, "text": what is there}``; so is, with text None, what should be there and is not.
 
     :raises UsageError: there is no such topology.
@@ -36,6 +38,7 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     lease_node = store.get(paths.lease)
     stores = _decoded(paths.stores, store.get(paths.stores), records.StoresRecord)
     is_readable = "unreadable" not in stores
+    made_of = store.get(paths.components)
     shown: dict[str, Any] = {
         "topology_id": topology_id,
         "generation": _field(store, paths.generation, records.GenerationRecord, "generation"),
@@ -44,8 +47,10 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         "lease": None if lease_node is None else _decoded(paths.lease, lease_node, records.LeaseRecord),
         "records": {},
         "positions": {},
+        "components": None if made_of is None else _decoded(paths.components, made_of, components.Components),
         "stores": sorted(stores["stores"]) if is_readable else stores,
         "recorded": {name: f"{at['txid']}:{at['attempt_id']}" for name, at in stores["stores"].items()} if is_readable else stores,
+        "counts": {name: at.get("count") for name, at in stores["stores"].items()} if is_readable else stores,
     }
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"
@@ -127,7 +132,7 @@ def _decoded(path: str, node: base.Node | None, type: type[records.Record]) -> d
         record = type.decode(path, node.data)
     except errors.UnreadableStateError as error:
         return {"unreadable": error.why, "text": node.data.decode(errors="backslashreplace")}
-    return {name: getattr(record, name) for name in type.model_fields if name != "version"}
+    return {name: value for name, value in record.model_dump().items() if name != "version"}
 
 
 __all__ = ["reset", "restored", "show", "topologies"]

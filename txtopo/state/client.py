@@ -40,11 +40,17 @@ _LOGGER.addFilter(_is_harmless)
 
 
 class Client:
-    """One kazoo client of ``servers``, not yet started, and what is known of its authentication."""
+    """One kazoo client of ``servers``, not yet started, and what is known of its authentication.
 
-    def __init__(self, servers: str, session_timeout_s: float, who: credentials.Credentials | None) -> None:
-        self.acl = security.OPEN_ACL_UNSAFE if who is None else security.CREATOR_ALL_ACL
-        """The rights on whatever we make: everybody's, or those of ``who`` alone."""
+    ``owner`` is whose the server itself is, if it is that of a data directory. What is made belongs to both, ``who`` and ``owner``.
+    """
+
+    def __init__(
+        self, servers: str, session_timeout_s: float, who: credentials.Credentials | None, owner: credentials.Credentials | None = None
+    ) -> None:
+        digests = [each for each in (owner, who) if each is not None and each.scheme == "digest"]
+        self.acl = security.CREATOR_ALL_ACL if who is not None or owner is not None else security.OPEN_ACL_UNSAFE
+        """The rights on whatever we make: everybody's, or those of ``who`` and ``owner`` alone."""
         self.hang_ups = 0
         """How often in a row a server has hung up while we authenticated by SASL."""
         self.is_refused = False
@@ -55,7 +61,7 @@ class Client:
             logger=_LOGGER,
             default_acl=self.acl,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_MAX_S},
-            auth_data=[("digest", f"{who.user}:{who.reveal()}")] if who is not None and who.scheme == "digest" else None,
+            auth_data=[("digest", f"{each.user}:{each.reveal()}") for each in digests] or None,
             sasl_options=None if who is None or who.scheme != "sasl" else _sasl_options(who),
         )
         if who is not None and who.scheme == "sasl":

@@ -1,4 +1,4 @@
-"""Who we are to ZooKeeper: a user and a password, which is read where it is needed and shown to nobody.
+"""The user and the password of our ZooKeeper connections; the password is read only where it is used, and never shown.
 
 Apart from ``config`` because settings travel: to executors, into Spark's pages, to a terminal. They say only *where* the password is.
 
@@ -9,13 +9,18 @@ Invariants:
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from txtopo import config, errors
 from txtopo.config import sources
+
+OWNER_FILE = "user.json"
+"""In a data directory: whose its ZooKeeper is. Only the directory's user may read it."""
 
 FILE_BYTES_MAX = 64 * 1024
 """No password is longer; a file that is was named by mistake."""
@@ -41,6 +46,52 @@ class Credentials:
 
     def __reduce__(self) -> Any:
         raise TypeError("credentials are not pickled: they stay in the process that read them")
+
+
+_owners: dict[str, Credentials] = {}
+"""By ``host:port``: whose the servers are that this process runs."""
+
+
+def new_owner() -> Credentials:
+    """A user that nobody else can be."""
+    return Credentials("digest", "txtopo", secrets.token_urlsafe(32))
+
+
+def owner_text(owner: Credentials) -> str:
+    """What ``OWNER_FILE`` says."""
+    return json.dumps({"user": owner.user, "password": owner.reveal()})
+
+
+def owner_of_directory(data_dir: Path) -> Credentials | None:
+    """Whose the ZooKeeper of ``data_dir`` is; ``None`` if it is everybody's, as before there were such users.
+
+    :raises OSError: this process's user may not read it.
+    :raises ConfigError: the file says something else.
+    """
+    path = data_dir / OWNER_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        found = json.loads(text)
+        return Credentials("digest", str(found["user"]), str(found["password"]))
+    except (ValueError, TypeError, KeyError):
+        # Not the cause: what was read is part of it, and may be the password.
+        raise errors.ConfigError(f"{path} does not say whose the ZooKeeper of its directory is\n  Restore it from a copy of the directory.") from None
+
+
+def owner_of_server(hosts: str) -> Credentials | None:
+    """Whose the server at ``hosts`` is, if this process runs it; else ``None``."""
+    return _owners.get(hosts)
+
+
+def remember_owner(hosts: str, owner: Credentials | None) -> None:
+    """The server that this process runs at ``hosts`` is ``owner``'s; ``None``: it has ended, or is everybody's."""
+    if owner is None:
+        _owners.pop(hosts, None)
+    else:
+        _owners[hosts] = owner
 
 
 def of(conf: config.Config, environment: Mapping[str, str] | None = None) -> Credentials | None:
@@ -97,4 +148,4 @@ def _read(path: Path) -> str:
     return password
 
 
-__all__ = ["Credentials", "of"]
+__all__ = ["OWNER_FILE", "Credentials", "new_owner", "of", "owner_of_directory", "owner_of_server", "owner_text", "remember_owner"]

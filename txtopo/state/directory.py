@@ -1,4 +1,4 @@
-"""The data directory: who owns it, and how others find the ZooKeeper server that runs in it.
+"""The data directory: the lock of the driver that owns it, and the address of the ZooKeeper server that runs in it.
 
 Apart from the server because a reader (``txtopo status``) needs only this. It knows nothing of ZooKeeper but an address.
 
@@ -8,6 +8,8 @@ owner's server listens.
 Invariants:
     At most one process owns a directory. The kernel frees the lock when that process ends, however it ends; neither a child
     nor a fork of the owner holds it.
+    A reader never holds the lock (R37). It asks the kernel about a second lock, on the same open file, that the owner takes for this: an
+    open file description lock, which can be looked at without being taken.
     ``endpoint.json`` is believed only while the lock is held, and a new owner removes what it finds as its first act. So a file
     left by a process that was killed is never taken for a running server.
 """
@@ -16,17 +18,21 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import io
 import json
 import os
 import socket
+import struct
+import sys
 import time
 import weakref
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from txtopo import errors
+from txtopo.state import privacy
 
 DEFAULT = ".txtopo"
 """The data directory of the command line unless told otherwise."""
@@ -35,9 +41,11 @@ LOCK = "lock"
 ENDPOINT = "endpoint.json"
 
 ACQUIRE_PATIENCE_S = 0.5
-"""How long to try for the lock: a reader holds it for microseconds to see whether it is free, which must not turn an owner away."""
+"""How long to try for the lock: where a lock cannot be looked at, a reader holds it for microseconds, which must not turn an owner away."""
 
 RETRY_EVERY_S = 0.01
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _not_for_forks: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
 
@@ -82,8 +90,10 @@ class DataDirectory:
         if self._lock is not None:
             raise errors.UsageError(f"the data directory {self.path} is owned already by this very object\n  Release it first.")
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = io.FileIO(os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            privacy.close_to_others(self.path)
+            lock = io.FileIO(os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
         except OSError as error:
             raise unusable(self.path, error) from error
         try:
@@ -104,6 +114,7 @@ class DataDirectory:
                 )
             time.sleep(RETRY_EVERY_S)
         try:
+            _mark(lock.fileno())
             self._endpoint_file.unlink(missing_ok=True)
             lock.truncate(0)
             os.pwrite(lock.fileno(), json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
@@ -146,22 +157,50 @@ def running(path: str | Path) -> Endpoint | None:
     Changes nothing on disk. Raises SetupError if the directory may not be read.
     """
     path = Path(path)
-    try:
-        lock = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+    if not is_owned(path):
         return None
-    except OSError as error:
-        raise unusable(path, error) from error
-    try:
-        if try_flock(lock, fcntl.LOCK_SH):
-            return None
-    finally:
-        os.close(lock)
     try:
         found = json.loads((path / ENDPOINT).read_bytes())
         return Endpoint(str(found["hosts"]), int(found["pid"]), int(found["owner_pid"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def is_owned(path: str | Path) -> bool:
+    """Whether a process owns the data directory ``path``. Changes nothing on disk, and holds nothing.
+
+    Raises SetupError if the directory may not be read.
+    """
+    path = Path(path)
+    try:
+        lock = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise unusable(path, error) from error
+    try:
+        return _is_marked(lock)
+    finally:
+        os.close(lock)
+
+
+_WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""``struct flock`` of a 64-bit Linux; a pid of 0, as locks of open file descriptions have it."""
+
+_CAN_LOOK_AT_LOCKS = sys.platform.startswith("linux")
+
+
+def _mark(lock: int) -> None:
+    """Take the lock that readers look at. The kernel frees it together with the owner's other one."""
+    if _CAN_LOOK_AT_LOCKS:
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+
+
+def _is_marked(lock: int) -> bool:
+    if not _CAN_LOOK_AT_LOCKS:
+        return not try_flock(lock, fcntl.LOCK_SH)
+    (kind,) = struct.unpack_from("h", fcntl.fcntl(lock, fcntl.F_OFD_GETLK, _WHOLE_FILE))
+    return bool(kind != fcntl.F_UNLCK)
 
 
 def try_flock(descriptor: int, kind: int) -> bool:
@@ -174,9 +213,12 @@ def try_flock(descriptor: int, kind: int) -> bool:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace the content of ``path`` at once and on disk: whoever reads it, also after a power loss, sees the old text or the new."""
+    """Replace the content of ``path`` at once and on disk: whoever reads it, also after a power loss, sees the old text or the new.
+
+    Only this process's user may read it.
+    """
     new = path.with_name(path.name + ".new")
-    with open(new, "w", encoding="utf-8") as file:
+    with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -193,12 +235,29 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def unusable(path: Path, error: OSError) -> errors.SetupError:
-    """The error for a data directory that the system does not let us use."""
+def unusable(path: Path, error: OSError) -> errors.TxtopoError:
+    """The error for a data directory that the system does not let us use.
+
+    A full disk is no wrong directory: another one would have another state. What is there is sound, and waits like a ZooKeeper that is away.
+    """
+    if error.errno in _FULL:
+        return no_room(path, error.strerror or str(error))
     return errors.SetupError(
         f"the data directory {path} cannot be used: {error.strerror or error}\n"
         "  Choose one that this user may write to, on a local disk, with `--data-dir PATH` (data_dir= in Python)."
     )
+
+
+def no_room(path: Path, why: str) -> errors.ZooKeeperUnavailableError:
+    """The error for a data directory whose disk, or whose user's share of it, is full."""
+    return errors.ZooKeeperUnavailableError(
+        f"there is no room left in the data directory {path}: {why}\n  Make room in {path}, and run again: it resumes. Nothing is lost."
+    )
+
+
+def says_no_room(text: str) -> str | None:
+    """How the system says in ``text`` that a disk is full; ``None`` if it does not."""
+    return next((words for words in map(os.strerror, _FULL) if words in text), None)
 
 
 def _owner(lock: io.FileIO) -> str:

@@ -4,12 +4,14 @@ Apart because whoever talks to ZooKeeper takes ``hosts`` and needs not care who 
 and on which port; ``server_process`` knows how one is run, ``directory`` who owns the data, ``watchdog`` how it ends.
 
 In the data directory: ``zookeeper/`` (the server's data), ``zookeeper.cfg`` (written on every start), ``zookeeper.log`` and
-``zookeeper.log.1`` (bounded), ``server.lock`` (locked by the living server, with its pid), and the files of ``directory``.
+``zookeeper.log.1`` (bounded), ``server.lock`` (locked by the living server, with its pid), ``user.json`` (whose all of it is, with the password),
+and the files of ``directory``.
 
 Invariants:
     A server runs only while this process owns the data directory, and ends with this process (see ``watchdog``).
     Two servers never have the same data open: each holds ``server.lock`` for as long as it lives, and is started only by passing
     it that lock.
+    What is stored is for those alone who may read the directory, before the server can be found there (see ``protection`` and ``privacy``).
     A server is reported as serving only if it was this data directory that answered, not whoever else got hold of the port.
 """
 
@@ -27,10 +29,13 @@ from types import TracebackType
 from typing import Self
 
 from txtopo import errors
-from txtopo.state import directory, server_process
+from txtopo.state import credentials, directory, protection, server_process
 
 START_TIMEOUT_S = 30.0
 PORT_ATTEMPTS = 5
+
+OWNED = "user.json.complete"
+"""There when every znode is that of the directory's user."""
 
 
 def free_port() -> int:
@@ -44,9 +49,11 @@ def free_port() -> int:
 class EmbeddedZooKeeper:
     """A ZooKeeper server whose data is under ``data_dir``; it lives between :meth:`start` and :meth:`stop`, or inside a ``with``."""
 
-    def __init__(self, data_dir: str | Path, *, choose_port: Callable[[], int] = free_port) -> None:
+    def __init__(self, data_dir: str | Path, *, choose_port: Callable[[], int] = free_port, is_private: bool = True) -> None:
+        """``is_private``: what is stored is for those alone who may read the directory. Otherwise it is everybody's, as in an ensemble."""
         self._directory = directory.DataDirectory(data_dir)
         self._choose_port = choose_port
+        self._is_private = is_private
         self._command: list[str] = []
         self._server: server_process.ServerProcess | None = None
         self._port = 0
@@ -95,6 +102,7 @@ class EmbeddedZooKeeper:
     def stop(self) -> None:
         """End the server and give the data directory up. Harmless if it is not started, and in a fork of the process that started it."""
         if self._server is not None:
+            credentials.remember_owner(f"127.0.0.1:{self._port}", None)
             self._server.end()
             self._server = None
         self._directory.release()
@@ -125,23 +133,55 @@ class EmbeddedZooKeeper:
             self._server = self._launch(port)
             if self._is_serving(self._server, port):
                 self._port = port
-                self._sync_data()
-                self._directory.publish(self.hosts, self._server.pid)
+                self._admit_clients(self._server)
                 return
             tail = self._server.tail
             self._server.end()
             if "java.net.BindException" not in tail:
                 break
+        self._raise_if_full(tail)
         raise errors.ZooKeeperUnavailableError(
             "the embedded ZooKeeper server ended before it served\n"
             f"  Its log is {self.data_dir / 'zookeeper.log'}; another data directory can be chosen with `--data-dir PATH`,\n"
             f"  another ZooKeeper with `--zookeeper HOST:PORT`. Its last words:\n{tail}"
         )
 
+    def _admit_clients(self, server: server_process.ServerProcess) -> None:
+        """Let ``server``, which serves, be found; or end it."""
+        try:
+            self._sync_data()
+            self._make_private()
+            self._directory.publish(self.hosts, server.pid)
+        except BaseException as error:
+            server.end()
+            self._raise_if_full(server.tail)
+            if isinstance(error, OSError):
+                raise directory.unusable(self.data_dir, error) from error
+            raise
+
+    def _raise_if_full(self, tail: str) -> None:
+        full = directory.says_no_room(tail)
+        if full is not None:
+            raise directory.no_room(self.data_dir, full)
+
+    def _make_private(self) -> None:
+        """Make everything the user's of this directory, also what an earlier version left to everybody."""
+        if not self._is_private:
+            return
+        owner, complete = credentials.owner_of_directory(self.data_dir), self.data_dir / OWNED
+        if owner is None:
+            owner = credentials.new_owner()
+            complete.unlink(missing_ok=True)
+            directory.write_durably(self.data_dir / credentials.OWNER_FILE, credentials.owner_text(owner))
+        protection.protect(self.hosts, owner, complete.exists(), self.data_dir)
+        if not complete.exists():
+            directory.write_durably(complete, "")
+        credentials.remember_owner(self.hosts, owner)
+
     def _launch(self, port: int) -> server_process.ServerProcess:
         try:
             directory.write_durably(self._config, server_process.configuration(self._data, port))
-            lock = os.open(self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = os.open(self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise directory.unusable(self.data_dir, error) from error
         try:

@@ -10,6 +10,7 @@
                   /txids/<ten digits>          one record per open txid, and that of the last committed one
                   /positions/<shard>           metadata by partition, as of current - 1
                   /stores                      stores that hold results
+                  /components                  the spout and its kind, components, the stores that each may begin
 
 The empty node named after the generation is there because versions of znodes start again when they are made again: after a reset, the
 epoch of the new incarnation would look to a coordinator of the old one just like its own.
@@ -67,6 +68,10 @@ class Layout:
     @property
     def stores(self) -> str:
         return self.top + "/stores"
+
+    @property
+    def components(self) -> str:
+        return self.top + "/components"
 
 
 def encode_name(name: str) -> str:

@@ -6,6 +6,7 @@ Apart from who writes them because this is the format that must outlive every re
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from collections.abc import Mapping
@@ -15,6 +16,9 @@ import pydantic
 
 from txtopo import errors
 from txtopo.topology import transaction
+
+COUNT_MAX = 10**12
+"""Store transactions of one attempt, when the size of its record is estimated."""
 
 V = TypeVar("V")
 R = TypeVar("R", bound="Record")
@@ -117,12 +121,15 @@ class JsonCodec:
 
 
 class Record(pydantic.BaseModel):
-    """Base of every record; ``version`` is that of its own format."""
+    """Base of every record; ``version`` is that of its own format.
+
+    A record whose format has grown sets ``FORMAT``, the newest version, which is written, and ``version``, with all that are read.
+    """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
     FORMAT: ClassVar[int] = 1
 
-    version: Literal[1] = 1
+    version: int = pydantic.Field(1, ge=1)
 
     def encode(self) -> bytes:
         """The record as JSON.
@@ -138,8 +145,9 @@ class Record(pydantic.BaseModel):
         :raises UnreadableStateError: it is not one, or of another version.
         """
         value = decode_json(path, data)
-        if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version != cls.FORMAT:
-            raise errors.UnreadableStateError(path, f"it has format version {version}, this txtopo reads {cls.FORMAT}; run the txtopo that wrote it")
+        if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version > cls.FORMAT:
+            reads = "1" if cls.FORMAT == 1 else f"1 to {cls.FORMAT}"
+            raise errors.UnreadableStateError(path, f"it has format version {version}, this txtopo reads {reads}; run the txtopo that wrote it")
         try:
             return cls.model_validate(value)
         except pydantic.ValidationError as error:
@@ -169,14 +177,30 @@ class RecordCodec(Codec[R]):
 class TxidRecord(Record):
     """What is known of one transaction. *open*: its metadata is made. *sealed*: effects of it may exist (R23).
 
-    ``tasks`` are the task counts by component under which it was sealed, ``attempt_id`` the attempt that sealed it.
+    ``tasks`` are the task counts by component under which it was sealed, ``attempt_id`` the attempt that sealed it. ``opened_at`` is when it
+    was opened, as ISO 8601 with time zone (R36); records of version 1 do not say.
     """
 
+    FORMAT: ClassVar[int] = 2
+
+    version: int = pydantic.Field(2, ge=1)
     txid: int = pydantic.Field(ge=1)
     status: Literal["open", "sealed"] = "open"
     attempt_id: int | None = None
     tasks: dict[str, int] | None = None
     metadata: Any = None
+    opened_at: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_an_instant(self) -> TxidRecord:
+        if self.opened_at is not None and datetime.datetime.fromisoformat(self.opened_at).tzinfo is None:
+            raise ValueError(f"opened_at is {self.opened_at}, which has no time zone")
+        return self
+
+    @property
+    def opened(self) -> datetime.datetime | None:
+        """``opened_at`` in UTC; None if it is not known."""
+        return None if self.opened_at is None else datetime.datetime.fromisoformat(self.opened_at).astimezone(datetime.UTC)
 
     @pydantic.model_validator(mode="after")
     def _sealed_says_how(self) -> TxidRecord:
@@ -227,25 +251,41 @@ class PositionsRecord(Record):
 
 class StoresRecord(Record):
     """The stores that hold results of this generation, by ``component/store`` name: which attempt was the last that opened each and was
-    recorded, as ``{"txid": …, "attempt_id": …}`` (R27, R31)."""
+    recorded, as ``{"txid": …, "attempt_id": …, "count": …}`` (R27, R31). ``count`` is the number of its store transactions (R34); a record of
+    format 1 has none, and keeps none for a store that was not opened since."""
 
+    FORMAT = 2
+
+    version: int = pydantic.Field(2, ge=1)
     stores: dict[str, dict[str, int]]
 
     @pydantic.model_validator(mode="after")
     def _names_attempts(self) -> StoresRecord:
         for name, found in self.stores.items():
-            if found.keys() != {"txid", "attempt_id"} or found["txid"] < transaction.INIT_TXID or found["attempt_id"] < 0:
+            is_attempt = found.keys() | {"count"} == {"txid", "attempt_id", "count"} and found["txid"] >= transaction.INIT_TXID
+            if not is_attempt or found["attempt_id"] < 0 or found.get("count", 0) < 0:
                 raise ValueError(f"store {name} has {found}, which is no attempt")
         return self
 
     @classmethod
     def of(cls, attempts: Mapping[str, transaction.TransactionAttempt]) -> StoresRecord:
         """The record of ``attempts`` by name."""
-        return cls(stores={name: {"txid": attempt.txid, "attempt_id": attempt.attempt_id} for name, attempt in sorted(attempts.items())})
+        return cls(stores={name: _stored(attempt) for name, attempt in sorted(attempts.items())})
 
     @property
     def attempts(self) -> dict[str, transaction.TransactionAttempt]:
         """The attempts by name."""
-        return {name: transaction.TransactionAttempt(found["txid"], found["attempt_id"]) for name, found in self.stores.items()}
+        return {name: _attempt(found) for name, found in self.stores.items()}
+
+
+def _stored(attempt: transaction.TransactionAttempt) -> dict[str, int]:
+    count = transaction.count_of(attempt)
+    return {"txid": attempt.txid, "attempt_id": attempt.attempt_id, **({} if count is None else {"count": count})}
+
+
+def _attempt(found: Mapping[str, int]) -> transaction.TransactionAttempt:
+    if "count" in found:
+        return transaction.RecordedAttempt(found["txid"], found["attempt_id"], found["count"])
+    return transaction.TransactionAttempt(found["txid"], found["attempt_id"])
 
 

@@ -91,6 +91,7 @@ class ServerProcess:
             pass_fds=[lock],
             start_new_session=True,  # Ctrl-C in the terminal must not reach the server: its owner may still have to write
             cwd=log.parent,
+            umask=0o077,  # what the server stores is for its user alone
             env=java.environment() | {"LC_ALL": "C.UTF-8"},  # or Java could not open a path that is not ASCII
         )
         self._reports = b""

@@ -15,16 +15,18 @@ Invariants:
 
 from __future__ import annotations
 
+import datetime
 import threading
 import time
+import types
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
-from txtopo.state import base, layout, lease, patience, positions, records, rotating, writer
+from txtopo.state import base, components, layout, lease, patience, positions, records, rotating, writer
 from txtopo.topology import transaction
 
 SETTING = "metadata_bytes_max"
@@ -35,16 +37,23 @@ Holder = lease.Holder
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Effects of ``attempt`` may exist. ``tasks`` counts the tasks of every component; ``metadata`` is what replays the batch."""
+    """Effects of ``attempt`` may exist. ``tasks`` counts the tasks of every component; ``metadata`` is what replays the batch; ``opened_at``,
+    aware, is when the transaction was opened, which no replay changes any more (R36)."""
 
     attempt: transaction.TransactionAttempt
     tasks: Mapping[str, int]
     metadata: Any = None
+    opened_at: datetime.datetime | None = None
 
     def to_record(self) -> records.TxidRecord:
         """What is stored under the txid."""
         return records.TxidRecord(
-            txid=self.attempt.txid, status="sealed", attempt_id=self.attempt.attempt_id, tasks=dict(self.tasks), metadata=self.metadata
+            txid=self.attempt.txid,
+            status="sealed",
+            attempt_id=self.attempt.attempt_id,
+            tasks=dict(self.tasks),
+            metadata=self.metadata,
+            opened_at=None if self.opened_at is None else self.opened_at.isoformat(),
         )
 
 
@@ -72,6 +81,11 @@ class TopologyState:
         if stores is None:
             raise errors.UnreadableStateError(paths.stores, "it is missing, although the topology has a generation")
         self._known_stores: Mapping[str, transaction.TransactionAttempt] = records.StoresRecord.decode(paths.stores, stores.data).attempts
+        node = store.get(paths.components)
+        self._made_of = None if node is None else components.Components.decode(paths.components, node.data)
+        self._unwritten: list[base.Operation] = []
+        """What goes out with the next write, whichever that is."""
+        self._says_made_of = node is not None
         self.txids = rotating.RotatingTransactionalState(
             store, paths.txids, strict_order=True, deferred=True, codec=_TxidCodec(), check=self._check_record
         )
@@ -129,8 +143,22 @@ class TopologyState:
 
     @property
     def known_stores(self) -> Mapping[str, transaction.TransactionAttempt]:
-        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31)."""
+        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31), with
+        the number of its store transactions, unless an earlier version wrote the record (R34)."""
         return self._known_stores
+
+    @property
+    def made_of(self) -> components.Components | None:
+        """What the topology was made of when the state was last written; None if nothing was, or an older version wrote it (R35)."""
+        return self._made_of
+
+    def remember(self, made_of: components.Components) -> None:
+        """Have the next write, whichever that is, say what the topology is made of now."""
+        if made_of != self._made_of:
+            data = made_of.encode()
+            path = self._paths.components
+            self._unwritten = [base.Set(path, data) if self._says_made_of else base.Create(path, data)]
+            self._made_of = made_of
 
     def positions(self) -> dict[int, Any]:
         """Metadata by partition, as of the commit of ``current - 1``."""
@@ -146,21 +174,24 @@ class TopologyState:
         record = self.txids.find(self.current)
         return record if record is not None and record.status == "sealed" else None
 
-    def seal(self, attempt: transaction.TransactionAttempt, tasks: Mapping[str, int], metadata: Any) -> None:
+    def seal(
+        self, attempt: transaction.TransactionAttempt, tasks: Mapping[str, int], metadata: Any, opened_at: datetime.datetime | None = None
+    ) -> None:
         """Make it durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``. One multi.
 
-        What is stored of the txid is replaced: ``metadata`` is kept as it is given. Sealing again, for a new attempt, is allowed.
+        What is stored of the txid is replaced: ``metadata`` and ``opened_at`` are kept as they are given. Sealing again, for a new attempt, is
+        allowed.
 
         :raises BatchTooLargeError: the record is beyond ``metadata_bytes_max``; nothing was changed.
         """
-        self._write(self.current, [], Seal(attempt, tasks, metadata))
+        self._write(self.current, [], Seal(attempt, tasks, metadata, opened_at))
 
     def require_recordable(self, txid: int, positions: Mapping[int, Any]) -> None:
         """Refuse now, before effects of ``txid`` can exist, what :meth:`record` would refuse when they do.
 
         :raises BatchTooLargeError: recording that ``positions`` have moved would take more than ``metadata_bytes_max``.
         """
-        newest = transaction.TransactionAttempt(txid, self.epoch * transaction.ATTEMPTS_PER_EPOCH)
+        newest = transaction.RecordedAttempt(txid, self.epoch * transaction.ATTEMPTS_PER_EPOCH, records.COUNT_MAX)
         size = self._required_bytes([*self._positions.operations(positions), self._set_stores(dict.fromkeys(self._known_stores, newest))], None)
         if size > self._bytes_max:
             raise self._too_large(f"the record of txid {txid}", size, len(positions))
@@ -169,13 +200,14 @@ class TopologyState:
         self,
         attempt: transaction.TransactionAttempt,
         positions: Mapping[int, Any],
-        touched_stores: Iterable[str] = (),
+        touched_stores: Mapping[str, int] = types.MappingProxyType({}),
         next_seal: Seal | None = None,
     ) -> None:
         """Make it durable that ``attempt``, which is sealed, has committed. One multi.
 
-        ``positions`` is the metadata of the partitions that moved, ``touched_stores`` the ``component/store`` names of the stores that the
-        attempt has opened. ``next_seal`` seals the next txid in the same multi; only if the two do not fit into one, it follows in a second.
+        ``positions`` is the metadata of the partitions that moved, ``touched_stores`` how many store transactions the attempt has committed, by
+        ``component/store`` name (R34). ``next_seal`` seals the next txid in the same multi; only if the two do not fit into one, it follows in a
+        second.
 
         :raises BatchTooLargeError: more than ``metadata_bytes_max`` would have to be written at once; nothing was changed.
         """
@@ -184,7 +216,8 @@ class TopologyState:
             raise ValueError(f"attempt {attempt} cannot be recorded: the sealed one is {sealed and f'{sealed.txid}:{sealed.attempt_id}'}")
         if next_seal is not None and next_seal.attempt.txid != attempt.txid + 1:
             raise ValueError(f"the seal of {next_seal.attempt} cannot follow the record of {attempt}")
-        stores = {**self._known_stores, **dict.fromkeys(touched_stores, attempt)}
+        opened = {name: transaction.RecordedAttempt(attempt.txid, attempt.attempt_id, count) for name, count in touched_stores.items()}
+        stores = {**self._known_stores, **opened}
         operations = self._positions.operations(positions)
         if stores != self._known_stores:
             operations.append(self._set_stores(stores))
@@ -257,18 +290,21 @@ class TopologyState:
                 raise self._too_large(what, size, partitions)
             for txid, record in sealed.items():
                 self.txids.override_state(txid, record)
+            operations = [*operations, *self._unwritten]
             fixed = [*self._writer.fixed_operations(current), *operations]
             changes = self.txids.take_operations(self._bytes_max - base.size_of(fixed), required=sealed)
             inside: list[writer.Inside] = [("record.inside", self.current)] if current != self.current else []
             inside.extend(("seal.inside", txid) for txid in sealed)
             self._ending(lambda: self._writer.write(current, [*operations, *changes], inside))
+            self._says_made_of = self._says_made_of or bool(self._unwritten)
+            self._unwritten = []
 
     def _set_stores(self, stores: Mapping[str, transaction.TransactionAttempt]) -> base.Operation:
         return base.Set(self._paths.stores, records.StoresRecord.of(stores).encode())
 
     def _required_bytes(self, operations: Sequence[base.Operation], seal: Seal | None) -> int:
         values = {} if seal is None else {seal.attempt.txid: seal.to_record()}
-        return base.size_of([*self._writer.fixed_operations(self.current), *operations]) + self.txids.required_bytes(values)
+        return base.size_of([*self._writer.fixed_operations(self.current), *operations, *self._unwritten]) + self.txids.required_bytes(values)
 
     def _check_record(self, txid: int, record: records.TxidRecord, data: bytes) -> None:
         if record.txid != txid:

@@ -58,7 +58,8 @@ class ZooKeeperStateStore(base.StateStore):
 
     Chroot and root are made if missing. ``connect_timeout_s`` bounds the first connection, ``session_timeout_s`` is after how long
     of silence the server gives the session, and with it the lease, to somebody else; it bounds every request, too.
-    ``who`` we are decides whose everything is that is made here.
+    ``who`` we are decides whose everything is that is made here. ``owner`` is whose the server itself is, if it is that of a data directory; of
+    one that this process runs it is known.
 
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
     :raises ZooKeeperUnavailableError: nobody answers there.
@@ -72,6 +73,7 @@ class ZooKeeperStateStore(base.StateStore):
         connect_timeout_s: float = 10.0,
         session_timeout_s: float = 10.0,
         who: credentials.Credentials | None = None,
+        owner: credentials.Credentials | None = None,
     ) -> None:
         super().__init__()
         self._servers, self._prefix = _parse(hosts, root)
@@ -81,7 +83,7 @@ class ZooKeeperStateStore(base.StateStore):
         self._connected = threading.Event()
         self._closed = False
         self._dropped = 0
-        self._link = client.Client(self._servers, session_timeout_s, who)
+        self._link = client.Client(self._servers, session_timeout_s, who, owner or credentials.owner_of_server(self._servers))
         self._client = self._link.kazoo
         self._client.add_listener(self._on_state)
         try:
@@ -254,7 +256,7 @@ class ZooKeeperStateStore(base.StateStore):
         if not isinstance(error, exceptions.NoAuthError):
             raise self._not_let_in("does not let us in", "The name or the password is wrong." if self._who is not None else "It wants credentials.")
         if self._who is None:
-            why = "It was made with credentials, and the same are needed now."
+            why = "It was made with credentials, and the same are needed now. The ZooKeeper of a data directory is reached by naming the directory."
         else:
             why = "It was made under another name, password or way to authenticate. A place of your own is named with zookeeper_root."
         raise self._not_let_in(f"does not allow us to {what}: {type(error).__name__}", why)

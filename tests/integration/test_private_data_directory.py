@@ -1,0 +1,300 @@
+"""What is in a data directory, and in its ZooKeeper, is its user's: another user of the machine can neither read nor change it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+
+from tests import owners, readers
+from tests.zookeepers import client_of
+from txtopo import ConfigError, SetupError, ZooKeeperAccessError, cli, visible_txid
+from txtopo.state import credentials, embedded, privacy
+from txtopo.state.zookeeper import ZooKeeperStateStore
+
+NOBODY = 65534
+
+INTRUDING = """
+import json, os, sys
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
+
+hosts, data_dir, paths = sys.argv[1], sys.argv[2], sys.argv[3:]
+# Whatever Python loads only when it is needed, it must load before: the other user may not read Python's files.
+first = KazooClient(hosts)
+first.start(timeout=20)
+first.stop()
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+done = []
+def attempt(what, act):
+    try:
+        act()
+    except Exception as error:
+        refusal = type(error).__name__
+        if refusal not in ("NoAuthError", "NoNodeError", "PermissionError"):
+            done.append(f"{what}: {error!r}")
+    else:
+        done.append(what)
+
+attempt("listed the directory", lambda: os.listdir(data_dir))
+for path in paths:
+    attempt(f"read {path}", lambda: open(path).read())
+    attempt(f"wrote {path}", lambda: open(path, "a"))
+client = KazooClient(hosts)
+client.start(timeout=20)
+known = ["/", "/txtopo", "/txtopo/words", "/txtopo/words/current", "/txtopo/words/epoch", "/zookeeper", "/zookeeper/quota"]
+for path in known:
+    attempt(f"got {path}", lambda: client.get(path))
+    attempt(f"listed {path}", lambda: client.get_children(path))
+    attempt(f"set {path}", lambda: client.set(path, b"1"))
+    attempt(f"took {path}", lambda: client.set_acls(path, OPEN_ACL_UNSAFE))
+    attempt(f"made {path}/x", lambda: client.create(path.rstrip("/") + "/x"))
+    if path.startswith("/txtopo"):  # ZooKeeper lets nobody remove its own
+        attempt(f"removed {path}", lambda: client.delete(path, recursive=False))
+client.stop()
+print(json.dumps({"uid": os.getuid(), "done": done}))
+"""
+"""Becomes another user, and says what that user could do."""
+
+COMPLETE = """
+import os, signal, sys
+from kazoo.client import KazooClient
+from txtopo.state import embedded
+left, set_acls = int(sys.argv[2]), KazooClient.set_acls
+def counted(client, path, acls):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return set_acls(client, path, acls)
+KazooClient.set_acls = counted
+with embedded.EmbeddedZooKeeper(sys.argv[1]):
+    pass
+print(left)
+"""
+"""Starts a server, and is killed when it would change the rights on one more znode than it is allowed."""
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that everybody may enter, as the directories of a shared machine are; files are made as umask 000 makes them."""
+    path = Path(tempfile.mkdtemp(prefix="txtopo-test-"))
+    path.chmod(0o755)
+    umask = os.umask(0)
+    try:
+        yield path
+    finally:
+        os.umask(umask)
+        shutil.rmtree(path)
+
+
+def old_directory(data_dir: Path) -> Path:
+    """A data directory as earlier versions made them, with the state of a topology that has committed three transactions."""
+    program = readers.RECORDING.replace("EmbeddedZooKeeper(sys.argv[1])", "EmbeddedZooKeeper(sys.argv[1], is_private=False)")
+    with owners.Owner(data_dir, program) as owner:
+        assert owner.report()["committed"] == 3
+        owner.kill()
+    for path in (data_dir, *data_dir.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return data_dir
+
+
+def znodes_open_to_others(client: KazooClient, path: str = "/") -> list[str]:
+    """The znodes that another user may use, ZooKeeper's own description of its configuration excepted."""
+    if path == "/zookeeper/config":
+        return []
+    found = [path] if any(right.id.scheme == "world" for right in client.get_acls(path)[0]) else []
+    for name in client.get_children(path):
+        found += znodes_open_to_others(client, f"{path.rstrip('/')}/{name}")
+    return found
+
+
+def files_open_to_others(data_dir: Path) -> list[str]:
+    return [str(path) for path in (data_dir, *data_dir.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+def what_another_user_can_do(hosts: str, data_dir: Path) -> list[str]:
+    """Everything that succeeds, or fails for another reason than rights."""
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: only root can become another user, and show that such a user is kept out")
+    paths = [str(path) for path in data_dir.rglob("*") if path.is_file()]
+    command = [sys.executable, "-c", INTRUDING, hosts, str(data_dir), *paths]
+    intruder = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert intruder.returncode == 0, intruder.stderr
+    report = json.loads(intruder.stdout)
+    assert report["uid"] == NOBODY
+    found: list[str] = report["done"]
+    return found
+
+
+def test_another_user_can_do_nothing_to_a_directory_and_its_zookeeper(open_place: Path) -> None:
+    data_dir = open_place / "state"
+    with owners.Owner(data_dir, readers.RECORDING) as owner:
+        assert owner.report()["committed"] == 3
+        owner.kill()
+    with embedded.EmbeddedZooKeeper(data_dir) as zookeeper:
+        with client_of(zookeeper.hosts) as client:
+            assert znodes_open_to_others(client) == []
+        assert files_open_to_others(data_dir) == []
+        assert what_another_user_can_do(zookeeper.hosts, data_dir) == []
+    assert visible_txid("words", data_dir=data_dir) == 3
+
+
+def test_the_same_user_is_let_in_through_the_directory_and_not_through_the_address(
+    open_place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data_dir = open_place / "state"
+    with owners.Owner(data_dir, readers.RECORDING) as owner:
+        hosts = owner.report()["hosts"]
+        assert cli.main(["status", "--data-dir", str(data_dir), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["topologies"][0]["running"] is True
+        with pytest.raises(ZooKeeperAccessError, match="The ZooKeeper of a data directory is reached by naming the directory"):
+            visible_txid("words", zookeeper=str(hosts))
+        owner.kill()
+
+
+def test_an_old_directory_is_brought_forward_at_its_first_use(open_place: Path) -> None:
+    data_dir = old_directory(open_place / "state")
+    assert visible_txid("words", data_dir=data_dir) == 3
+    copied = shutil.copytree(data_dir, open_place / "copied")
+    with embedded.EmbeddedZooKeeper(copied, is_private=False) as zookeeper:
+        assert "set /txtopo/words/current" in what_another_user_can_do(zookeeper.hosts, copied), "what this is about"
+    with owners.Owner(data_dir, readers.RECORDING) as owner:
+        report = owner.report()
+        assert report["committed"] == 6
+        with client_of(str(report["hosts"]), data_dir) as client:
+            assert znodes_open_to_others(client) == []
+        assert files_open_to_others(data_dir) == []
+        assert what_another_user_can_do(str(report["hosts"]), data_dir) == []
+        owner.kill()
+
+
+def test_killed_anywhere_while_it_is_brought_forward_it_is_brought_forward_by_the_next(open_place: Path) -> None:
+    original = old_directory(open_place / "original")
+    left, counts = -1, (0, 1, 6, 12, 1000)
+    for count in counts:
+        data_dir = shutil.copytree(original, open_place / f"killed-{count}")
+        command = [sys.executable, "-c", COMPLETE, str(data_dir), str(count)]
+        killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if killed.returncode == 0:
+            left = int(killed.stdout)
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        with embedded.EmbeddedZooKeeper(data_dir) as zookeeper, client_of(zookeeper.hosts) as client:
+            assert znodes_open_to_others(client) == [], f"killed after {count}"
+        assert visible_txid("words", data_dir=data_dir) == 3
+    assert left >= 0, "it came to its end at last"
+
+
+def test_a_directory_whose_zookeeper_comes_from_an_old_copy_is_brought_forward_again(open_place: Path) -> None:
+    data_dir, copied = open_place / "state", old_directory(open_place / "old")
+    with embedded.EmbeddedZooKeeper(data_dir):
+        pass
+    shutil.rmtree(data_dir / "zookeeper")
+    shutil.copytree(copied / "zookeeper", data_dir / "zookeeper")
+    with embedded.EmbeddedZooKeeper(data_dir) as zookeeper, client_of(zookeeper.hosts) as client:
+        assert znodes_open_to_others(client) == []
+
+
+def test_a_copy_without_the_file_of_its_user_is_told(open_place: Path) -> None:
+    with embedded.EmbeddedZooKeeper(open_place / "state"):
+        pass
+    (open_place / "state" / credentials.OWNER_FILE).unlink()
+    with pytest.raises(ZooKeeperAccessError, match=r"belongs to another user than .*user\.json names\n.*restore user\.json from the same copy"):
+        embedded.EmbeddedZooKeeper(open_place / "state").start()
+
+
+def test_credentials_of_the_user_work_in_a_data_directory_and_so_does_the_directory(tmp_path: Path) -> None:
+    ann = credentials.Credentials("digest", "ann", "sesame")
+    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
+        with closing(ZooKeeperStateStore(zookeeper.hosts, who=ann)) as store:
+            store.ensure("/words")
+            store.require_protected("/words")
+        with closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+            assert store.get("/words") is not None
+            store.ensure("/letters")
+        with closing(ZooKeeperStateStore(zookeeper.hosts, who=ann)) as store:
+            assert store.children("/") == ["letters", "words"]
+        alone = KazooClient(zookeeper.hosts, auth_data=[("digest", "ann:sesame")])
+        alone.start(timeout=owners.PATIENCE_S)
+        assert alone.get("/txtopo/words")[0] == b""
+        with pytest.raises(KazooException):
+            alone.get("/txtopo/letters")
+        alone.stop()
+        alone.close()
+
+
+def test_a_directory_with_other_things_in_it_keeps_its_mode_and_ours_in_it_are_private(open_place: Path) -> None:
+    (open_place / "notes.txt").write_text("mine")
+    with embedded.EmbeddedZooKeeper(open_place) as zookeeper:
+        assert stat.S_IMODE(open_place.stat().st_mode) == 0o755
+        assert files_open_to_others(open_place) == [str(open_place), str(open_place / "notes.txt")]
+        paths = [path for path in what_another_user_can_do(zookeeper.hosts, open_place) if "notes.txt" not in path]
+        assert paths == ["listed the directory"]
+
+
+def test_a_directory_that_everybody_may_write_to_is_refused_unless_it_is_ours_alone(open_place: Path) -> None:
+    data_dir = open_place / "state"
+    data_dir.mkdir(mode=0o777)
+    with embedded.EmbeddedZooKeeper(data_dir):
+        assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+    shared = open_place / "shared"
+    shared.mkdir(mode=0o777)
+    (shared / "notes.txt").touch()
+    with pytest.raises(SetupError, match=f"everybody may write to the data directory {shared}.*\n.*chmod o-w"):
+        privacy.close_to_others(shared)
+    shared.chmod(0o1777)
+    privacy.close_to_others(shared)
+
+
+def test_a_file_of_the_user_that_is_damaged_is_told_without_the_password(tmp_path: Path) -> None:
+    (tmp_path / credentials.OWNER_FILE).write_text('{"user": "txtopo", "password": "sesame"')
+    with pytest.raises(ConfigError, match="does not say whose") as caught:
+        credentials.owner_of_directory(tmp_path)
+    assert "sesame" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_the_password_is_in_no_command_line_and_in_nothing_the_server_writes(tmp_path: Path) -> None:
+    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
+        with closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+            store.ensure("/words")
+        owner = credentials.owner_of_directory(tmp_path)
+        assert owner is not None
+        password = owner.reveal().encode()
+        assert len(password) >= 32
+        holding = [path.name for path in tmp_path.rglob("*") if path.is_file() and password in path.read_bytes()]
+        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in owners.processes_of(tmp_path)]
+    assert holding == [credentials.OWNER_FILE]
+    assert not any(password in line for line in lines)
+
+
+@pytest.mark.parametrize("words", ["srst", "crst", "stmk", "dump", "cons", "mntr", "envi", "wchp", "wchc", "wchs", "isro", "hash", "gtmk"])
+def test_the_server_answers_no_four_letter_words_but_three(server: embedded.EmbeddedZooKeeper, words: str) -> None:
+    with socket.create_connection(("127.0.0.1", int(server.hosts.partition(":")[2])), owners.PATIENCE_S) as connection:
+        connection.sendall(words.encode())
+        answer = connection.makefile("rb").read()
+    assert b"not executed because it is not in the whitelist" in answer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with embedded.EmbeddedZooKeeper(tmp_path_factory.mktemp("server")) as server:
+        yield server

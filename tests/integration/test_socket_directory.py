@@ -1,0 +1,66 @@
+"""Every socket that a run's processes listen at is in a directory which no other user may enter, also with umask 000."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.drivers import QUICK_JAVA, ROOT
+
+RUNNING = """
+import json, os, sys
+os.umask(0)
+from pathlib import Path
+from txtopo import Config, Fields, LocalCluster
+from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout
+from tests.clusters import Journal
+from tests.spouts import Keep, keeping_topology
+
+place = Path(sys.argv[1])
+small = float(sys.argv[2])
+spout = MemoryTransactionalSpout({0: [(n,) for n in range(6)]}, Fields("n"), 1)
+topology = keeping_topology("sockets", spout, Keep(SqliteStore(place / "kept.db", "kept"), Journal(place / "journal")))
+
+def listening():
+    found = set()
+    for row in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        fields = row.split(maxsplit=7)
+        if len(fields) == 8 and fields[3] == "00010000" and fields[7].startswith("/"):
+            found.add(fields[7])
+    return found
+
+before = listening()
+with LocalCluster(master="local[2]", data_dir=place / "state") as cluster:
+    run = cluster.submit_topology("sockets", Config(small_transaction_s=small, poll_interval_s=0.02), topology)
+    seen = set()
+    while run.status().committed < 6:
+        seen |= listening() - before
+    spout.append(0, [(n,) for n in range(6, 40)])
+    while run.status().committed < 40:
+        seen |= listening() - before
+    conf = dict(cluster.context.getConf().getAll())
+    directory = conf["spark.python.unix.domain.socket.dir"]
+    mode = os.stat(directory).st_mode & 0o777
+    run.stop()
+print(json.dumps({"directory": directory, "mode": mode, "seen": [os.path.basename(path) for path in seen if os.path.dirname(path) == directory]}))
+"""
+
+
+@pytest.mark.parametrize(("small", "name"), [("0", ""), ("5", "task-")])
+def test_sockets_of_a_run_are_in_a_private_directory_and_gone_at_its_end(tmp_path: Path, small: str, name: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    run = subprocess.run(
+        [sys.executable, "-c", RUNNING, str(tmp_path), small], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout.splitlines()[-1])
+    assert any(socket.startswith(name) for socket in report["seen"]), "of workers, or of a standing task"
+    assert report["mode"] == stat.S_IRWXU
+    assert not Path(report["directory"]).exists()

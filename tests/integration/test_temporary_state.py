@@ -1,0 +1,52 @@
+"""A store that stays and a state that goes with its cluster: the second run says what cures that, and what it says to type works."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.clusters import Journal, fast
+from tests.spouts import Keep, batches, keeping_topology
+from txtopo import Fields, LocalCluster, StateMismatchError, cli
+from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout
+
+
+def run_once(store: SqliteStore, place: Path, data_dir: Path | None = None) -> None:
+    spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
+    topology = keeping_topology("bank", spout, Keep(store, Journal(place / "journal")))
+    with LocalCluster(data_dir=data_dir) as cluster:
+        cluster.submit_topology("bank", fast(until="exhausted"), topology).join(60)
+
+
+@pytest.mark.rule(27)
+def test_a_second_run_over_a_store_whose_state_is_gone_names_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore(tmp_path / "bank.db", "kept")
+    run_once(store, tmp_path)
+    with pytest.raises(StateMismatchError) as caught:
+        run_once(store, tmp_path)
+    said = str(caught.value)
+    assert "belongs to generation" in said.splitlines()[0]
+    assert "LocalCluster(data_dir=PATH)" in said
+    for useless in ("state show", "adopt", "state reset"):
+        assert useless not in said
+    command, everything = [part for part in said.split("`") if part.startswith("txtopo ")]
+    assert everything == "txtopo reset TARGET --execute"
+    assert cli.main(shlex.split(command)[1:]) == 0
+    assert "removed from" in capsys.readouterr().out
+    for _ in range(2):
+        run_once(store, tmp_path, tmp_path / "state")
+    assert batches(store) == {txid: [txid - 1] for txid in range(1, 4)}
+
+
+@pytest.mark.rule(27)
+def test_where_the_state_stays_the_commands_that_repair_it_are_named(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "bank.db", "kept")
+    run_once(store, tmp_path, tmp_path / "state")
+    with pytest.raises(StateMismatchError, match="store adopt"):
+        run_once(store, tmp_path, tmp_path / "another")

@@ -1,0 +1,144 @@
+"""Whether a topology can go on from the state it finds: the same kind of spout, the components of what is sealed, the stores they had (R35).
+
+Apart from the engine because nothing here runs a transaction: it is asked once, before the first.
+
+Runs on: driver.
+
+Invariants: what is refused here has changed nothing. What a component may begin is remembered before it has results anywhere, and then grows only
+by what a person accepts: a refusal does not make the next start succeed.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from txtopo import errors
+from txtopo.state.components import Component, Components, Spout, can_keep_positions, possible_kinds
+from txtopo.state.records import TxidRecord
+from txtopo.state.topology import TopologyState
+from txtopo.topology import graph as graphs
+
+_LOGGER = logging.getLogger(__name__)
+
+SHOWN_MAX = 5
+"""Names of stores in one line of the log."""
+
+ExpectedStores = Mapping[str, tuple[str, ...]]
+"""By component that has results: names of the stores it may begin beside those it has, or patterns with ``*``. Any other may begin any."""
+
+
+def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
+    """Refuse ``graph`` if it cannot go on from ``state``; else have the state remember it, and return which stores it may begin.
+
+    :raises errors.StateMismatchError: it cannot; names what differs, and the command that accepts it if that is possible.
+    """
+    assert graph.spout.spout_kind is not None
+    spout = Spout(id=graph.spout.id, kind=graph.spout.spout_kind)
+    before = state.made_of
+    known = state.txids.txids()
+    if known:
+        sealed = [record for txid in known if (record := state.txids.find(txid)) is not None and record.status == "sealed"]
+        if before is None:
+            kinds = possible_kinds(bool(state.positions()), [record.metadata for record in sealed])
+            if spout.kind not in kinds:
+                raise _misfit(graph.id, spout)
+        elif before.spout != spout:
+            raise _other_spout(graph.id, before.spout, spout, state.sealed())
+        _require_sealed_components(graph, state, before)
+    writers = {name.rpartition("/")[0] for name in state.known_stores}
+    now = _remembered(graph, before, spout, writers, state.current)
+    if before is not None and state.current > 1:
+        _tell(graph.id, before, now, state.current, state.known_stores)
+    state.remember(now)
+    if before is None:
+        # An older version has written the state: what it is made of is taken as it is, this once.
+        return {}
+    return {id: now.components[id].expected for id in graph.components if id in writers}
+
+
+def _remembered(graph: graphs.TopologyGraph, before: Components | None, spout: Spout, writers: Iterable[str], current: int) -> Components:
+    old = {} if before is None else before.components
+    components = {id: component.model_copy(update={"is_former": True}) for id, component in old.items()}
+    for id, component in graph.components.items():
+        known = old.get(id)
+        declared = sorted({written.known_as for written in component.writes.destinations if written.known_as})
+        if known is not None and id in writers:
+            components[id] = known.model_copy(update={"is_former": False})
+        else:
+            components[id] = Component(stores=declared, accepted=[] if known is None else known.accepted)
+    seal = None if before is None or before.accepted_seal != current else current
+    return Components(spout=spout, components=components, accepted_seal=seal)
+
+
+def _tell(topology_id: str, before: Components, now: Components, current: int, known_stores: Iterable[str]) -> None:
+    def present(components: Components) -> set[str]:
+        return {id for id, component in components.components.items() if not component.is_former}
+
+    for id in sorted(present(now) - present(before)):
+        _LOGGER.warning("topology %r: component %r is new: it begins with transaction %d", topology_id, id, current)
+    for id in sorted(present(before) - present(now)):
+        begun = {name.rpartition("/")[2] for name in known_stores if name.rpartition("/")[0] == id}
+        stores = sorted(begun.union(before.components[id].stores))
+        _LOGGER.warning("topology %r: component %r is gone since transaction %d%s", topology_id, id, current, _remains(topology_id, id, stores))
+
+
+def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
+    """What stays of a component in ``stores``, and the command that removes it."""
+    if not stores:
+        return ""
+    names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (f" and {len(stores) - SHOWN_MAX} more" if len(stores) > SHOWN_MAX else "")
+    table = shlex.quote(stores[0]) if len(stores) == 1 else "TABLE"
+    return (
+        f"; its results in {names} stay, also what a failed attempt left of it, if one did, which readers without as_of see\n"
+        "  If you need its results no more, remove them: "
+        f"`txtopo store clear URL_OR_PATH {table} --topology {shlex.quote(topology_id)} --component {shlex.quote(id)}`"
+    )
+
+
+def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState, before: Components | None) -> None:
+    sealed = state.sealed()
+    if sealed is None or sealed.tasks is None or (before is not None and before.accepted_seal == sealed.txid):
+        return
+    missing, new = sorted(sealed.tasks.keys() - graph.components.keys()), sorted(graph.components.keys() - sealed.tasks.keys())
+    id = shlex.quote(graph.id)
+    otherwise = (
+        # What an older version has sealed cannot be accepted otherwise: nothing says what the topology was made of.
+        f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
+        if before is None
+        else f"    `txtopo state accept {id} --sealed`: complete it with the components that there are now; what a missing one has written\n"
+        "    of it stays in its stores, and is shown to readers without as_of"
+    )
+    if missing or new:
+        differs = " and ".join(
+            f"{what} {', '.join(map(repr, ids))}" for what, ids in (("lacks", missing), ("has in addition", new)) if ids
+        )
+        raise errors.StateMismatchError(
+            f"topology {graph.id!r}: transaction {sealed.txid} was begun with other components: the topology now {differs}\n"
+            f"  Its effects may exist in part, and only the same components can complete them. Nothing was changed. Run the topology once more as\n"
+            f"  it was, until that transaction has committed; after that, components may come and go. If that is impossible:\n{otherwise}"
+        )
+
+
+def _other_spout(topology_id: str, before: Spout, now: Spout, sealed: TxidRecord | None) -> errors.StateMismatchError:
+    id = shlex.quote(topology_id)
+    reset = f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
+    fact = f"topology {topology_id!r} has come as far as it has with the spout {before}; it now has {now}"
+    if not can_keep_positions(before.kind, now.kind):
+        why = "The positions of the one mean nothing to the other, which would read its source from the beginning, so that everything counted twice."
+        return errors.StateMismatchError(f"{fact}\n  {why}\n  Nothing was changed. Run it with the spout it had, or type\n{reset}")
+    first = "" if sealed is None else f" until transaction {sealed.txid}, which was begun, has committed"
+    accept = f"txtopo state accept {id} --spout {shlex.quote(now.id)} --kind {now.kind}"
+    return errors.StateMismatchError(
+        f"{fact}\n  Nothing was changed. Run it with the spout it had{first}; or choose{', after that' if first else ''}:\n"
+        f"    `{accept}`: go on from the positions it has reached, if the new spout means the same by them\n{reset}"
+    )
+
+
+def _misfit(topology_id: str, now: Spout) -> errors.StateMismatchError:
+    return errors.StateMismatchError(
+        f"topology {topology_id!r} has the spout {now}, and its state was written by a spout of another kind\n"
+        "  The positions of the one mean nothing to the other. Nothing was changed. Run it with the spout it had, or type\n"
+        f"    `txtopo state reset {shlex.quote(topology_id)}`: begin with the first batch; the stores must then be cleared or adopted"
+    )

@@ -1,0 +1,89 @@
+"""What a topology was made of when it last wrote its state: its spout, its components, and the stores that each of them may begin (R35).
+
+Apart from ``runtime.continuity``, which compares that with the topology that wants to go on: here is what is remembered, and what can be told of a
+state that does not remember it because an older version wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pydantic
+
+from txtopo.state import records
+from txtopo.topology.graph import SpoutKind
+
+KINDS: dict[SpoutKind, str] = {"transactional": "a whole batch", "partitioned": "partitions", "opaque": "partitions, opaque"}
+"""What the metadata of each kind of spout says, for people."""
+
+
+class _Entry(pydantic.BaseModel):
+    """Part of a record."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Spout(_Entry):
+    """The spout. A committer spout is of the kind ``transactional``, as any that decides a batch as a whole."""
+
+    id: str = pydantic.Field(min_length=1)
+    kind: SpoutKind
+
+    def __str__(self) -> str:
+        return f"{self.id!r} ({KINDS[self.kind]})"
+
+
+class Component(_Entry):
+    """``stores`` are the names of the stores that were attributes of the component before it had results in any; ``accepted`` are names, or
+    patterns with ``*``, of those that a person has accepted since. ``is_former``: it was not in the topology any more."""
+
+    stores: list[str] = []
+    accepted: list[str] = []
+    is_former: bool = False
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """The stores that it may begin, once it has results in others."""
+        return (*self.stores, *self.accepted)
+
+
+class Components(records.Record):
+    """The record. ``accepted_seal`` is the sealed transaction that may meet other components than it was sealed with, as a person has said."""
+
+    spout: Spout
+    components: dict[str, Component]
+    accepted_seal: int | None = None
+
+    def encode(self) -> bytes:
+        """The record as JSON."""
+        return records.encode_json(self.model_dump())
+
+
+def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
+    """Whether positions that the one kind has left can be positions of the other, if the spouts mean the same by them.
+
+    Both kinds of partitioned spouts have metadata by partition, as of the last commit. A spout that decides batches as a whole has a chain of
+    metadata instead, and no partitions.
+    """
+    return before == now or "transactional" not in (before, now)
+
+
+def possible_kinds(has_positions: bool, sealed: Iterable[Any]) -> set[SpoutKind]:
+    """The kinds of spout that can have left positions by partition, or none, and the metadata ``sealed``, of transactions that were sealed."""
+    kinds: set[SpoutKind] = {"transactional", "partitioned", "opaque"}
+    if has_positions:
+        kinds.discard("transactional")
+    for metadata in sealed:
+        if metadata is not None:
+            kinds.discard("opaque")
+        if not _is_partitioned(metadata):
+            kinds.discard("partitioned")
+    return kinds
+
+
+def _is_partitioned(metadata: Any) -> bool:
+    return isinstance(metadata, Mapping) and metadata.keys() == {"num_partitions", "partitions"}
+
+
+__all__ = ["KINDS", "Component", "Components", "Spout", "can_keep_positions", "possible_kinds"]

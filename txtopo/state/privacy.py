@@ -1,0 +1,61 @@
+"""File modes that keep other users of the machine out of a data directory.
+
+Apart from ``directory``, which says which process owns a data directory: here is which user may look in. One of the files holds the password of the
+directory's ZooKeeper.
+
+Invariants:
+- Only what is txtopo's is changed. A directory that holds something else, too, keeps its mode: then the files, and the folder of ZooKeeper, are
+  what keeps others out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from txtopo import errors
+
+OURS = ("lock", "endpoint.json", "server.lock", "user.json", "zookeeper", "submit")
+"""How the names of what txtopo keeps in a data directory begin."""
+
+_OTHERS = 0o077
+
+
+def close_to_others(path: Path) -> None:
+    """Leave ``path`` and what is txtopo's in it to their user alone: directories 0700, files 0600. Costs a look at each file.
+
+    :raises SetupError: everybody may write to ``path``, and it is not txtopo's alone.
+    :raises OSError: the modes cannot be changed.
+    """
+    names = os.listdir(path)
+    if all(name.startswith(OURS) for name in names):
+        _close(path)
+    else:
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise errors.SetupError(
+                f"everybody may write to the data directory {path}, which holds other things, too\n"
+                f"  Type `chmod o-w {path}`, or choose a directory of its own with `--data-dir PATH` (data_dir= in Python)."
+            )
+    for name in names:
+        if name.startswith("zookeeper") and (path / name).is_dir():
+            for folder, _, files in os.walk(path / name):
+                _close(Path(folder))
+                for file in files:
+                    _close(Path(folder) / file)
+        elif name.startswith(OURS) and not name.startswith("submit"):
+            _close(path / name)
+
+
+def _close(path: Path) -> None:
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode & _OTHERS:
+            os.chmod(path, mode & ~_OTHERS)
+    except FileNotFoundError:
+        # An earlier server, which is just ending, has purged it.
+        pass
+
+
+__all__ = ["OURS", "close_to_others"]

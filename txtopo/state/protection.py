@@ -1,0 +1,87 @@
+"""Rights in the ZooKeeper of a data directory: only a user who may read the directory may read or change its znodes.
+
+Apart from ``embedded`` because that one runs a server and this one speaks to it. The server listens on 127.0.0.1, where every user of the machine
+may connect; what keeps them out are the rights (ACLs) on every znode, the root included.
+
+Invariants:
+- Rights are given from the root down: below a znode that has them, another user can make no more znodes. Znodes made before are met later.
+- After a death half-way, the next start begins at the root again: the work counts as complete only when ``done`` says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from kazoo import exceptions, security
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+
+from txtopo import errors
+from txtopo.state import client, credentials
+
+_TIMEOUT_S = 10.0
+
+_OF_ZOOKEEPER = "/zookeeper/config"
+"""ZooKeeper's own: it says how the server is configured, and only its administrator may change it."""
+
+
+def protect(hosts: str, owner: credentials.Credentials, done: bool, data_dir: Path) -> None:
+    """Make every znode of the server at ``hosts`` that everybody may use ``owner``'s. ``done``: an earlier call has come to its end.
+
+    What belongs to somebody else already, by credentials of the user, stays as it is. ``data_dir`` is where the server's data is.
+
+    :raises ZooKeeperAccessError: the data belongs to the owner of another directory.
+    :raises ZooKeeperUnavailableError: the server does not answer.
+    """
+    link = client.Client(hosts, _TIMEOUT_S, None, owner)
+    try:
+        link.kazoo.start(_TIMEOUT_S)
+        _require_ours(link.kazoo, data_dir)
+        if not done or _is_open(link.kazoo, "/"):
+            for path in _paths(link.kazoo, "/"):
+                with contextlib.suppress(exceptions.NoNodeError):
+                    if _is_open(link.kazoo, path):
+                        link.kazoo.set_acls(path, security.CREATOR_ALL_ACL)
+    except (exceptions.KazooException, KazooTimeoutError) as error:
+        raise errors.ZooKeeperUnavailableError(
+            f"the ZooKeeper at {hosts}, which was just started, cannot be made private: {type(error).__name__} {error}\n  Run again."
+        ) from error
+    finally:
+        link.kazoo.stop()
+        link.kazoo.close()
+
+
+def _require_ours(kazoo: KazooClient, data_dir: Path) -> None:
+    try:
+        kazoo.get_acls("/")
+    except exceptions.NoAuthError:
+        raise errors.ZooKeeperAccessError(
+            f"the ZooKeeper data in {data_dir} belongs to another user than {data_dir / credentials.OWNER_FILE} names\n"
+            f"  It comes from a copy: restore {credentials.OWNER_FILE} from the same copy."
+        ) from None
+
+
+def _is_open(kazoo: KazooClient, path: str) -> bool:
+    try:
+        rights, _ = kazoo.get_acls(path)
+    except exceptions.NoAuthError:
+        return False
+    return any(right.id.scheme == "world" for right in rights)
+
+
+def _paths(kazoo: KazooClient, path: str) -> Iterator[str]:
+    """``path``, and everything below that may be listed, parents first: children are listed when their parent has been dealt with."""
+    if path == _OF_ZOOKEEPER:
+        return
+    yield path
+    try:
+        names = kazoo.get_children(path)
+    except (exceptions.NoAuthError, exceptions.NoNodeError):
+        return
+    for name in names:
+        yield from _paths(kazoo, f"{path.rstrip('/')}/{name}")
+
+
+__all__ = ["protect"]
