@@ -124,7 +124,20 @@ def test_a_record_that_does_not_fit_stops_the_run_and_names_the_file(cluster: Lo
     builder = TransactionalTopologyBuilder("columns-bad", "rows", CsvTransactionalSpout(tmp_path / "bad.csv", SCHEMA))
     builder.set_bolt("add", Add(store, Journal(tmp_path / "journal"))).fields_grouping("rows", Fields("word"))
     run = cluster.submit_topology("columns-bad", fast(), builder.build_topology())
-    with pytest.raises(InputError, match=r"bad\.csv, in the lines from byte 0 to 22: .*invalid value 'many'") as caught:
+    with pytest.raises(InputError, match=r"bad\.csv: the line at byte 13 cannot be read: .*invalid value 'many'") as caught:
         run.join(60)
     assert caught.value.exit_code == 2
+    assert dict(store.items()) == {}
+
+
+@pytest.mark.rule(38)
+def test_a_line_that_is_no_json_object_stops_the_run_and_kills_no_worker(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b'null\n{"word":"cat","n":1}\n')
+    store = SqliteStore(tmp_path / "sums.db", "sums")
+    builder = TransactionalTopologyBuilder("columns-null", "rows", JsonLinesTransactionalSpout(tmp_path / "bad.jsonl", SCHEMA))
+    builder.set_bolt("add", Add(store, Journal(tmp_path / "journal"))).global_grouping("rows")
+    run = cluster.submit_topology("columns-null", fast(), builder.build_topology())
+    with pytest.raises(InputError, match=r"bad\.jsonl: the line at byte 0 is not a JSON object but a NoneType\n  Mend the line"):
+        run.join(60)
+    assert run.status().replays == 0, "an error of the file, and not a crash"
     assert dict(store.items()) == {}

@@ -68,6 +68,14 @@ def test_a_slice_travels_without_what_it_was_cut_from(type: pa.DataType) -> None
     assert came.column(0).to_pylist() == values[777:782]
 
 
+def test_a_dictionary_that_arrow_cannot_make_anew_travels_as_it_is() -> None:
+    dictionary = pa.array(["a", "b", "c"], pa.string_view())
+    batch = pa.record_batch({"a": pa.DictionaryArray.from_arrays(pa.array([0, 2], pa.int8()), dictionary)})
+    assert [row for stream in column_batches.dumped([batch], 400) for piece in column_batches.loaded(stream) for row in piece.to_pylist()] == [
+        {"a": "a"}, {"a": "c"}
+    ]  # fmt: skip
+
+
 def test_a_large_batch_travels_in_pieces_within_the_bound() -> None:
     batch = pa.record_batch({"a": pa.array(range(100_000)), "b": pa.array([f"{i * 7919 % 100_003:08x}" for i in range(100_000)])})
     streams = column_batches.dumped([batch], 100_000)
@@ -119,6 +127,11 @@ def test_rows_of_any_number_of_fields_become_columns_and_rows_again(names: list[
 def test_nanoseconds_become_microseconds_wherever_they_are_and_are_refused_if_they_would_be_lost() -> None:
     exact = datetime.datetime(2026, 1, 2, 3, 4, 5, 6)
     nested = pa.struct([("t", pa.list_(pa.timestamp("ns")))])
+    lists = [pa.list_view(pa.timestamp("ns")), pa.large_list_view(pa.timestamp("ns")), pa.list_(pa.timestamp("ns"), 1)]
+    for of_times in lists:
+        (_, first), (_, none), (_, last) = column_batches.rows(pa.record_batch({"a": pa.array([[exact], None, [exact]], of_times)}), ATTEMPT)
+        assert type(last[0]) is datetime.datetime
+        assert (first, none, last) == ([exact], None, [exact])
     batch = pa.record_batch({
         "a": pa.array([exact], pa.timestamp("ns")),
         "b": pa.array([{"t": [exact]}], nested),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,8 +55,19 @@ TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.timestamp("ms", BERLIN): st.sampled_from([datetime.datetime(2025, 10, 26, hour, tzinfo=datetime.UTC) for hour in range(4)]),
     pa.null(): st.none(),
     pa.list_(pa.int64()): st.lists(st.integers(-5, 5), max_size=2),
+    pa.list_view(pa.int64()): st.lists(st.integers(-5, 5), max_size=2),
+    pa.list_(pa.string_view()): st.lists(st.text("ab"), max_size=2),
+    pa.decimal32(9, 3): st.decimals(-(10**5), 10**5, places=3),
+    pa.decimal64(18, 5): st.decimals(-(10**6), 10**6, places=5),
+    pa.string_view(): st.text("ab", max_size=20),
+    pa.binary_view(): st.binary(max_size=20),
 }
 """Every type of Arrow's that becomes something fields grouping can route on."""
+NOT_ENCODED = {pa.null(), pa.float16(), pa.decimal32(9, 3), pa.decimal64(18, 5)}
+"""Types that Arrow makes no dictionary of."""
+RUN_END_ENCODED = {
+    pa.int64(), pa.float64(), pa.string(), pa.timestamp("us", "UTC"), pa.timestamp("ms", BERLIN), pa.timestamp("ns"), pa.decimal128(20, 3),
+}  # fmt: skip
 
 
 @st.composite
@@ -63,8 +75,9 @@ def columns(draw: st.DrawFn, length: int) -> pa.Array:
     type = draw(st.sampled_from(list(TYPES)))
     pool = draw(st.lists(st.none() | TYPES[type], min_size=1, max_size=6))
     made = pa.array(draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length)), type)
-    can_be_encoded = not pa.types.is_list(type) and not pa.types.is_null(type) and not pa.types.is_float16(type)
-    if can_be_encoded and draw(st.booleans()):
+    if type in RUN_END_ENCODED and draw(st.booleans()):
+        return pc.run_end_encode(pa.concat_arrays([pa.array(pool, type), made])).slice(len(pool))
+    if type not in NOT_ENCODED and not pa.types.is_nested(type) and draw(st.booleans()):
         whole = pa.concat_arrays([pa.array(pool, type), made])
         # A slice has the dictionary of the whole.
         return whole.dictionary_encode(null_encoding=draw(st.sampled_from(["mask", "encode"]))).slice(len(pool))
@@ -133,6 +146,20 @@ def test_columns_go_where_their_rows_would_go(first: pa.RecordBatch, again: int,
         groupings.append(Grouping("custom", custom=Remembering()))
     for grouping in groupings:
         assert delivered_columns(grouping, fields, given, tasks, sender) == delivered_rows(grouping, fields, given, tasks, sender), str(grouping)
+
+
+@pytest.mark.rule(16, 17)
+def test_the_two_hours_that_a_clock_shows_twice_are_two_keys_beside_whatever_column() -> None:
+    instants = [datetime.datetime(2025, 10, 26, hour, minute, tzinfo=datetime.UTC) for minute in range(20) for hour in (0, 1)]
+    hours = pa.array(instants, pa.timestamp("us", BERLIN))
+    rows, same = pa.array(range(len(instants)), pa.int64()), pa.array(["x"] * len(instants), pa.string_view())
+    for column in (hours, hours.dictionary_encode(), pc.run_end_encode(hours)):
+        batch = pa.RecordBatch.from_arrays([column, same, rows], names=["a", "b", "i"])
+        for keys in (["a"], ["a", "b"], ["b", "a"]):
+            grouping = Grouping("fields", Fields(keys))
+            assert delivered_columns(grouping, Fields("tx", "a", "b", "i"), [batch], 7, 0) == delivered_rows(
+                grouping, Fields("tx", "a", "b", "i"), [batch], 7, 0
+            )
 
 
 def _take_row(numbers: list[int], row: Any) -> None:

@@ -66,10 +66,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.failures: dict[int, int] = {}
         self.crashes: dict[int, int] = {}
         self.asked: int | None = None
+        self.asked_before_a_discard = False
         self.said_no = False
         self.defers = False
         self.backing_off: int | None = None
+        self.doom: tuple[int, m.Stop] | None = None
+        """The txid because of which the run will stop, when all before it have committed."""
         self.stop: m.Stop | None = None
+        self.drained = False
         self.stopped = False
         self.cancels: list[TransactionAttempt] = []
         self.back_off: m.BackOff | None = None
@@ -79,8 +83,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     # -- judging commands ------------------------------------------------------------------------------------------------
 
     def judge(self, commands: list[m.Command]) -> None:
-        if self.stop is None and self.policy.last_txid is not None and self.current > self.policy.last_txid:
-            self.stop = m.Stop(None, "done")
+        self.see_the_end()
         for command in commands:
             assert not self.stopped, f"{command} after the stop"
             getattr(self, f"judge_{type(command).__name__.lower()}")(command)
@@ -88,6 +91,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.cancels == [], "a discarded attempt was not cancelled"
         assert self.back_off is None, "a failed transaction does not back off"
         self.nothing_left_out()
+
+    def see_the_end(self) -> None:
+        """R7: a stop because of a transaction comes when its turn has come, and not before."""
+        if self.stop is None and self.doom is not None and self.doom[0] == self.current:
+            self.stop = self.doom[1]
+        if self.stop is None and self.policy.last_txid is not None and self.current > self.policy.last_txid:
+            self.stop = m.Stop(None, "done")
 
     def may_defer(self, txid: int) -> bool:
         """What has failed before is processed by itself, and so is what is learnt from an emission job."""
@@ -109,7 +119,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def may_begin(self, txid: int) -> bool:
         """R2: its place is free and in the window; and nothing at or before it backs off."""
         in_window = txid == self.next_txid() < self.current + self.policy.max_spout_pending
-        wanted = self.policy.last_txid is None or txid <= self.policy.last_txid
+        wanted = (self.policy.last_txid is None or txid <= self.policy.last_txid) and (self.doom is None or txid < self.doom[0])
         return self.stop is None and in_window and wanted and (self.backing_off is None or txid < self.backing_off)
 
     def emitting(self) -> bool:
@@ -119,12 +129,16 @@ class CoordinatorMachine(RuleBasedStateMachine):
         return self.policy.opaque or txid not in self.known
 
     def judge_open(self, command: m.Open) -> None:
+        for txid in range(self.next_txid(), command.txid):
+            # It was begun without a word, to be processed in the job of its commit.
+            self.begin(self.coordinator.active[txid][0], "waiting")
+            assert self.may_defer(txid)
         assert self.may_begin(command.txid)
         assert command.txid == self.newest + 1, "the spout is asked about new transactions only (R5)"
         assert self.asked is None, "one at a time"
         assert not self.said_no, "the scan stops at the first no (R5)"
         assert not self.emitting(), "what is being emitted decides where the next one begins"
-        self.asked = command.txid
+        self.asked, self.asked_before_a_discard = command.txid, False
 
     def begin(self, attempt: TransactionAttempt, status: str) -> None:
         txid = attempt.txid
@@ -185,14 +199,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         following = self.live.get(self.current)
         if following is not None and following.rides:
             following.status, following.rides = "sealed", False
-        if self.stop is None and self.policy.last_txid is not None and self.current > self.policy.last_txid:
-            self.stop = m.Stop(None, "done")
+        self.see_the_end()
 
     def judge_cancel(self, command: m.Cancel) -> None:
         assert self.cancels, f"{command.attempt} should live on"
         assert command.attempt == self.cancels.pop(), "the latest first"
         assert self.live.pop(command.attempt.txid).attempt == command.attempt
         self.gone.append(command.attempt)
+        self.asked_before_a_discard = True
 
     def judge_backoff(self, command: m.BackOff) -> None:
         assert command == self.back_off
@@ -201,6 +215,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def judge_stop(self, command: m.Stop) -> None:
         assert command == self.stop
         assert not self.live, "commits in flight are finished first"
+        if command.cause is not None and not self.drained:
+            assert command.cause.txid == self.current, "a run stops at the transaction that stops it, however fast the others are (R7)"
         self.stopped = True
 
     def nothing_left_out(self) -> None:
@@ -285,15 +301,31 @@ class CoordinatorMachine(RuleBasedStateMachine):
             if not self.policy.emits_metadata and not self.policy.opaque:
                 self.known.add(txid)
         else:
-            self.said_no = True
+            # Where the next batch of an opaque spout begins depends on the attempts before it: of others than these the spout has not been asked.
+            self.said_no = not (self.policy.opaque and self.asked_before_a_discard)
         self.judge(self.coordinator.handle(m.Opened(txid) if ready else m.NotReady(txid)))
 
-    @rule(ahead=st.integers(-2, 5), ready=st.booleans())
-    def the_spout_answers_what_it_was_not_asked(self, ahead: int, ready: bool) -> None:
+    @precondition(lambda self: self.asked is not None)
+    @rule(really=st.integers(0, 3))
+    def the_spout_fails(self, really: int) -> None:
+        assert self.asked is not None
+        if really:
+            return
+        txid, self.asked = self.asked, None
+        commands = self.coordinator.handle(m.Unopenable(txid))
+        if self.stopped:
+            self.silent(commands)
+            return
+        if self.stop is None and (self.doom is None or txid < self.doom[0]):
+            self.doom = (txid, m.Stop(None, "unopenable"))
+        self.judge(commands)
+
+    @rule(ahead=st.integers(-2, 5), answer=st.sampled_from([m.Opened, m.NotReady, m.Unopenable]))
+    def the_spout_answers_what_it_was_not_asked(self, ahead: int, answer: Any) -> None:
         txid = self.current + ahead
         if txid != self.asked:
             before = copy.deepcopy(vars(self.coordinator))
-            assert self.coordinator.handle(m.Opened(txid) if ready else m.NotReady(txid)) == []
+            assert self.coordinator.handle(answer(txid)) == []
             assert vars(self.coordinator) == before
 
     @rule()
@@ -348,14 +380,16 @@ class CoordinatorMachine(RuleBasedStateMachine):
             stop = m.Stop(failed.attempt, "poison", tries)
         elif self.stop is None:
             self.back_off = m.BackOff(txid, 0 if kind == "outgrown" else tries)
-        if stop is not None:
+        if stop is not None and self.stop is not None:
             self.begin_stop(stop, txid)
+        elif stop is not None and (self.doom is None or txid < self.doom[0]):
+            self.doom = (txid, stop)
         self.judge(self.coordinator.handle(m.Failed(failed.attempt, kind)))
 
     def begin_stop(self, stop: m.Stop, failed_txid: int | None = None) -> None:
         """What has not begun to commit is abandoned; of several causes the first one counts."""
-        if self.stop is None or self.stop.cause is None:
-            self.stop = self.stop if self.stop is not None and stop.cause is None else stop
+        if self.stop is None or (self.stop.cause is None and stop.cause is not None):
+            self.stop = stop if self.doom is None else self.doom[1]
         survives = [live for live in self.live.values() if failed_txid is None or live.attempt.txid < failed_txid]
         committing = {live.attempt for live in survives if live.status in IN_COMMIT}
         abandoned = [live.attempt for live in survives if live.attempt not in committing]
@@ -367,6 +401,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if really:
             return
         if not self.stopped:
+            self.drained = True
             self.begin_stop(m.Stop(None, "drained"))
         commands = self.coordinator.handle(m.Drain())
         self.judge(commands) if not self.stopped else self.silent(commands)

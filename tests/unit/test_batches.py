@@ -21,6 +21,7 @@ from txtopo import (
 from txtopo.runtime.batches import Batches, moved
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
+from txtopo.topology.context import SOME_TIME
 
 HOLDER = Holder("host", 1, "now")
 
@@ -33,7 +34,7 @@ def state() -> Iterator[TopologyState]:
 
 
 def batches_of(spout: Any, state: TopologyState) -> Batches:
-    return Batches(TransactionalTopologyBuilder("topology", "spout", spout, 2).build_topology(), {}, state)
+    return Batches(TransactionalTopologyBuilder("topology", "spout", spout, 2).build_topology(), {}, state, lambda txid: SOME_TIME)
 
 
 def commit(state: TopologyState, batches: Batches, txid: int) -> None:
@@ -190,3 +191,30 @@ def test_opaque_metadata_is_durable_with_the_record_and_not_before(state: Topolo
     assert state.positions() == {}
     commit(state, batches, 1)
     assert state.positions() == {0: [1, 60]}
+
+
+@pytest.mark.parametrize("kind", ["whole", "partitioned"])
+def test_a_spout_that_knows_says_how_much_is_committed_and_is_asked_with_what_is_committed(kind: str, state: TopologyState, journal: Journal) -> None:
+    asked: list[Any] = []
+    spout: Any = Ranges(journal, end=10, take=4) if kind == "whole" else Partitioned(journal, 2, 7, 3, planned=True)
+    batches = batches_of(spout, state)
+    assert batches.open(1)
+    shown = [batches.fraction_done]
+    answers = iter([0.25, None, 7])
+
+    def fraction_done(last_metadata: Any) -> float | None:
+        asked.append(last_metadata)
+        return next(answers)
+
+    batches._coordinator.fraction_done = fraction_done
+    assert batches.open(2)
+    shown.append(batches.fraction_done)
+    commit(state, batches, 1)
+    assert batches.open(3)
+    shown.append(batches.fraction_done)
+    assert not batches.open(4)
+    shown.append(batches.fraction_done)
+    assert shown == [None, 0.25, None, 1.0], "at first the spout does not say; what it says is kept between 0 and 1"
+    cases: Any = (None, {"begin": 0, "end": 4}), ({}, {0: [0, 3], 1: [0, 3]})
+    nothing, first = cases[kind == "partitioned"]
+    assert asked == [nothing, first, first]

@@ -273,7 +273,7 @@ def test_a_full_disk_fails_the_task_with_an_error_that_names_the_setting(tmp_pat
     chunk = wire.pack_chunk(ChunkHeader(scene.job().name, 0, 0, 7, 0), frames)
     with pytest.raises(FailureInTaskError) as caught:
         list(scene.slot(level, 0, [chunk] if level else [b""]))
-    failure = from_text(str(caught.value))
+    failure = from_text(str(caught.value), scene.worker.run.secret)
     assert failure is not None
     error = failure.to_error()
     assert isinstance(error, LocalDiskError)
@@ -296,7 +296,7 @@ def test_so_does_a_disk_that_fails_while_tuples_for_a_later_level_are_handed_on(
     monkeypatch.setattr(os, "pread", broken)
     with pytest.raises(FailureInTaskError) as caught:
         list(scene.slot(1, 0, chunks))
-    failure = from_text(str(caught.value))
+    failure = from_text(str(caught.value), scene.worker.run.secret)
     assert failure is not None
     assert isinstance(failure.to_error(), LocalDiskError)
     assert failure.hook == "handing over tuples and held bolts"
@@ -308,7 +308,7 @@ def test_memory_that_ends_while_a_bolt_is_held_is_not_taken_for_a_member_that_ca
     chunks = [data for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
     with pytest.raises(FailureInTaskError) as caught:
         list(scene.slot(1, 0, chunks))
-    failure = from_text(str(caught.value))
+    failure = from_text(str(caught.value), scene.worker.run.secret)
     assert failure is not None
     error = failure.to_error()
     assert isinstance(error, OutOfMemoryError)

@@ -437,3 +437,12 @@ def test_a_custom_grouping_is_copied_when_the_topology_is_built() -> None:
     copied = graph.components["count"].inputs[0].grouping.custom
     assert isinstance(copied, CountingGrouping)
     assert copied.next == 0
+
+
+def test_a_second_spout_is_told_that_the_one_spout_is_given_to_the_constructor() -> None:
+    made = builder()
+    made.set_spout("logs", RowsSpout(), 2).add_configuration("a", 1)
+    assert only_problem_of(made) == (
+        "spout 'logs': a topology has one spout, and there is no set_spout; give it to the constructor:"
+        f" TransactionalTopologyBuilder({made._id!r}, 'logs', spout, 2)"
+    )

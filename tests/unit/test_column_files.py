@@ -98,26 +98,28 @@ def test_files_are_dealt_out_and_what_is_added_is_read_by_the_next_run(tmp_path:
     assert Drive(CsvTransactionalSpout(f"{tmp_path}/*", SCHEMA, partitions=2), drive.positions).run() == [{0: [], 1: [("b", 2)]}]
 
 
-WRONG: list[tuple[Any, str, str]] = [
-    (CsvTransactionalSpout, "word,n\ncat,x\n", "CSV conversion error to int64: invalid value 'x'"),
-    (CsvTransactionalSpout, "word,n\ncat\n", "Expected 2 columns, got 1"),
-    (CsvTransactionalSpout, "word,m\ncat,1\n", "Column 'n' in include_columns does not exist"),
-    (CsvTransactionalSpout, 'word,n\n"c\nat",1\n"do\ng",2\n"e",3\n', "an odd number of quotes"),
-    (JsonLinesTransactionalSpout, '{"word": "cat", "n": 1.5}\n', "Failed to convert JSON to int64"),
-    (JsonLinesTransactionalSpout, '{"word": \n"cat", "n": 1}\n', "JSON parse error"),
-    (JsonLinesTransactionalSpout, "[1]\n", "JSON parse error"),
+WRONG: list[tuple[Any, str, int, str]] = [
+    (CsvTransactionalSpout, "word,n\ndog,1\ncat,x\n", 13, "CSV conversion error to int64: invalid value 'x'"),
+    (CsvTransactionalSpout, "word,n\ncat\n", 7, "Expected 2 columns, got 1"),
+    (CsvTransactionalSpout, "word,m\ncat,1\n", 0, "is the header, and has no column 'n'; it has 'word', 'm'"),
+    (CsvTransactionalSpout, "word,n,n\ncat,1,2\n", 0, "is the header, and names 2 columns 'n'"),
+    (CsvTransactionalSpout, '"wo\nrd",n\ncat,1\n', 0, "ends within a quoted value"),
+    (CsvTransactionalSpout, 'word,n\n"c\nat",1\n"do\ng",2\n"e",3\n', 7, "ends within a quoted value"),
+    (JsonLinesTransactionalSpout, '{"word": "cat", "n": 1.5}\n', 0, "Failed to convert JSON to int64"),
+    (JsonLinesTransactionalSpout, '{"word": \n"cat", "n": 1}\n', 0, "is not JSON: Expecting value"),
+    (JsonLinesTransactionalSpout, '{}\n[1]\n', 3, "is not a JSON object but a list"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "text", "said"), WRONG)
-def test_a_record_that_does_not_fit_is_an_error_that_names_the_file_and_the_bytes(tmp_path: Path, kind: Any, text: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "text", "at", "said"), WRONG)
+def test_a_record_that_does_not_fit_is_an_error_that_names_the_file_and_the_line(tmp_path: Path, kind: Any, text: str, at: int, said: str) -> None:
     path = tmp_path / "a"
     path.write_text(text)
-    with pytest.raises(InputError) as raised:
-        everything(kind(path, SCHEMA, bytes_per_batch=12))
-    assert str(raised.value).startswith(f"{path}, in the lines from byte ")
-    assert said in str(raised.value)
-    assert "Mend the file, or the schema" in str(raised.value)
+    for bytes_per_batch in (1, 12, 1 << 20):
+        with pytest.raises(InputError) as raised:
+            everything(kind(path, SCHEMA, bytes_per_batch))
+        assert str(raised.value).startswith(f"{path}: the line at byte {at} ")
+        assert said in str(raised.value)
 
 
 def test_bytes_that_are_not_text_are_an_error(tmp_path: Path) -> None:

@@ -84,6 +84,23 @@ def test_an_emit_of_columns_that_fails_fails_the_attempt_even_if_it_is_swallowed
     assert failed(run_emitting(swallowing))[0] is EmitError
 
 
+@pytest.mark.rule(7)
+def test_an_emit_of_columns_after_a_swallowed_failure_does_not_hide_it() -> None:
+    """The receiver in the same process takes nothing more: there the second emit ends."""
+
+    def going_on(bolt: NotingArrowBolt, given: pa.RecordBatch) -> None:
+        try:
+            bolt.collector.emit_batch(given.select(["key"]))
+        except Exception:
+            bolt.kept.clear()
+        bolt.collector.emit_batch(given)
+
+    ran = run_emitting(going_on)
+    assert failed(ran)[0] is EmitError
+    assert ran.failure is not None
+    assert (ran.failure.component, ran.failure.hook) == ("bad", "execute_batch")
+
+
 def test_columns_of_other_types_than_declared_are_refused() -> None:
     other = SCHEMA.set(1, pa.field("value", pa.int32()))
     kind, text = failed(run_emitting(lambda bolt, b: bolt.collector.emit_batch(b.cast(other)), schemas={"default": SCHEMA}))
@@ -142,7 +159,7 @@ def types(ran: Ran) -> list[Any]:
     return [event.details[4] for event in ran.events if event.hook == "execute_batch"]
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, 1.5), (None, 1), (1, "a"), ("a", b"a"), (True, "no")])
+@pytest.mark.parametrize(("first", "second"), [(1, 1.5), (1.5, 1), (None, 1), (1, "a"), ("a", b"a"), (True, "no")])
 def test_tuples_that_disagree_about_a_type_are_refused_with_the_cure(monkeypatch: pytest.MonkeyPatch, first: Any, second: Any) -> None:
     kind, text = failed(run_collecting(monkeypatch, first, second))
     assert kind is EmitError
@@ -157,7 +174,7 @@ def test_a_declared_schema_is_what_tuples_become(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_type_of_the_first_tuples_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert types(run_collecting(monkeypatch, 1.5, 2, None)) == [("double",)] * 3
+    assert types(run_collecting(monkeypatch, 1.5, 2.0, None)) == [("double",)] * 3
 
 
 def test_columns_that_python_has_no_objects_for_are_refused_where_tuples_are_wanted() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.topologies import (
@@ -121,6 +122,41 @@ def test_emitting_directly_to_a_task_that_does_not_exist_names_those_that_do(tas
     assert f"to task {task!r}; 'after', which listens, has tasks 0 … 1" in failure.error
 
 
+class Chooses:
+    """Sends everything to one task."""
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    def choose_tasks(self, task_index: int, values: Sequence[Any]) -> list[int]:
+        return [self.task]
+
+
+@pytest.mark.rule(16)
+@pytest.mark.parametrize("task", [-1, 2, 1.0, "0", None], ids=repr)
+@pytest.mark.parametrize("by", ["tuples", "columns"])
+def test_a_custom_grouping_that_chooses_a_task_that_does_not_exist_is_told_with_sender_stream_and_receiver(task: Any, by: str) -> None:
+    made = builder()
+    streams = {"default": ("tx", "value")}
+
+    def emit(bolt: Any, tup: Tuple) -> None:
+        if by == "tuples":
+            bolt.collector.emit([FIRST, "a"])
+        else:
+            bolt.collector.emit_batch(pa.RecordBatch.from_pydict({"value": ["a"]}))
+
+    made.set_bolt("sender", NotingBolt(emit, streams=streams)).none_grouping("spout")
+    made.set_bolt("receiver", NotingBolt(), 2).custom_grouping("sender", Chooses(task))
+    made.set_bolt("another", NotingBolt(), 3).shuffle_grouping("sender")
+    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    assert failure is not None
+    assert isinstance(failure.to_error(), EmitError)
+    assert (
+        f"component 'sender' emits on stream 'default' to 'receiver': Chooses.choose_tasks chose task {task!r}; 'receiver' has tasks 0 … 1\n"
+        "  Choose among these, or give 'receiver' more tasks." in failure.error
+    )
+
+
 @pytest.mark.rule(16)
 def test_emitting_undirectedly_on_a_direct_stream_names_the_call_that_works() -> None:
     made = builder()
@@ -172,6 +208,22 @@ def test_swallowing_the_exception_does_not_make_a_lost_tuple_good(emit: Callable
     assert failure is not None
     assert isinstance(failure.to_error(), EmitError)
     assert (failure.component, failure.task) == ("bad", 1)
+
+
+@pytest.mark.rule(7, 14)
+def test_an_emit_after_the_swallowed_one_does_not_hide_the_failure() -> None:
+    """The receiver in the same process, which takes nothing more, is where the second emit ends."""
+
+    def execute(bolt: Any, tup: Tuple) -> None:
+        _swallowing(lambda bolt, tup: bolt.collector.emit(["cat"]))(bolt, tup)
+        bolt.emit("dog")
+
+    made = builder()
+    made.set_bolt("bad", NotingBolt(execute)).none_grouping("spout")
+    made.set_bolt("after", NotingBolt()).none_grouping("bad")
+    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    assert failure is not None
+    assert (failure.component, failure.hook, type(failure.to_error())) == ("bad", "execute", EmitError)
 
 
 @pytest.mark.rule(7, 16)

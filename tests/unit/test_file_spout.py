@@ -134,7 +134,7 @@ def test_planning_reads_only_around_the_end_of_the_batch(tmp_path: Path, monkeyp
     while drive.coordinator.is_ready():
         drive.plan()
     assert len(drive.plans) == 4
-    assert sum(asked) <= 3 * file_lines.PROBE_BYTES
+    assert sum(asked) <= 3 * file_lines.PROBE_BYTES + 7 * file_lines.TAIL_BYTES
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_missing_json_field_is_none_under_replace(tmp_path: Path) -> None:
         (b"caf\xe9\n", "utf-8", "replace", "caf\ufffd"),
         ("café\n".encode(), "UTF8", "strict", "café"),
         (b"\xef\xbb\xbfa\n", "utf-8-sig", "strict", "a"),
-        (b"\xef\xbb\xbfa\n", "utf-8", "strict", "\ufeffa"),
+        (b"\xef\xbb\xbfa\n", "utf-8", "strict", "a"),
     ],
 )
 def test_lines_are_decoded_as_asked(tmp_path: Path, contents: bytes, encoding: str, errors: Any, expected: str) -> None:
@@ -247,6 +247,11 @@ def test_a_spout_may_be_made_and_pickled_without_its_files() -> None:
         ({"fields": ()}, r"fields are \[\]"),
         ({"encoding": "utf-16"}, "text in utf-16 cannot be cut"),
         ({"encoding": "cp037"}, "text in cp037 cannot be cut"),
+        ({"encoding": "iso2022_kr"}, "text in iso2022_kr cannot be cut"),
+        ({"encoding": "iso-2022-jp"}, "text in iso-2022-jp cannot be cut"),
+        ({"encoding": "utf-7"}, "text in utf-7 cannot be cut"),
+        ({"encoding": "idna"}, "text in idna cannot be cut"),
+        ({"encoding": "undefined"}, "text in undefined cannot be cut"),
         ({"encoding": "base64"}, "no text encoding 'base64'"),
         ({"encoding": "klingon"}, "no text encoding 'klingon'"),
     ],
@@ -260,3 +265,21 @@ def test_an_impossible_argument_is_refused_with_the_cure(arguments: dict[str, An
 def test_what_is_no_path_is_refused(paths: Any) -> None:
     with pytest.raises(ConfigError, match="is not a path"):
         FileTransactionalSpout(paths)
+
+
+def test_the_coordinator_says_how_much_of_the_bytes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one\ntwo\nthree\nfour\n")
+    (tmp_path / "b").write_bytes(b"5678901\n" * 10 + b"no end")
+    (tmp_path / "empty").write_bytes(b"")
+    drive = Drive(FileTransactionalSpout(f"{tmp_path}/*", bytes_per_batch=8, partitions=2))
+    total = 19 + 86
+    assert drive.coordinator.fraction_done({}) == 0
+    drive.run()
+    assert drive.coordinator.fraction_done(drive.plans[0]) == (8 + 8) / total
+    assert drive.coordinator.fraction_done({0: drive.plans[2][0]}) == 19 / total
+    assert drive.coordinator.fraction_done(drive.positions) == 1
+
+
+def test_of_empty_files_nothing_can_be_said(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    assert Drive(FileTransactionalSpout(tmp_path / "a")).coordinator.fraction_done({}) is None

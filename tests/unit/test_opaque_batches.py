@@ -13,6 +13,7 @@ from txtopo.runtime.batches import Batches
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing import OpaqueMemoryTransactionalSpout
+from txtopo.topology.context import SOME_TIME
 
 A = TransactionAttempt
 
@@ -28,7 +29,8 @@ class Opened:
     def restart(self) -> None:
         """Another run of the same topology."""
         self.state = TopologyState.open(self.store, "topology", Holder("host", 1, "now"), displaces=True)
-        self.batches = Batches(TransactionalTopologyBuilder("topology", "spout", self.spout, 2).build_topology(), {}, self.state)
+        graph = TransactionalTopologyBuilder("topology", "spout", self.spout, 2).build_topology()
+        self.batches = Batches(graph, {}, self.state, lambda txid: SOME_TIME)
 
     def plan(self, txid: int, attempt: int = 0) -> dict[int, Any]:
         """Plan an attempt and put the plan to use; returns ``{partition: (first row, rows)}``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any, cast
 
@@ -91,6 +93,72 @@ def test_a_replay_of_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
         Drive(ParquetTransactionalSpout(tmp_path / "a"), drive.positions)
 
 
+def corrected(path: Path) -> None:
+    """The same shape, the same statistics, the same footer: one value is another."""
+    for numbers in ([1, 2, 9], [1, 3, 9]):
+        before = parquet_files.Footer(str(path)) if path.exists() else None
+        pq.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), path)
+    assert before is not None
+    after = parquet_files.Footer(str(path))
+    assert after.identity == before.identity
+    os.utime(path, ns=(after.written, before.written + 5_000_001))
+
+
+@pytest.mark.rule(18, 23, 38)
+def test_a_file_that_was_corrected_without_a_trace_in_its_footer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a b"
+    pq.write_table(pa.table({"n": pa.array([1, 2, 9], pa.int64())}), path)
+    drive = Drive(ParquetTransactionalSpout(path))
+    plan = drive.plan()
+    written = plan[0]["written"][0]
+    corrected(path)
+    for read in (lambda: drive.emitted(plan), lambda: Drive(ParquetTransactionalSpout(path), drive.positions)):
+        with pytest.raises(InputError, match="a b was written again since a batch of it was planned") as raised:
+            read()
+        assert f"If this is a copy with the same rows: touch -d @{written // 10**9}.{written % 10**9:09} '{path}'" in str(raised.value)
+    command = str(raised.value).rpartition("the same rows: ")[2]
+    subprocess.run(command, shell=True, check=True)
+    assert numbers([drive.emitted(plan)]) == [{0: [1, 3, 9]}], "as the user says"
+
+
+@pytest.mark.rule(18, 23)
+@pytest.mark.parametrize("unit", [1, 100, 10**3, 10**6, 10**9])
+def test_a_copy_that_keeps_its_time_is_the_same_file(tmp_path: Path, unit: int) -> None:
+    path = tmp_path / "a"
+    write(path, range(4))
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+    drive = Drive(ParquetTransactionalSpout(path))
+    plan = drive.plan()
+    contents = path.read_bytes()
+    path.unlink()
+    path.write_bytes(contents)
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789 // unit * unit))
+    assert numbers([drive.emitted(plan)]) == [{0: [0, 1, 2, 3]}]
+    Drive(ParquetTransactionalSpout(path), drive.positions)
+
+
+@pytest.mark.rule(18)
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write(path, range(4))
+    footer = parquet_files.Footer(str(path))
+    batches = footer.batches(0, 2, pa.schema([("n", pa.int64())]), ())
+    next(batches)
+    os.utime(path, ns=(0, footer.written + 1))
+    with pytest.raises(InputError, match="was written again since a batch of it was planned"):
+        list(batches)
+
+
+@pytest.mark.rule(18, 23)
+def test_positions_without_a_time_of_an_older_version_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write(path, range(4))
+    drive = Drive(ParquetTransactionalSpout(path))
+    old = {0: {key: value for key, value in drive.plan()[0].items() if key != "written"}}
+    os.utime(path, ns=(0, 0))
+    assert numbers([Drive(ParquetTransactionalSpout(path), old).emitted(old)]) == [{0: [0, 1, 2, 3]}]
+
+
 @pytest.mark.rule(20, 23)
 def test_files_that_sort_behind_are_read_by_the_next_run_and_others_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "b", range(2))
@@ -147,3 +215,15 @@ def test_missing_files_and_impossible_arguments_are_refused(tmp_path: Path) -> N
             ParquetTransactionalSpout(tmp_path / "a", **arguments)
     with pytest.raises(ConfigError, match="rows_per_batch is 0"):
         ParquetTransactionalSpout(tmp_path / "a", rows_per_batch=0)
+
+
+def test_the_coordinator_says_how_much_of_the_files_is_read(tmp_path: Path) -> None:
+    for name, rows in (("a", range(8)), ("b", range(2)), ("c", range(0))):
+        write(tmp_path / name, rows)
+    sizes = {name: (tmp_path / name).stat().st_size for name in "abc"}
+    drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*", rows_per_batch=4))
+    assert drive.coordinator.fraction_done({}) == 0
+    drive.run()
+    assert drive.coordinator.fraction_done(drive.plans[0]) == pytest.approx(sizes["a"] / 2 / sum(sizes.values()))
+    assert drive.coordinator.fraction_done(drive.plans[1]) == pytest.approx(sizes["a"] / sum(sizes.values()))
+    assert drive.coordinator.fraction_done(drive.positions) == 1

@@ -159,10 +159,11 @@ def test_a_report_where_nothing_is_pinned_is_noticed() -> None:
 
 
 def test_what_the_senders_counted_is_added_up_and_what_was_before_them_is_counted_once() -> None:
-    before = Tally({"spout": 5}, {"spout": 9}, stores={"count/a"})
-    reports = [Report("", slot, 100 + slot, own=Tally({"split": slot + 1}, stores={f"split/{slot}"}), before=before) for slot in range(2)]
+    before = Tally({"spout": 5}, {"spout": 9}, stores={"count/a": 4})
+    own = [Tally({"split": slot + 1}, stores={f"split/{slot}": 1, "split/all": slot + 1}) for slot in range(2)]
+    reports = [Report("", slot, 100 + slot, own=own[slot], before=before) for slot in range(2)]
     taken = received([*sent(0, b"", report=reports[0]), *sent(1, b"", report=reports[1])])
-    assert taken.before == Tally({"spout": 5, "split": 3}, {"spout": 9}, stores={"count/a", "split/0", "split/1"})
+    assert taken.before == Tally({"spout": 5, "split": 3}, {"spout": 9}, stores={"count/a": 4, "split/0": 1, "split/1": 1, "split/all": 3})
 
 
 @pytest.mark.rule(7)

@@ -88,7 +88,7 @@ def test_custom_groupings_choose_none_one_or_many_tasks_afresh_for_every_sender_
 
 
 def test_a_custom_grouping_that_names_a_task_that_is_not_there_is_refused() -> None:
-    with pytest.raises(route.WrongTaskError, match=r"EveryOther.choose_tasks chose task 3; the receiver has tasks 0 … 1"):
+    with pytest.raises(route.WrongTaskError, match=r"EveryOther.choose_tasks chose task 3; 'receiver' has tasks 0 … 1"):
         send_all(Grouping("custom", custom=EveryOther()), "ab", tasks=2)
 
 

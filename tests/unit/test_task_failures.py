@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import random
 import sys
@@ -39,6 +40,7 @@ from txtopo.dataplane import outcome
 from txtopo.dataplane.execute import SlotRun
 from txtopo.dataplane.outcome import Failure, FailureInTaskError
 from txtopo.stores import conflicts
+from txtopo.topology import pickling
 
 pytestmark = pytest.mark.rule(7)
 
@@ -338,14 +340,42 @@ def test_with_several_slots_a_processing_failure_ends_its_task_at_once_and_the_t
         with pytest.raises(FailureInTaskError) as raised:
             SlotRun(topology.worker, job, 0, 0, 1).run(iter([b""]))
         wrapped = f"org.apache.spark.api.python.PythonException: Traceback ...\n{raised.value}\n\tat org.apache.spark.X"
-        failure = outcome.from_text(wrapped)
+        failure = outcome.from_text(wrapped, topology.worker.run.secret)
     assert failure is not None
     assert (failure.component, failure.task, failure.error) == ("bad", 0, "ValueError: müde")
 
 
 def test_a_text_without_a_failure_gives_none() -> None:
-    assert outcome.from_text("Job aborted due to stage failure") is None
-    assert outcome.from_text("<txtopo-failure: but no end") is None
+    assert outcome.from_text("Job aborted due to stage failure", b"secret") is None
+    assert outcome.from_text("<txtopo-failure: but no end", b"secret") is None
+
+
+class Unpickled:
+    """Code that somebody has put where a text of Spark's quotes it."""
+
+    def __reduce__(self) -> Any:
+        return _unpickled, ()
+
+
+def _unpickled() -> None:
+    raise AssertionError("what is not ours was unpickled")
+
+
+def test_what_is_quoted_in_a_text_is_not_unpickled_unless_it_is_signed_by_the_run() -> None:
+    ours = Failure("error", "bolt", 0, FIRST, "processing", "execute", "ValueError: ours", "")
+    evil = base64.b64encode(pickle.dumps(Unpickled())).decode()
+    signature = ours.to_text(b"secret").split(":")[1]
+    quoted = [f"<txtopo-failure:{evil}:>", f"<txtopo-failure:{'0' * 64}:{evil}:>", f"<txtopo-failure:{signature}:{evil}:>", ours.to_text(b"other")]
+    for text in quoted:
+        assert outcome.from_text(f"bad line: {text}", b"secret") is None
+    assert outcome.from_text("\n".join([*quoted, ours.to_text(b"secret")]), b"secret") == ours, "theirs hides ours"
+
+
+def test_every_run_has_a_secret_of_its_own_that_travels_and_is_not_shown() -> None:
+    with InProcessTopology(builder().build_topology()) as first, InProcessTopology(builder().build_topology()) as second:
+        assert first.worker.run.secret != second.worker.run.secret
+        assert pickling.loads(pickling.dumps(first.worker.run)).secret == first.worker.run.secret
+        assert "secret" not in repr(first.worker.run)
 
 
 def test_with_one_slot_a_failure_is_in_the_report() -> None:

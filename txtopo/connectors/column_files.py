@@ -7,24 +7,36 @@ never make a tuple. Which columns there are, and of which types, is declared: gu
 from __future__ import annotations
 
 import abc
+import codecs
+import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
 import txtopo.errors
-from txtopo.connectors import file_groups, file_lines, files
-from txtopo.topology import spout
+from txtopo.connectors import file_groups, file_lines, file_records, files, json_lines
+from txtopo.topology import exact_columns, spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 from txtopo.topology.transaction import TransactionAttempt
 
-_SIGNATURE = b"\xef\xbb\xbf"
-_CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError)
+_ENDS = b"\r\n"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_BARE_RETURN = re.compile(rb"\r(?!\n|\Z)")
+_CURE = "Mend the file, or the schema that the spout was given."
+_CURE_OF_JSON = "Mend the line."
+_WITHIN_QUOTES = (
+    "ends within a quoted value",
+    "A record is one line: take the line break out of the value, or set quote_char=False if quotes are letters.",
+)
+_CURE_OF_RETURNS = "A line ends with \\n or \\r\\n. Convert a file that ends lines with \\r alone: tr '\\r' '\\n' < FILE > NEW."
 
 
 class _ColumnFiles(files.ByteRanges):
@@ -53,9 +65,12 @@ class CsvTransactionalSpout(_ColumnFiles):
     - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
     - ``null_values``: what stands for null in columns that are not text. Text is never null.
 
-    Text is UTF-8. A record is a line: a quoted value may contain the delimiter, but no line break. Blank lines are passed over.
+    Text is UTF-8; a byte order mark at the beginning of a file is dropped. A record is a line, which ends with ``\\n`` or ``\\r\\n``: a quoted
+    value may contain the delimiter, but neither of these characters. Blank lines are passed over. Whatever ``bytes_per_batch``, the records
+    are the same.
 
-    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, for a record that does not fit ``schema``.
+    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the file and the byte of the line, for a record
+    that does not fit ``schema``, a carriage return within a line, a value whose quotes do not close, and a column that the header names twice.
     """
 
     def __init__(
@@ -90,8 +105,11 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
     - ``schema``: the fields to take from each object, in this order, and their types. They are the fields of the stream; field ``tx`` comes
       before them. An object without one of them has null there.
 
-    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, for a line that is no JSON object, or does not
-    fit ``schema``.
+    What a line is, is what :class:`~txtopo.connectors.files.FileTransactionalSpout` with ``format="json"`` says. Blank lines are passed over.
+    Whatever ``bytes_per_batch``, the rows are the same.
+
+    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the file and the byte of the line, for a line
+    that is not one JSON object, does not fit ``schema``, or has a number that would be another one in its column.
     """
 
     def __init__(self, paths_or_glob: files.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
@@ -101,32 +119,71 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
         return _JsonEmitter(self.groups(), self.schema)
 
 
+class _RefusedError(ValueError):
+    """Lines are not what they should be: what they are, and the cure."""
+
+    def __init__(self, what: str, cure: str) -> None:
+        super().__init__(what)
+        self.cure = cure
+
+
+_CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, _RefusedError)
+
+
 class _ColumnEmitter(files.ByteRangeEmitter):
+    """Parses blocks by Arrow, and makes sure that Arrow takes each line by itself: a batch may be cut between any two of them (R38)."""
+
     def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
         super().__init__(groups)
         self._schema = schema
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+        self.open(path)
+        skipped = self.bytes_before_lines(offset, block)
+        begin, lines = offset + skipped, block[skipped:]
         try:
-            batches = list(self.parsed(path, offset, block))
+            batches = self.records(path, lines)
         except _CANNOT_BE_READ as error:
-            raise self.unreadable(path, offset, block, str(error)) from None
+            raise self._first_refused(path, begin, lines, error) from None
         for batch in batches:
             collector.emit_batch(batch)
 
+    def open(self, path: str) -> None:
+        """Look at the beginning of the file."""
+
+    def bytes_before_lines(self, offset: int, block: bytes) -> int:
+        """How many bytes of ``block``, which begins at byte ``offset`` of its file, come before the first record."""
+        return file_records.signature_bytes(offset, block)
+
     @abc.abstractmethod
-    def parsed(self, path: str, offset: int, block: bytes) -> Iterator[pa.RecordBatch]:
-        """The records of a block of whole lines, which begins at byte ``offset`` of ``path``."""
+    def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
+        """The records in whole lines, the same as in each line alone. Raises one of ``_CANNOT_BE_READ`` if there are others in any line."""
 
-    def conforming(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """``table`` in the declared schema, whose types it has."""
-        for batch in table.select(self._schema.names).to_batches():
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+    def conforming(self, table: pa.Table) -> list[pa.RecordBatch]:
+        """``table`` in the declared schema."""
+        selected = table.select(self._schema.names)
+        if selected.schema.types != self._schema.types:
+            selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in self._schema]))
+        for column in selected.columns:
+            exact_columns.check_range(column, "decimal", "time32", "time64", "date64")
+        return [pa.RecordBatch.from_arrays(batch.columns, schema=self._schema) for batch in selected.to_batches()]
 
-    def unreadable(self, path: str, offset: int, block: bytes, why: str) -> txtopo.errors.InputError:
-        """The error that a block is not what it should be."""
-        where = f"{path}, in the lines from byte {offset} to {offset + len(block)}"
-        return txtopo.errors.InputError(f"{where}: {why}\n  Mend the file, or the schema that the spout was given.")
+    def _first_refused(self, path: str, offset: int, block: bytes, error: Exception) -> txtopo.errors.InputError:
+        """The error that names the first of the lines that is to blame."""
+        lines = block.split(b"\n")
+
+        def refusal(begin: int, end: int) -> Exception | None:
+            try:
+                self.records(path, b"\n".join(lines[begin:end]) + b"\n")
+            except _CANNOT_BE_READ as error:
+                return error
+            return None
+
+        begin, end = 0, len(lines)
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            begin, end = (begin, middle) if refusal(begin, middle) else (middle, end)
+        return _bad_line(path, offset, block, begin, refusal(begin, end) or error)
 
 
 class _CsvEmitter(_ColumnEmitter):
@@ -135,45 +192,187 @@ class _CsvEmitter(_ColumnEmitter):
         self._header = given.header
         self._quote = b"" if given.quote_char is False else str(given.quote_char).encode()
         self._parse_options = pa.csv.ParseOptions(delimiter=given.delimiter, quote_char=given.quote_char)
-        self._convert_options = pa.csv.ConvertOptions(
-            column_types=given.schema, include_columns=given.schema.names, null_values=list(given.null_values), strings_can_be_null=False
-        )
+        self._null_values = list(given.null_values)
         self._names: dict[str, list[str]] = {}
 
-    def parsed(self, path: str, offset: int, block: bytes) -> Iterator[pa.RecordBatch]:
-        names = self._names_in(path)
-        skipped = 0
-        if offset == 0:
-            skipped = block.find(b"\n") + 1 or len(block) if self._header else len(_SIGNATURE) * block.startswith(_SIGNATURE)
-        if self._quote and block.count(self._quote) % 2:
-            # Where a value with a line break is cut in two, Arrow takes both halves for records of their own.
-            raise self.unreadable(
-                path, offset, block, "an odd number of quotes: a quoted value has a line break in it, or a quote stands within an unquoted one"
-            )
-        if skipped < len(block):
-            # A slice of the buffer, not of the bytes, which would be copied.
-            data = pa.py_buffer(block)[skipped:]
-            read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
-            table = pa.csv.read_csv(pa.BufferReader(data), read_options, self._parse_options, self._convert_options)
-            yield from self.conforming(table)
-
-    def _names_in(self, path: str) -> list[str]:
+    def open(self, path: str) -> None:
+        if path in self._names:
+            return
         if not self._header:
-            return list(self._schema.names)
-        if path not in self._names:
-            line = file_lines.bytes_at(path, 0, file_lines.next_line_end(path, 0, file_lines.size_of(path))).removeprefix(_SIGNATURE)
-            table = pa.csv.read_csv(pa.BufferReader(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options)
-            self._names[path] = table.column_names
-        return self._names[path]
+            self._names[path] = list(self._schema.names)
+            return
+        whole = file_lines.bytes_at(path, 0, file_lines.next_line_end(path, 0, file_lines.size_of(path)))
+        try:
+            self._names[path] = self._names_in(whole[file_records.signature_bytes(0, whole) :])
+        except _CANNOT_BE_READ as error:
+            raise _bad_line(path, 0, whole, 0, error) from None
+
+    def _names_in(self, line: bytes) -> list[str]:
+        self._check_line_ends(line)
+        self._check_last_is_closed(line)
+        names: list[str] = pa.csv.read_csv(_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options).column_names
+        for name in self._schema.names:
+            if names.count(name) != 1:
+                there_are = f"names {names.count(name)} columns" if name in names else "has no column"
+                raise _RefusedError(f"is the header, and {there_are} {name!r}; it has {', '.join(map(repr, names))}", _CURE)
+        return names
+
+    def bytes_before_lines(self, offset: int, block: bytes) -> int:
+        if offset == 0 and self._header:
+            return block.find(b"\n") + 1 or len(block)
+        return super().bytes_before_lines(offset, block)
+
+    def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
+        self._check_line_ends(lines)
+        if not lines.strip(_ENDS):
+            return []
+        self._check_last_is_closed(lines)
+        table = self._read(path, lines, self._schema)
+        # A line makes no more than one record, so as many records as lines are one of each.
+        ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
+        if table.num_rows != ends and table.num_rows != sum(bool(line.strip(_ENDS)) for line in lines.split(b"\n")):
+            raise _RefusedError(*_WITHIN_QUOTES)
+        self._check_numbers(path, lines, table)
+        return self.conforming(table)
+
+    def _read(self, path: str, lines: bytes, schema: pa.Schema) -> pa.Table:
+        read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 2, column_names=self._names[path])
+        convert_options = pa.csv.ConvertOptions(
+            column_types=schema, include_columns=schema.names, null_values=self._null_values, strings_can_be_null=False
+        )
+        return pa.csv.read_csv(_buffer(lines), read_options, self._parse_options, convert_options)
+
+    def _check_line_ends(self, lines: bytes) -> None:
+        """Refuse ``\\r`` where it does not end a line together with ``\\n``: Arrow ends a record there."""
+        if b"\r" in lines and _BARE_RETURN.search(lines) is not None:
+            raise _RefusedError("has a carriage return (byte 13) within it", _CURE_OF_RETURNS)
+
+    def _check_last_is_closed(self, lines: bytes) -> None:
+        """Refuse a quoted value that goes on behind the last of ``lines``. Two of a line that is closed are two records."""
+        last = lines.rstrip(b"\r\n").rpartition(b"\n")[2]
+        if self._quote and self._quote in last:
+            options = pa.csv.ReadOptions(use_threads=False, autogenerate_column_names=True)
+            try:
+                rows = pa.csv.read_csv(_buffer(last + b"\n" + last + b"\n"), options, self._parse_options).num_rows
+            except pa.ArrowException:
+                rows = 1
+            if rows != 2:
+                raise _RefusedError(*_WITHIN_QUOTES)
+
+    def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
+        """Refuse a number that is another one in its column: infinite, rounded though it is an integer, or read by its bits."""
+        may_have_bits = b"0x" in lines or b"0X" in lines
+        for name, type in ((field.name, _value_type(field.type)) for field in self._schema):
+            if type in _EXACT_BELOW:
+                numbers = table.column(name).cast(type)
+                is_doubtful = pc.greater_equal(pc.abs(numbers), _EXACT_BELOW[type])
+            elif may_have_bits and pa.types.is_integer(type):
+                numbers = table.column(name)
+                is_doubtful = pc.is_valid(numbers)
+            else:
+                continue
+            if pc.any(is_doubtful, min_count=0).as_py():
+                texts = self._read(path, lines, pa.schema([(name, pa.string())])).column(name)
+                for text, number in zip(texts.filter(is_doubtful).to_pylist(), numbers.filter(is_doubtful).to_pylist(), strict=True):
+                    why = _changed_from(text.strip(), number)
+                    if why is not None:
+                        raise _RefusedError(f"has {text} in column {name!r}, which is {why} the type {type}", _CURE)
+
+
+def _buffer(lines: bytes) -> pa.BufferReader:
+    """``lines`` as Arrow's reader takes them unchanged: it drops a signature, wherever in a file the block begins; blank lines it passes over."""
+    return pa.BufferReader(b"\n" + lines if lines.startswith(codecs.BOM_UTF8) else lines)
+
+
+def _value_type(type: pa.DataType) -> pa.DataType:
+    return type.value_type if pa.types.is_dictionary(type) else type
+
+
+def _changed_from(text: str, number: float) -> str | None:
+    """Why ``number`` is not what ``text`` says; ``None`` if it is."""
+    if isinstance(number, int):
+        return None if _INTEGER.fullmatch(text) else "no decimal number of"
+    if math.isinf(number):
+        return None if text.lstrip("+-").lower() in ("inf", "infinity") else "beyond"
+    return "no number of" if _INTEGER.fullmatch(text) and int(text) != number else None
 
 
 class _JsonEmitter(_ColumnEmitter):
-    def parsed(self, path: str, offset: int, block: bytes) -> Iterator[pa.RecordBatch]:
-        skipped = len(_SIGNATURE) * (offset == 0 and block.startswith(_SIGNATURE))
-        read_options = pa.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
-        parse_options = pa.json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
-        table: Any = pa.json.read_json(pa.BufferReader(pa.py_buffer(block)[skipped:]), read_options, parse_options)
-        yield from self.conforming(table)
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
+        super().__init__(groups, schema)
+        # Arrow's cast refuses a zone where the column has none, and the other way round; its reader of JSON does not.
+        parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
+        self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
+
+    def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
+        if not lines.isascii():
+            lines.decode()
+        try:
+            count = json_lines.objects_in(lines, self._schema.names)
+        except json_lines.LineError as error:
+            raise _RefusedError(str(error), _CURE_OF_JSON) from None
+        if not count:
+            return []
+        read_options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        table: Any = pa.json.read_json(pa.BufferReader(lines), read_options, self._parse_options)
+        if table.num_rows != count:
+            raise _RefusedError("is not one JSON object", _CURE_OF_JSON)
+        batches = self.conforming(table)
+        if any(_is_large(column) for batch in batches for column in batch.columns):
+            self._check_numbers(lines)
+        return batches
+
+    def _check_numbers(self, lines: bytes) -> None:
+        """Refuse a number that is another one in its column: an integer with more digits than the type has, a number beyond it."""
+        decoder = json_lines.Decoder(self._schema.names)
+        for line in lines.split(b"\n"):
+            value = decoder.object(line.decode()) if line.strip() else {}
+            for field in self._schema:
+                for number in _changed_in(value.get(field.name), field.type):
+                    raise _RefusedError(f"has {number} in field {field.name!r}, which is no number of the type {field.type}", _CURE)
+
+
+def _bad_line(path: str, offset: int, block: bytes, number: int, error: Exception) -> txtopo.errors.InputError:
+    what = str(error) if isinstance(error, _RefusedError) else f"cannot be read: {str(error).strip().partition(chr(10))[0]}"
+    return file_records.bad_line(path, offset, block, number, what, error.cure if isinstance(error, _RefusedError) else _CURE)
+
+
+def _times_as_text(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type):
+        return pa.string()
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(_times_as_text(type.value_type)))
+    if pa.types.is_struct(type):
+        return pa.struct([type.field(i).with_type(_times_as_text(type.field(i).type)) for i in range(type.num_fields)])
+    return type
+
+
+_EXACT_BELOW = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
+"""Integers below this are numbers of the type; so are those between it and twice of it that are even, and so on."""
+
+
+def _is_large(column: pa.Array) -> bool:
+    """Whether there is a number in ``column`` that may not be the one in the file."""
+    if pa.types.is_list(column.type):
+        return _is_large(column.flatten())
+    if pa.types.is_struct(column.type):
+        return any(map(_is_large, column.flatten()))
+    bound = _EXACT_BELOW.get(column.type)
+    return bound is not None and bool(pc.any(pc.greater_equal(pc.abs(column), bound), min_count=0).as_py())
+
+
+def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
+    """The numbers in ``value`` that a column of ``type`` holds as another number, or as an infinite one."""
+    if pa.types.is_list(type):
+        for item in value or ():
+            yield from _changed_in(item, type.value_type)
+    elif pa.types.is_struct(type):
+        for i in range(type.num_fields):
+            yield from _changed_in((value or {}).get(type.field(i).name), type.field(i).type)
+    elif pa.types.is_floating(type) and value is not None:
+        came = pa.array([float(value)], type).to_pylist()[0]
+        if math.isinf(came) or (isinstance(value, int) and came != value):
+            yield value
 
 
 __all__ = ["CsvTransactionalSpout", "JsonLinesTransactionalSpout"]

@@ -8,6 +8,7 @@ range it is read from, never anywhere else; a block holds whole lines only. What
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -19,12 +20,19 @@ BLOCK_BYTES = 1 << 20
 """How much the reader of a range asks for at once."""
 PROBE_BYTES = 1 << 16
 """How much the search for the end of a line asks for at once."""
+TAIL_BYTES = 1 << 12
+"""How many bytes before the end of what was read identify a file that may grow."""
 
 _MAY_PASS = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT})
 
 
 def size_of(path: str) -> int:
     """The size of the file in bytes, once it is sure that it is a file and can be read."""
+    return status_of(path).st_size
+
+
+def status_of(path: str) -> os.stat_result:
+    """What the file system says of the file, once it is sure that it is a file and can be read. Opening it makes a network's answer fresh."""
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -38,7 +46,7 @@ def size_of(path: str) -> int:
         raise errors.InputError(f"{path} is a directory, not a file\n  Name the files in it, for example {os.path.join(path, '**', '*.txt')!r}.")
     if not stat.S_ISREG(status.st_mode):
         raise errors.InputError(f"{path} is not a regular file, so it cannot be read twice\n  Copy its contents to a file and name that.")
-    return status.st_size
+    return status
 
 
 def last_line_end(path: str, start: int, end: int) -> int | None:
@@ -71,9 +79,31 @@ def bytes_at(path: str, start: int, end: int) -> bytes:
         return _read(file, path, start, end - start)
 
 
-def line_blocks(path: str, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The bytes ``[start, end)`` as blocks of whole lines, each with the offset it begins at. A line longer than a block is a block."""
+def tail(path: str, end: int) -> str:
+    """What identifies the last bytes before ``end``: 12 hexadecimal digits of SHA-256 over as many as ``TAIL_BYTES``."""
     with _open(path) as file:
+        return _tail(file, path, end)
+
+
+def _tail(file: BinaryIO, path: str, end: int) -> str:
+    begin = max(0, end - TAIL_BYTES)
+    return hashlib.sha256(_read(file, path, begin, end - begin)).hexdigest()[:12]
+
+
+def check_tail(path: str, end: int, expected: str | None) -> None:
+    """:class:`~txtopo.errors.InputError` if the last bytes before ``end`` are not those whose ``tail`` was ``expected``; ``None`` is any."""
+    if expected is not None and tail(path, end) != expected:
+        raise _replaced(path, end)
+
+
+def line_blocks(path: str, start: int, end: int, expected_tail: str | None = None) -> Iterator[tuple[int, bytes]]:
+    """The bytes ``[start, end)`` as blocks of whole lines, each with the offset it begins at. A line longer than a block is a block.
+
+    All are of one file, also if another one gets its name meanwhile: that which has ``expected_tail`` at ``end``.
+    """
+    with _open(path) as file:
+        if expected_tail is not None and _tail(file, path, end) != expected_tail:
+            raise _replaced(path, end)
         unfinished: list[bytes] = []
         block_start = position = start
         while position < end:
@@ -125,6 +155,13 @@ def shrunk(path: str, size: int, planned: int) -> errors.InputError:
     return errors.InputError(
         f"{path} has shrunk: it has {size} bytes, but was planned up to byte {planned}\n"
         "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`."
+    )
+
+
+def _replaced(path: str, end: int) -> errors.InputError:
+    return errors.InputError(
+        f"{path} has been rotated or written anew: the {min(end, TAIL_BYTES)} bytes before byte {end} are not those that were planned or read\n"
+        "  Restore the file, and give a new one a name that sorts behind all others; or start over with `txtopo state reset`."
     )
 
 

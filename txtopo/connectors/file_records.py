@@ -7,20 +7,25 @@ It works on whole blocks, since decoding and splitting line by line costs severa
 from __future__ import annotations
 
 import codecs
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import json_lines
 
 _SIGNATURE_CODEC = "utf-8-sig"
+
+
+_NOT_BY_LINES = frozenset({"hz", "idna", "raw-unicode-escape", "undefined", "utf-7"})
+"""Codecs that may take other bytes for a line end. Those of ISO 2022 keep a mode from one line to the next."""
 
 
 def checked_encoding(encoding: str) -> str:
     """The codec's own name, if text in it can be cut at bytes ``\\n``; :class:`~txtopo.errors.ConfigError` otherwise."""
     try:
         name = codecs.lookup(encoding).name
-        cuttable = "\n".encode(_within_file(name)) == b"\n"
+        is_by_lines = name not in _NOT_BY_LINES and not name.startswith("iso2022")
+        cuttable = is_by_lines and "\n".encode(_within_file(name)) == b"\n"
     except LookupError:
         raise errors.ConfigError(f"file spout: Python has no text encoding {encoding!r}\n  The documentation of `codecs` lists them.") from None
     if not cuttable:
@@ -32,22 +37,42 @@ def _within_file(codec: str) -> str:
     return "utf-8" if codec == _SIGNATURE_CODEC else codec
 
 
+def text(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> str:
+    """``block``, which begins at byte ``offset`` of ``path``, as text.
+
+    A signature (byte order mark) of UTF-8 at the beginning of the file is none of it; elsewhere it is text. Bytes that are no text raise
+    :class:`~txtopo.errors.InputError` under ``"strict"``.
+    """
+    codec = _within_file(codec)
+    skipped = signature_bytes(offset, block) if codec == "utf-8" else 0
+    try:
+        return block[skipped:].decode(codec, errors_mode)
+    except UnicodeDecodeError as error:
+        raise errors.InputError(
+            f"{path}: byte {offset + skipped + error.start} is not {codec} ({error.reason})\n"
+            "  Name the file's encoding (encoding='latin-1', say), mend the file, or read it with errors='replace'."
+        ) from None
+
+
+def signature_bytes(offset: int, block: bytes) -> int:
+    """How many bytes a signature takes at the beginning of ``block``, which begins at byte ``offset`` of its file."""
+    return len(codecs.BOM_UTF8) * (offset == 0 and block.startswith(codecs.BOM_UTF8))
+
+
 def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> list[str]:
     """The lines of ``block``, which begins at byte ``offset`` of ``path``, without their ends: ``\\n`` or ``\\r\\n``.
 
-    A last line without ``\\n`` is a line. Bytes that are no text raise :class:`~txtopo.errors.InputError` under ``"strict"``.
+    A last line without ``\\n`` is a line. Raises what :func:`text` raises.
     """
-    try:
-        # The signature (byte order mark) is one at the beginning of a file only; elsewhere it is text.
-        text = block.decode(codec if offset == 0 else _within_file(codec), errors_mode)
-    except UnicodeDecodeError as error:
-        raise errors.InputError(
-            f"{path}: byte {offset + error.start} is not {codec} ({error.reason})\n"
-            "  Name the file's encoding (encoding='latin-1', say), mend the file, or read it with errors='replace'."
-        ) from None
-    if "\r" in text:
-        text = text.replace("\r\n", "\n")
-    found = text.split("\n")
+    if errors_mode == "replace" and _within_file(codec) != "utf-8":
+        # What is no text may take what follows with it: a line alone is always the same.
+        return [line.removesuffix(b"\r").decode(codec, errors_mode) for line in block.removesuffix(b"\n").split(b"\n")]
+    decoded = text(path, offset, block, codec, errors_mode)
+    if not decoded:
+        return []
+    if "\r" in decoded:
+        decoded = decoded.replace("\r\n", "\n")
+    found = decoded.split("\n")
     if block.endswith(b"\n"):
         found.pop()
     else:
@@ -55,32 +80,29 @@ def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) ->
     return found
 
 
-def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, fields: tuple[str, ...]) -> Iterator[list[Any]]:
+def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, fields: tuple[str, ...]) -> Iterator[Sequence[Any]]:
     """For each line that is not blank, a JSON object, the values of its ``fields``.
 
     A line that is no JSON object always raises :class:`~txtopo.errors.InputError`; a missing field does so
     under ``"strict"`` and is ``None`` otherwise.
     """
-    strict = errors_mode == "strict"
-    decode = json.JSONDecoder().decode
-    for number, line in enumerate(lines(path, offset, block, codec, errors_mode)):
-        if not line or line.isspace():
+    is_strict = errors_mode == "strict"
+    values, blank = json_lines.Decoder(fields).values, json_lines.BLANK.decode()
+    found = lines(path, offset, block, codec, errors_mode)
+    are_sure = json_lines.is_sure("\n".join(found))
+    for number, line in enumerate(found):
+        if not line.strip(blank):
             continue
         try:
-            value = decode(line)
-        except (ValueError, RecursionError) as error:
-            raise _bad_line(path, offset, block, number, f"is not JSON: {error}") from None
-        if type(value) is not dict:
-            raise _bad_line(path, offset, block, number, f"is not a JSON object but a {type(value).__name__}")
-        if strict:
-            for field in fields:
-                if field not in value:
-                    there_are = ", ".join(map(repr, value)) or "none"
-                    raise _bad_line(path, offset, block, number, f"has no field {field!r}; it has {there_are}", missing=True)
-        yield [value.get(field) for field in fields]
+            yield values(line, is_strict, are_sure or json_lines.is_sure(line))
+        except json_lines.LineError as error:
+            cure = "Mend the line."
+            if isinstance(error, json_lines.MissingFieldError):
+                cure = "Mend the line or the spout's fields, or take missing fields as None with errors='replace'."
+            raise bad_line(path, offset, block, number, str(error), cure) from None
 
 
-def _bad_line(path: str, offset: int, block: bytes, number: int, what: str, missing: bool = False) -> errors.InputError:
+def bad_line(path: str, offset: int, block: bytes, number: int, what: str, cure: str) -> errors.InputError:
+    """The error that line ``number``, from 0, of ``block``, which begins at byte ``offset`` of ``path``, is ``what``."""
     begins = offset + sum(len(line) + 1 for line in block.split(b"\n", number)[:number])
-    cure = "Mend the line or the spout's fields, or take missing fields as None with errors='replace'." if missing else "Mend the line."
     return errors.InputError(f"{path}: the line at byte {begins} {what}\n  {cure}")

@@ -92,14 +92,19 @@ class FileTransactionalSpout(ByteRanges):
     - ``fields``: for ``format="lines"`` the one name of the line; for ``"json"`` the fields to take from each object, in this order.
       Field ``tx``, the attempt, comes before them.
     - ``errors``: ``"strict"`` stops at bytes that are not ``encoding`` and at a missing JSON field, naming file and byte;
-      ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON object is an error in any case.
+      ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON object is an error in any case. So is one with ``NaN``, ``Infinity``
+      or a number beyond 64 bits, with half a surrogate pair, or with a field of ``fields`` twice: other readers take them differently.
+
+    ``encoding`` is one in which each line is text by itself: those of ISO 2022, UTF-16 and the like are refused.
 
     A line ends with the byte ``\\n`` and nothing else; one ``\\r`` before it is not part of the line. A last line without an end
-    is a line. Empty lines are lines; ``"json"`` passes over blank ones.
+    is a line. Empty lines are lines; ``"json"`` passes over blank ones. A byte order mark of UTF-8 at the beginning of a file is dropped.
 
     *What is frozen when.* The list of files when the topology is built, their sizes when its run begins. Lines added to the last
     file a partition has read, and files that sort behind all others, are read by the next run. Files before the place where the
-    earlier run ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs.
+    earlier run ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs. So must the last 4 KiB that
+    were read of each file of a batch: a file that was rotated, cut or written anew is refused by its name, when the run begins, when the
+    next batch is planned, and when a batch is read again. What was changed before these 4 KiB is not noticed.
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` when the run begins
     if nothing matches or a file is missing, a directory, unreadable or not what was read before, and from executors if a file
@@ -138,8 +143,9 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
     """Plans batches from sizes taken once. It keeps no position: that is the metadata.
 
     Metadata of a partition: ``file`` and ``start``, ``end_file`` and ``end`` (numbers of files in the group, and byte offsets in them); ``sizes`` of
-    the files from ``file`` to before ``end_file``, so that a replay reads the same bytes though they have grown; ``group``, the identity of files
-    0 … ``end_file``; ``read``, how many bytes of the group have been read with this batch.
+    the files from ``file`` to before ``end_file``, so that a replay reads the same bytes though they have grown; ``tails``, what identifies the
+    last bytes that are read of each; ``group``, the identity of files 0 … ``end_file``; ``read``, how many bytes of the group have been read with
+    this batch.
     """
 
     def __init__(
@@ -158,6 +164,11 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         last = self._context.last_metadata or {}
         return any(self._position(partition, last.get(partition)) < group.total for partition, group in enumerate(self._groups))
 
+    def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
+        """How many of the bytes have been read and committed."""
+        total = sum(group.total for group in self._groups)
+        return sum(self._position(partition, metadata) for partition, metadata in last_metadata.items()) / total if total else None
+
     def num_partitions(self) -> int:
         return len(self._groups)
 
@@ -170,13 +181,21 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         position = self._position(partition, last_metadata)
         if position >= sized.total:
             return None
+        self._check_tail(partition, last_metadata)
         batch_end = sized.batch_end(position, self._bytes_per_batch, FILES_PER_BATCH)
         file, start = sized.beginning_at(position)
         end_file, end = sized.ending_at(batch_end)
+        sizes = sized.sizes[file:end_file]
         return {
-            "file": file, "start": start, "end_file": end_file, "end": end,
-            "sizes": sized.sizes[file:end_file], "group": sized.group.identities[end_file], "read": batch_end,
+            "file": file, "start": start, "end_file": end_file, "end": end, "sizes": sizes, "group": sized.group.identities[end_file],
+            "tails": [file_lines.tail(path, at) for path, at in zip(sized.group.paths[file:], [*sizes, end], strict=False)], "read": batch_end,
         }  # fmt: skip
+
+    def _check_tail(self, partition: int, last_metadata: Any) -> None:
+        """Refuse a file that is another one than was read up to where ``last_metadata`` ends. An older version noted no tails."""
+        if last_metadata is not None and "tails" in last_metadata:
+            path = self._groups[partition].group.paths[last_metadata["end_file"]]
+            file_lines.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
 
     def _position(self, partition: int, last_metadata: Any) -> int:
         """Where the batch after ``last_metadata`` begins, once it is sure that what was read is still there."""
@@ -202,6 +221,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         check_partition(len(self._groups), partition)
         sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
         position = self._position(partition, last_metadata)
+        self._check_tail(partition, last_metadata)
         if not 0 < end < sized.sizes[file]:
             return
         path = sized.group.paths[file]
@@ -227,9 +247,10 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         group = checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
         ends = [*metadata["sizes"], metadata["end"]]
+        tails = metadata.get("tails") or [None] * len(ends)
         for file in range(first, last + 1):
             path, start = group.paths[file], metadata["start"] if file == first else 0
-            for offset, block in file_lines.line_blocks(path, start, ends[file - first]):
+            for offset, block in file_lines.line_blocks(path, start, ends[file - first], tails[file - first]):
                 self.emit_block(attempt, collector, path, offset, block)
 
     @abc.abstractmethod

@@ -1,14 +1,16 @@
 """A transactional spout over Parquet files that emits columns.
 
 The driver plans every batch as a range of whole row groups, reading no more than the files' footers; executors read the row groups one at a
-time. A footer says where everything in its file is: what identifies it identifies the file, in the metadata and whenever it is opened.
+time. A footer says where everything in its file is, but not which values: it identifies the file together with the time of its last write,
+in the metadata and whenever the file is opened.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +41,8 @@ class ParquetTransactionalSpout(files.ListedFiles):
     - ``dictionaries``: columns of text or bytes that are to stay dictionary-encoded, as they usually are in the file: grouping by them is faster.
 
     *What is frozen when.* The list of files when the topology is built, what a file consists of when a batch of it is planned. Files that sort
-    behind all others are read by the next run. A file that a batch was planned of must not change.
+    behind all others are read by the next run. A file that a batch was planned of must not change, which its footer and the time of its last
+    write tell. It may be moved, or copied together with its time (``cp -p``, ``rsync -t``).
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` if there is no file to take
     the types from, when the run begins if nothing matches or files are not those that were read, and later if a file is not what it was.
@@ -91,14 +94,17 @@ class Footer:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        size = file_lines.size_of(path)
+        status = file_lines.status_of(path)
+        size = status.st_size
+        self.written = status.st_mtime_ns
+        """When the file was last written to, in nanoseconds since 1970."""
         tail = file_lines.bytes_at(path, max(0, size - _TAIL_BYTES), size)
         length = int.from_bytes(tail[:4], "little")
         if len(tail) < _TAIL_BYTES or tail[4:] != b"PAR1" or length + _TAIL_BYTES > size:
             raise _not_parquet(path, "it does not end as one does")
         footer = file_lines.bytes_at(path, size - _TAIL_BYTES - length, size)
         self.identity = hashlib.sha256(b"%d\0" % size + footer).hexdigest()[:12]
-        """12 hexadecimal digits that no other contents have."""
+        """12 hexadecimal digits for where everything is, and the statistics: a value may change without these."""
         try:
             self.metadata = pq.read_metadata(pa.BufferReader(footer))
         except (pa.ArrowException, OSError) as error:
@@ -112,13 +118,26 @@ class Footer:
         fields = [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field for field in found]
         return pa.schema([field.remove_metadata() for field in fields])
 
-    def check(self, identity: str) -> None:
-        """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` was noted."""
+    def check(self, identity: str, written: int | None) -> None:
+        """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` and ``written`` were noted.
+
+        An older version noted no time: ``None``.
+        """
         if self.identity != identity:
             raise txtopo.errors.InputError(
                 f"{self.path} has changed since a batch of it was planned\n"
                 "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. New rows go into a new file."
             )
+        if written is not None and not _is_same_time(self.written, written):
+            raise self._written_again(written)
+
+    def _written_again(self, written: int) -> txtopo.errors.InputError:
+        seconds, nanoseconds = divmod(written, _SECOND)
+        return txtopo.errors.InputError(
+            f"{self.path} was written again since a batch of it was planned: its time is not what it was, and its footer may hide other values\n"
+            "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. To copy a file, use `cp -p` or\n"
+            f"  `rsync -t`. If this is a copy with the same rows: touch -d @{seconds}.{nanoseconds:09} {shlex.quote(self.path)}"
+        )
 
     def batches(self, begin: int, end: int, schema: pa.Schema, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row group after the other."""
@@ -129,6 +148,8 @@ class Footer:
                     batches = file.iter_batches(ROWS_AT_ONCE, row_groups=[row_group], columns=schema.names, use_threads=False)
                     for batch in batches:
                         yield self._conforming(batch, schema)
+            if file_lines.status_of(self.path).st_mtime_ns != self.written:
+                raise self._written_again(self.written)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and file_lines.may_pass(error):
                 raise txtopo.errors.FailedException(f"cannot read {self.path} just now: {error}") from None
@@ -146,17 +167,36 @@ class Footer:
         return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
+_SECOND = 10**9
+_UNITS = (_SECOND, 10**6, 10**3, 100, 1)
+"""Nanoseconds to which file systems and archives round the time of a file."""
+
+
+def _is_same_time(one: int, other: int) -> bool:
+    """Whether two times in nanoseconds are the same, as far as the coarser of them goes."""
+    unit = next(unit for unit in _UNITS if one % unit == 0 or other % unit == 0)
+    return one // unit == other // unit
+
+
 def _not_parquet(path: str, why: str) -> txtopo.errors.InputError:
     cure = "See whether it was written to its end, or leave it out of the list."
     return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why.strip()}\n  {cure}")
+
+
+class _Planned(NamedTuple):
+    """As much of a footer as planning needs."""
+
+    identity: str
+    written: int
+    rows: list[int]
 
 
 class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
     """Plans batches from footers, each read when it is first needed. It keeps no position: that is the metadata.
 
     Metadata of a partition: ``file`` and ``row_group``, ``end_file`` and ``end_row_group`` (numbers of files in the group, and of row groups in
-    them, the last exclusive); ``footers``, the identities of the files from ``file`` to ``end_file``; ``group``, the identity of the paths 0 …
-    ``end_file``; ``rows``, how many rows the batch has.
+    them, the last exclusive); ``footers`` and ``written``, the identities and times of the files from ``file`` to ``end_file``; ``group``, the
+    identity of the paths 0 … ``end_file``; ``rows``, how many rows the batch has.
     """
 
     def __init__(
@@ -164,11 +204,9 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
     ) -> None:
         if not any(group.paths for group in groups):
             raise files.none_matched(patterns)
-        for group in groups:
-            for path in group.paths:
-                file_lines.size_of(path)
+        self._sizes = [[file_lines.size_of(path) for path in group.paths] for group in groups]
         self._groups, self._rows_per_batch, self._context = groups, rows_per_batch, context
-        self._footers: dict[str, tuple[str, list[int]]] = {}
+        self._footers: dict[str, _Planned] = {}
         for partition, metadata in (context.last_metadata or {}).items():
             if metadata is not None:
                 self._check_continuation(partition, metadata)
@@ -176,6 +214,18 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
     def is_ready(self) -> bool:
         last = self._context.last_metadata or {}
         return any(self._position(partition, last.get(partition)) is not None for partition in range(len(self._groups)))
+
+    def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
+        """How many of the bytes have been read and committed; of a file that is not read to its end, by row groups."""
+        total, done = sum(map(sum, self._sizes)), 0.0
+        for partition, metadata in last_metadata.items():
+            position, sizes = self._position(partition, metadata), self._sizes[partition]
+            if position is None:
+                done += sum(sizes)
+            else:
+                file, row_group = position
+                done += sum(sizes[:file]) + sizes[file] * row_group / len(self._footer(self._groups[partition].paths[file]).rows)
+        return done / total
 
     def num_partitions(self) -> int:
         return len(self._groups)
@@ -192,20 +242,20 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         (file, row_group), rows = begin, 0
         end_file, end = file, row_group
         while True:
-            of_file = self._footer(group.paths[end_file])[1]
+            of_file = self._footer(group.paths[end_file]).rows
             while end < len(of_file) and self._fits(rows, of_file[end]):
                 rows += of_file[end]
                 end += 1
             following = end_file + 1
             if end < len(of_file) or following == min(len(group.paths), file + files.FILES_PER_BATCH):
                 break
-            if not self._fits(rows, next(iter(self._footer(group.paths[following])[1]), 0)):
+            if not self._fits(rows, next(iter(self._footer(group.paths[following]).rows), 0)):
                 break
             end_file, end = following, 0
-        footers = [self._footer(path)[0] for path in group.paths[file : end_file + 1]]
+        footers = [self._footer(path) for path in group.paths[file : end_file + 1]]
         return {
-            "file": file, "row_group": row_group, "end_file": end_file, "end_row_group": end,
-            "footers": footers, "group": group.identities[end_file], "rows": rows,
+            "file": file, "row_group": row_group, "end_file": end_file, "end_row_group": end, "group": group.identities[end_file], "rows": rows,
+            "footers": [footer.identity for footer in footers], "written": [footer.written for footer in footers],
         }  # fmt: skip
 
     def _fits(self, rows: int, more: int) -> bool:
@@ -218,21 +268,21 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         if last_metadata is not None:
             files.checked_group(self._groups, partition, last_metadata)
             file, row_group = last_metadata["end_file"], last_metadata["end_row_group"]
-        while file < len(group.paths) and row_group >= len(self._footer(group.paths[file])[1]):
+        while file < len(group.paths) and row_group >= len(self._footer(group.paths[file]).rows):
             file, row_group = file + 1, 0
         return (file, row_group) if file < len(group.paths) else None
 
-    def _footer(self, path: str) -> tuple[str, list[int]]:
+    def _footer(self, path: str) -> _Planned:
         if path not in self._footers:
             footer = Footer(path)
-            self._footers[path] = footer.identity, footer.rows
+            self._footers[path] = _Planned(footer.identity, footer.written, footer.rows)
         return self._footers[path]
 
     def _check_continuation(self, partition: int, last_metadata: Any) -> None:
         """Refuse files that are not those an earlier run read."""
         files.check_partition(len(self._groups), partition)
         group = files.checked_group(self._groups, partition, last_metadata)
-        Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1])
+        Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1], *(last_metadata.get("written") or [None])[-1:])
 
 
 class _ParquetEmitter(spout.PartitionedSpoutEmitter):
@@ -242,9 +292,10 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
         group = files.checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
-        for file, identity in zip(range(first, last + 1), metadata["footers"], strict=True):
+        written = metadata.get("written") or [None] * len(metadata["footers"])
+        for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):
             footer = Footer(group.paths[file])
-            footer.check(identity)
+            footer.check(identity, time)
             begin = metadata["row_group"] if file == first else 0
             end = metadata["end_row_group"] if file == last else len(footer.rows)
             for batch in footer.batches(begin, end, self._schema, self._dictionaries):

@@ -1,19 +1,18 @@
 """RecordBatches as bytes, from rows, and as rows.
 
-Apart from what moves them because here alone Arrow's types meet Python's. Imported where columns are met and nowhere else: importing it
-imports pyarrow.
+Apart from ``column_values``, which knows single columns and what becomes of a value in one. Imported where columns are met and nowhere
+else: importing it imports pyarrow.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from txtopo.dataplane.columns import ColumnMistakeError
+from txtopo.dataplane import column_values
 from txtopo.dataplane.transposed import Row
 
 MERGED_BYTES = 4 * 1024 * 1024
@@ -152,49 +151,33 @@ def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _compacted(column: pa.Array) -> pa.Array:
     type = column.type
     if pa.types.is_dictionary(type) and len(column.dictionary) > len(column):
-        return column.dictionary_decode().dictionary_encode(null_encoding="mask").cast(type)
+        try:
+            return column.dictionary_decode().dictionary_encode(null_encoding="mask").cast(type)
+        except pa.ArrowNotImplementedError:
+            return column
     if pa.types.is_string_view(type) or pa.types.is_binary_view(type):
         return column.cast(pa.large_binary() if pa.types.is_binary_view(type) else pa.large_string()).cast(type)
     return column
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=1024)
-def python_type(type: pa.DataType) -> pa.DataType:
-    """What ``type`` is read as, in order to become Python objects: nanoseconds as microseconds, which are what Python's datetime has.
-
-    Arrow itself would give objects of pandas where that happens to be installed, and the same tuple would not be the same everywhere.
-    """
-    if pa.types.is_timestamp(type) and type.unit == "ns":
-        return pa.timestamp("us", type.tz)
-    if pa.types.is_duration(type) and type.unit == "ns":
-        return pa.duration("us")
-    if pa.types.is_time64(type) and type.unit == "ns":
-        return pa.time64("us")
-    if pa.types.is_dictionary(type):
-        return type if python_type(type.value_type) == type.value_type else python_type(type.value_type)
-    if pa.types.is_list(type):
-        return pa.list_(type.value_field.with_type(python_type(type.value_type)))
-    if pa.types.is_large_list(type):
-        return pa.large_list(type.value_field.with_type(python_type(type.value_type)))
-    if pa.types.is_struct(type):
-        return pa.struct([type.field(i).with_type(python_type(type.field(i).type)) for i in range(type.num_fields)])
-    return type
-
-
-def values(column: pa.Array, name: str) -> list[Any]:
-    """``column`` as Python objects; :class:`ColumnMistakeError` naming it, if Python has none for some value."""
-    wanted = python_type(column.type)
+def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """The rows of ``batch`` with the numbers ``rows``, in this order."""
     try:
-        found: list[Any] = (column if wanted == column.type else column.cast(wanted)).to_pylist()
-    except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise ColumnMistakeError(
-            f"column {name!r} of type {column.type} holds a value that Python has no object for: {_first_line(error)}\n"
-            "  Cast the column before it is emitted, for example to pa.timestamp('us') with safe=False."
-        ) from None
-    return found
+        return batch.take(rows)
+    except pa.ArrowNotImplementedError:
+        numbers = rows.to_pylist()
+        return pa.RecordBatch.from_arrays([_taken(column, rows, numbers) for column in batch.columns], schema=batch.schema)
+
+
+def _taken(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
+    """Of views of text and of run-end-encoded columns, which Arrow cannot take rows from, row by row."""
+    try:
+        return column.take(rows)
+    except pa.ArrowNotImplementedError:
+        return pa.concat_arrays([column.slice(number, 1) for number in numbers])
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------------------------
 
 
 ROWS_AT_ONCE = 4096
@@ -209,7 +192,7 @@ def slices(batch: pa.RecordBatch, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Recor
 
 def rows(batch: pa.RecordBatch, attempt: Any) -> list[Row]:
     """The rows of ``batch``, each with ``attempt`` as its first value."""
-    columns = [values(column, name) for column, name in zip(batch.columns, batch.schema.names, strict=True)]
+    columns = [column_values.values(column, name) for column, name in zip(batch.columns, batch.schema.names, strict=True)]
     return list(zip(itertools.repeat(attempt, batch.num_rows), *columns, strict=True)) if columns else [(attempt,)] * batch.num_rows
 
 
@@ -218,60 +201,19 @@ def read_schema(serialized: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(serialized))
 
 
-def from_rows(rows: Sequence[Row], names: Sequence[str], schema: pa.Schema | None, where: str) -> pa.RecordBatch:
+def from_rows(
+    rows: Sequence[Row], names: Sequence[str], schema: pa.Schema | None, where: str, is_declared: bool = True
+) -> pa.RecordBatch:
     """``rows`` without their first value as columns ``names``, of ``schema`` or, without one, of the types Arrow finds.
 
-    :class:`ColumnMistakeError`, beginning with ``where``, if values of a column do not go together, or not with ``schema``.
+    ``is_declared``: whether the user declared ``schema``; otherwise earlier rows of the stream had it.
+    :class:`ColumnMistakeError`, beginning with ``where``, if a column would change a value (R38).
     """
     if not names:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
     columns = list(zip(*rows, strict=True))[1:]
-    arrays = []
-    for i, (name, column) in enumerate(zip(names, columns, strict=True)):
-        wanted = None if schema is None else schema.field(i).type
-        try:
-            arrays.append(_array(column, wanted))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            fact = "cannot become a column" if wanted is None else f"cannot become a column of type {wanted}"
-            raise ColumnMistakeError(
-                f"{where}: values of field {name!r} {fact}: {_first_line(error)}\n"
-                "  Declare the types of the columns together with the stream:"
-                f" declarer.declare(Fields(...), schema=pa.schema([({name!r}, pa.float64()), ...]))."
-            ) from None
+    wanted = [None] * len(names) if schema is None else schema.types
+    arrays = [
+        column_values.array(column, name, type, is_declared, where) for column, name, type in zip(columns, names, wanted, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema) if schema is not None else pa.RecordBatch.from_arrays(arrays, names=list(names))
-
-
-def _array(column: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
-    """``column`` as an array, of the type ``wanted`` if its values are of that kind: Arrow alone would take 1.5 for the integer 1."""
-    kind = None if wanted is None else _kind(wanted)
-    if kind in ("integer", "decimal") and all(type(value) is int or value is None for value in column):
-        return pa.array(column, wanted)
-    made = pa.array(column)
-    made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
-    if wanted is None or made.type == wanted:
-        return made
-    found = _kind(made.type)
-    if found not in ("null", kind) and (found, kind) != ("integer", "number"):
-        raise TypeError(f"Arrow finds {made.type} in them")
-    return made.cast(wanted)
-
-
-@functools.lru_cache(maxsize=1024)
-def _kind(type: pa.DataType) -> str:
-    """Types of one kind differ in how many values they can hold, and not in what these mean."""
-    if pa.types.is_dictionary(type):
-        return _kind(type.value_type)
-    if pa.types.is_timestamp(type):
-        return "timestamp" if type.tz is None else "instant"
-    kinds = {
-        "integer": (pa.types.is_integer,), "number": (pa.types.is_floating,), "decimal": (pa.types.is_decimal,), "date": (pa.types.is_date,),
-        "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "time": (pa.types.is_time,),
-        "bytes": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
-        "list": (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
-        "duration": (pa.types.is_duration,), "struct": (pa.types.is_struct,), "null": (pa.types.is_null,), "bool": (pa.types.is_boolean,),
-    }  # fmt: skip
-    return next((kind for kind, tests in kinds.items() if any(is_kind(type) for is_kind in tests)), str(type))
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

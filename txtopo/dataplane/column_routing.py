@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.dataplane import column_batches, route
+from txtopo.dataplane import column_batches, column_values, route
 from txtopo.topology import grouping as groupings
 from txtopo.topology.grouping import Grouping
 from txtopo.topology.stream import Fields
@@ -119,12 +119,12 @@ def _by_choice(lanes: Sequence[SendBatch], memory: route.SenderMemory, sending_t
         for piece in column_batches.slices(batch):
             for row in column_batches.rows(piece, attempt):
                 for task in custom.choose_tasks(sending_task, row):
-                    route.check_choice(custom, task, len(lanes))
+                    route.check_choice(custom, task, len(lanes), memory.edge)
                     chosen[task].append(number)
                 number += 1
         for lane, rows in zip(lanes, chosen, strict=True):
             if rows:
-                lane(batch if rows == list(range(batch.num_rows)) else batch.take(pa.array(rows, pa.int64())))
+                lane(batch if rows == list(range(batch.num_rows)) else column_batches.taken(batch, pa.array(rows, pa.int64())))
 
     return send
 
@@ -150,15 +150,28 @@ def distinct_keys(batch: pa.RecordBatch, positions: Sequence[int], attempt: Any)
         return pa.nulls(batch.num_rows, pa.int32()).fill_null(0), [constant]
     columns = [(batch.column(position), batch.schema.names[position]) for position in positions if position >= 0]
     if not all(_is_plain(column.type) for column, _ in columns):
-        lists = [column_batches.values(column, name) for column, name in columns]
-        return None, [_with_attempts(key, positions, attempt) for key in zip(*lists, strict=True)]
+        return None, _keys_by_row(columns, positions, attempt)
+    try:
+        codes, keys = _distinct(columns)
+    except pa.ArrowNotImplementedError:
+        # decimal32 and decimal64: Arrow has the type, but no table of its distinct values.
+        return None, _keys_by_row(columns, positions, attempt)
+    return codes, [_with_attempts(key, positions, attempt) for key in keys] if constant else keys
+
+
+def _keys_by_row(columns: Sequence[tuple[pa.Array, str]], positions: Sequence[int], attempt: Any) -> list[tuple[Any, ...]]:
+    lists = [column_values.values(_in_utc(column), name) for column, name in columns]
+    return [_with_attempts(key, positions, attempt) for key in zip(*lists, strict=True)]
+
+
+def _distinct(columns: Sequence[tuple[pa.Array, str]]) -> tuple[pa.Array, list[tuple[Any, ...]]]:
     codes, keys = _encoded(*columns[0])
     for column, name in columns[1:]:
         more, values = _encoded(column, name)
         pairs = pc.dictionary_encode(pc.add(pc.multiply(codes.cast(pa.int64()), len(values)), more.cast(pa.int64())))
         codes = pairs.indices
         keys = [keys[pair // len(values)] + values[pair % len(values)] for pair in pairs.dictionary.to_pylist()]
-    return codes, [_with_attempts(key, positions, attempt) for key in keys] if constant else keys
+    return codes, keys
 
 
 def _with_attempts(key: tuple[Any, ...], positions: Sequence[int], attempt: Any) -> tuple[Any, ...]:
@@ -175,14 +188,20 @@ def _encoded(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...
             column = column.cast(pa.int8())
         column = pc.dictionary_encode(column, null_encoding="encode")
     codes, dictionary = column.indices, column.dictionary
-    if pa.types.is_timestamp(dictionary.type) and dictionary.type.tz is not None:
-        # An instant is one key in every time zone; and Python takes the two hours that a clock shows twice for equal.
-        dictionary = dictionary.cast(pa.timestamp(dictionary.type.unit, "UTC"))
-    values = column_batches.values(dictionary, name)
+    values = column_values.values(_in_utc(dictionary), name)
     if codes.null_count:
         codes = codes.cast(pa.int64()).fill_null(len(values))
         values.append(None)
     return codes, [(value,) for value in values]
+
+
+def _in_utc(column: pa.Array) -> pa.Array:
+    """``column``, where an instant is one key in every time zone: Python takes the two hours that a clock shows twice for equal."""
+    is_encoded = pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type)
+    type = column.type.value_type if is_encoded else column.type
+    if not pa.types.is_timestamp(type) or type.tz is None:
+        return column
+    return (pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).cast(pa.timestamp(type.unit, "UTC"))
 
 
 def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]) -> list[Any]:
@@ -215,7 +234,7 @@ def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[Sen
         lanes[counts[0][0]](batch)
         return
     # Arrow's sort of one array is stable, and it counts where values are few.
-    by_task = batch.take(pc.array_sort_indices(of_row))
+    by_task = column_batches.taken(batch, pc.array_sort_indices(of_row))
     begin = 0
     for task, count in counts:
         lanes[task](by_task.slice(begin, count))

@@ -78,11 +78,11 @@ class ArrowBoltTask(BoltTask):
         """The rows as a RecordBatch: of the declared schema, or of what Arrow found for the first of this stream."""
         key = (source.component, source.stream)
         arrow = columns.batches()
+        declared = self.worker.run.graph.components[source.component].outputs[source.stream].schema
         if key not in self._schemas:
-            declared = self.worker.run.graph.components[source.component].outputs[source.stream].schema
             self._schemas[key] = None if declared is None else arrow.read_schema(declared)
         where = f"component {source.component!r}, stream {source.stream!r}"
-        batch = arrow.from_rows(rows, list(source.fields)[1:], self._schemas[key], where)
+        batch = arrow.from_rows(rows, list(source.fields)[1:], self._schemas[key], where, declared is not None)
         self._schemas[key] = batch.schema
         return batch
 
@@ -93,7 +93,7 @@ class ArrowBoltTask(BoltTask):
         try:
             self._execute(batch)
         except AbortedError:
-            raise
+            guard.abort("execute_batch")
         except BaseException as error:
             guard.record(self.component.id, self.index, "execute_batch", error)
             raise AbortedError from None

@@ -8,6 +8,7 @@ Apart from what reads and makes RecordBatches because this module is imported by
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import sys
@@ -37,6 +38,7 @@ def stream_of(name: str) -> str:
     return name[len(_PREFIX) :]
 
 
+@functools.cache
 def _loaded(module: str) -> Any:
     arrow.require_pyarrow("a topology in which somebody emits or takes columns")
     return importlib.import_module(f"txtopo.dataplane.{module}")

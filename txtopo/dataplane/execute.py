@@ -98,7 +98,7 @@ class SlotRun:
         self.report.failure = self.guard.failure
         self.worker.resources.discard({name for task in self.all_tasks() for name in task.used_resources})
         if self.phase == "processing" and self.here.slots > 1 and self.report.failure is not None:
-            raise FailureInTaskError(self.report.failure.to_text()) from None
+            raise FailureInTaskError(self.report.failure.to_text(self.worker.run.secret)) from None
 
     def results(self) -> Iterator[tuple[int, bytes]]:
         """The last level's results: the frames, unless they may not come back or would be of no use; then the report, which says how it went."""
@@ -219,7 +219,8 @@ class SlotRun:
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
                     txid = self.job.attempt.txid
-                    memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism)
+                    edge = route.Edge(component.id, stream, receiver.id)
+                    memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism, edge)
                     task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
 
     def only_streams(self, component: Component) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from txtopo.topology.context import SOME_TIME
 from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -19,11 +22,13 @@ BatchMode = Literal["whole", "planned", "known", "new", "opaque", "recorded"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the data plane, in bytes; see ``txtopo.config`` for what each is for."""
+    """Bounds of the data plane, in bytes unless said otherwise; see ``txtopo.config`` for what each is for."""
 
     blob_bytes_max: int = 32 * 1024 * 1024
     spill_bytes: int = 128 * 1024 * 1024
     inline_bytes_max: int = 512 * 1024
+    stores_max: int | None = None
+    """As :attr:`txtopo.TopologyContext.stores_max`; a number of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Run:
     generation: str
     local_master: bool = True
     limits: Limits = Limits()
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    """Signs what comes back inside a text of Spark's. Unlike ``token``, which names job groups, no message shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,10 @@ class Job:
     """How many slots hold the pinned results, where level 0 has other slots than these and they are sent on first."""
     first_attempt: int = 0
     """As :attr:`txtopo.TopologyContext.first_attempt`."""
+    opened_at: datetime.datetime = SOME_TIME
+    """As :attr:`txtopo.TopologyContext.opened_at`."""
+    expected_stores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By component, as :attr:`txtopo.TopologyContext.expected_stores`."""
 
     @property
     def name(self) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hmac
+import os
 import pickle
+import re
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from txtopo import errors
@@ -16,7 +20,8 @@ FailureKind = Literal["failed", "stale", "error"]
 
 _TEXT_MAX = 20_000
 _FRAMES_MAX = 2_000
-_BEGIN, _END = "<txtopo-failure:", ":>"
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_EMBEDDED = re.compile(r"<txtopo-failure:([0-9a-f]{64}):([A-Za-z0-9+/=]+):>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +53,26 @@ class Failure:
         where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
         return f"{self.error}\n  in {where}\n{self.traceback}"
 
-    def to_text(self) -> str:
-        """A line from which :func:`from_text` finds this failure again, wherever it is embedded."""
-        return _BEGIN + base64.b64encode(pickle.dumps(self)).decode() + _END
+    def to_text(self, secret: bytes) -> str:
+        """A line from which :func:`from_text` finds this failure again, wherever it is embedded; signed with the run's ``secret``."""
+        data = base64.b64encode(pickle.dumps(self)).decode()
+        return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
 
 
-def from_text(text: str) -> Failure | None:
-    """The failure embedded in ``text``, if there is one."""
-    begin = text.find(_BEGIN)
-    end = text.find(_END, begin)
-    if begin < 0 or end < 0:
-        return None
-    failure: Failure = pickle.loads(base64.b64decode(text[begin + len(_BEGIN) : end]))
-    return failure
+def from_text(text: str, secret: bytes) -> Failure | None:
+    """The failure embedded in ``text``, if there is one that was signed with ``secret``.
+
+    A text of Spark's may quote anything, also a line of the input: what carries no signature of this run is never unpickled.
+    """
+    for found in _EMBEDDED.finditer(text):
+        if hmac.compare_digest(found[1], _signature(found[2], secret)):
+            failure: Failure = pickle.loads(base64.b64decode(found[2]))
+            return failure
+    return None
+
+
+def _signature(data: str, secret: bytes) -> str:
+    return hmac.new(secret, data.encode(), "sha256").hexdigest()
 
 
 class AbortedError(BaseException):
@@ -84,8 +96,16 @@ def describe(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of ``error`` without the frames of the data plane around the user's, above and below."""
+    """The traceback of ``error`` without the frames of the data plane around the user's, above and below.
+
+    An error that txtopo itself raises is the user's mistake, and its message is told apart from this: the last frame is then the user's line.
+    """
     shown = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
+    if type(error).__module__.startswith("txtopo.") and len(_chain(shown)) == 1:
+        users = [i for i, frame in enumerate(shown.stack) if not frame.filename.startswith(_PACKAGE)]
+        if users:
+            stack = traceback.StackSummary.from_list(shown.stack[users[0] : users[-1] + 1])
+            return _bounded("Traceback (most recent call last):\n" + "".join(stack.format()))
     for part in _chain(shown):
         own = [i for i, frame in enumerate(part.stack) if "/txtopo/dataplane/" not in frame.filename]
         if own:
@@ -94,6 +114,10 @@ def user_traceback(error: BaseException) -> str:
         text = "".join(shown.format())
     except Exception:
         text = "(its traceback cannot be shown)\n"
+    return _bounded(text)
+
+
+def _bounded(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX // 2] + "\n  ...\n" + text[-_TEXT_MAX // 2 :]
 
 
@@ -115,21 +139,20 @@ class Tally:
     """What an emission job learnt, by partition."""
     partition_counts: set[int] = field(default_factory=set)
     """How many partitions the tasks of an opaque spout saw; more than one number means that they disagree."""
-    stores: set[str] = field(default_factory=set)
-    """``component/store`` names that were written."""
+    stores: dict[str, int] = field(default_factory=dict)
+    """By ``component/store`` name, how many transactions of that store were committed (R34)."""
     busy_s: dict[str, float] = field(default_factory=dict)
     """How long tasks were at work, all together, by phase."""
 
     def add(self, other: Tally) -> None:
         """Add what other tasks counted and learnt."""
-        for mine, theirs in ((self.executed, other.executed), (self.emitted, other.emitted)):
-            for component, count in theirs.items():
-                mine[component] = mine.get(component, 0) + count
+        for mine, theirs in ((self.executed, other.executed), (self.emitted, other.emitted), (self.stores, other.stores)):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
         for phase, busy_s in other.busy_s.items():
             self.busy_s[phase] = self.busy_s.get(phase, 0.0) + busy_s
         self.metadata.update(other.metadata)
         self.partition_counts |= other.partition_counts
-        self.stores |= other.stores
 
 
 @dataclass(slots=True)

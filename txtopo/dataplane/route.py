@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from txtopo.dataplane import transposed
 from txtopo.plan import levels
@@ -34,10 +34,19 @@ def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> i
     return 0 if receiving_tasks == 1 and grouping.kind not in ("custom", "direct") else None
 
 
+class Edge(NamedTuple):
+    """Which component sends on which of its streams to which component; for errors."""
+
+    sender: str
+    stream: str
+    receiver: str
+
+
 class SenderMemory:
     """What one sender keeps for one receiver between emits: one for its rows and its columns together."""
 
-    def __init__(self, grouping: Grouping, sending_task: int, txid: int, tasks: int) -> None:
+    def __init__(self, grouping: Grouping, sending_task: int, txid: int, tasks: int, edge: Edge | None = None) -> None:
+        self.edge = edge or Edge("sender", "default", "receiver")
         start = (sending_task + txid) % tasks
         self.turns = itertools.cycle([*range(start, tasks), *range(start)])
         """Whose turn it is, under shuffle grouping."""
@@ -56,7 +65,7 @@ def make_send(
         return lanes[only]
     if grouping.kind == "custom":
         assert memory.custom is not None
-        return _by_choice(lanes, memory.custom, sending_task)
+        return _by_choice(lanes, memory.custom, sending_task, memory.edge)
     if grouping.kind == "shuffle":
         return _round_robin(lanes, memory)
     if grouping.kind == "all":
@@ -127,19 +136,22 @@ def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[in
     return send
 
 
-def _by_choice(lanes: Sequence[Send], grouping: CustomGrouping, sending_task: int) -> Send:
+def _by_choice(lanes: Sequence[Send], grouping: CustomGrouping, sending_task: int, edge: Edge) -> Send:
     def send(row: Row) -> None:
         for task in grouping.choose_tasks(sending_task, row):
-            check_choice(grouping, task, len(lanes))
+            check_choice(grouping, task, len(lanes), edge)
             lanes[task](row)
 
     return send
 
 
-def check_choice(grouping: CustomGrouping, task: int, tasks: int) -> None:
-    """:class:`WrongTaskError` if ``grouping`` chose a task that does not exist."""
-    if not 0 <= task < tasks:
-        raise WrongTaskError(f"{type(grouping).__qualname__}.choose_tasks chose task {task}; the receiver has tasks 0 … {tasks - 1}")
+def check_choice(grouping: CustomGrouping, task: Any, tasks: int, edge: Edge) -> None:
+    """:class:`WrongTaskError` if ``grouping`` chose a task of the receiver that does not exist."""
+    if not hasattr(task, "__index__") or not 0 <= task < tasks:
+        raise WrongTaskError(
+            f"component {edge.sender!r} emits on stream {edge.stream!r} to {edge.receiver!r}: {type(grouping).__qualname__}.choose_tasks "
+            f"chose task {task!r}; {edge.receiver!r} has tasks 0 … {tasks - 1}\n  Choose among these, or give {edge.receiver!r} more tasks."
+        )
 
 
 class WrongTaskError(Exception):

@@ -41,8 +41,8 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
 class Guard:
     """Runs user code for one slot; remembers the first failure for good.
 
-    Invariants: once ``has_failed``, no further hook returns normally. A failed emit is noted at once and recorded when the hook it happened in
-    ends, because only then is its traceback complete.
+    Invariants: once ``has_failed``, no further hook returns normally. A failed emit, or store, is noted at once, and recorded when the hook it
+    happened in ends, because only then is its traceback complete.
     """
 
     def __init__(self, job: Job, phase: Phase) -> None:
@@ -58,7 +58,7 @@ class Guard:
         try:
             result = function(*args)
         except AbortedError:
-            raise
+            self.abort(hook)
         except BaseException as error:
             self.record(component, task, hook, error)
             raise AbortedError from None
@@ -67,7 +67,7 @@ class Guard:
         return result
 
     def note(self, component: str, task: int, error: BaseException) -> None:
-        """An emit failed with ``error``, which its bolt may yet swallow."""
+        """An emit or a store failed with ``error``, which its bolt may yet swallow."""
         self._stop()
         if self._noted is None:
             self._noted = (component, task, error)
@@ -79,17 +79,19 @@ class Guard:
                 stop()
 
     def abort(self, hook: str) -> NoReturn:
-        """Unwind after a failure that user code has swallowed in ``hook``."""
+        """Unwind ``hook`` after a failure: it is noted, and user code may have swallowed it, or have run into what a failure has stopped."""
         if self.failure is None and self._noted is not None:
             component, task, error = self._noted
             self.record(component, task, hook, error)
         raise AbortedError
 
     def record(self, component: str, task: int, hook: str, error: BaseException) -> None:
-        """Remember ``error`` as the failure of this slot, unless there is one already."""
+        """Remember ``error`` as the failure of this slot, unless there is one already, or it came in the place of a noted FailedException."""
         self._stop()
         if self.failure is not None:
             return
+        if self._noted is not None and isinstance(self._noted[2], errors.FailedException):
+            component, task, error = self._noted
         cause: bytes | None = None
         kind: Any = "error"
         if isinstance(error, errors.StaleAttemptError):
@@ -126,11 +128,12 @@ class Task:
         self.executed = 0
         self.context = TopologyContext(
             worker.run.graph.id, worker.run.generation, component.id, index, job.task_counts, phase, self._resource,
-            worker.run.local_master, job.known_stores, job.first_attempt,
+            worker.run.local_master, job.known_stores, job.first_attempt, job.opened_at,
+            job.expected_stores.get(component.id), worker.run.limits.stores_max,
         )  # fmt: skip
         self.conf = worker.confs[component.id]
         self.collector = emit.Collector(component.id, job.attempt, component.outputs, worker.run.token)
-        self.collector.on_failure = functools.partial(guard.note, component.id, index)
+        self.collector.on_failure = self.context.on_failure = functools.partial(guard.note, component.id, index)
 
     def _resource(self, name: str, factory: Callable[[], Any]) -> Any:
         self.used_resources.add(name)
@@ -193,7 +196,7 @@ class BoltTask(Task):
                 if guard.has_failed:
                     guard.abort("execute")
         except AbortedError:
-            raise
+            guard.abort("execute")
         except BaseException as error:
             guard.record(self.component.id, self.index, "execute", error)
             raise AbortedError from None
@@ -222,6 +225,8 @@ class BoltTask(Task):
                 else:
                     execute(tup)
             except AbortedError:
+                if execute is not _abort:
+                    guard.abort("execute")
                 raise
             except BaseException as error:
                 guard.record(self.component.id, self.index, "execute", error)

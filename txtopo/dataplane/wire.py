@@ -73,7 +73,7 @@ def topology_class(run: str, index: int) -> type:
     return _classes[run][index]
 
 
-class ReferencePickler(pickling.cloudpickle.Pickler):  # type: ignore[misc]
+class ReferencePickler(pickling.Pickler):
     """Pickles anything cloudpickle can, naming the topology's own classes instead of carrying their code."""
 
     def __init__(self, file: io.BytesIO | PieceWriter, run: str) -> None:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from txtopo import errors
-from txtopo.topology import aggregate, aggregator, arrow, destination, pickling, soundness, spout
+from txtopo.topology import aggregate, aggregator, arrow, destination, pickling, soundness, spout, unpicklable
 from txtopo.topology import bolt as bolts
 from txtopo.topology.graph import Component, ComponentKind, SpoutKind, Subscription, TopologyGraph
 from txtopo.topology.grouping import CustomGrouping, Grouping, GroupingKind
@@ -130,6 +130,12 @@ class TransactionalTopologyBuilder:
         self._id = topology_id
         self._spout = _Draft(spout_id, spout, parallelism, committer=isinstance(spout, ICommitterTransactionalSpout))
         self._bolts: list[_Draft] = []
+
+    def set_spout(self, id: str, spout: Any, parallelism: int = 1) -> SpoutDeclarer:
+        """Have ``build_topology`` refuse this: the one spout of a topology is given to the constructor."""
+        cure = f"give it to the constructor: TransactionalTopologyBuilder({self._id!r}, {id!r}, spout, {parallelism!r})"
+        self._spout.problems.append(f"spout {id!r}: a topology has one spout, and there is no set_spout; {cure}")
+        return SpoutDeclarer(_Draft(id, spout, parallelism, committer=False))
 
     def get_spout_declarer(self) -> SpoutDeclarer:
         """Where the spout is configured."""
@@ -280,10 +286,8 @@ class _Build:
             pickling.loads(data)
             return data, classes
         except Exception as error:
-            self.problems.append(
-                f"component {draft.id!r}: {_cannot_be_pickled(draft.instance, error)}; every attempt gets a copy,"
-                " so keep only plain data in the constructor and open connections with context.resource(name, factory)"
-            )
+            cure = "every attempt gets a copy, so keep only plain data in the constructor and open connections with context.resource(name, factory)"
+            self.problems.append(f"component {draft.id!r}: {unpicklable.problem(draft.instance, error, _copied, cure)}")
             return b"", ()
 
     def inspect(self, draft: _Draft, template: bytes) -> None:
@@ -339,7 +343,8 @@ class _Build:
             return Subscription(subscription.source, subscription.stream, Grouping("custom", custom=_copied(custom)))
         except Exception as error:
             where = f"bolt {draft.id!r}: custom grouping on {subscription.source!r}"
-            self.problems.append(f"{where}: {_cannot_be_pickled(custom, error)}; every sender gets a copy, so keep only plain data in it")
+            cure = "every sender gets a copy, so keep only plain data in it"
+            self.problems.append(f"{where}: {unpicklable.problem(custom, error, _copied, cure)}")
             return subscription
 
     def check_subscription(self, draft: _Draft, subscription: Subscription) -> None:
@@ -428,11 +433,6 @@ def _describe(instance: Any) -> str:
 
 def _copied(value: Any) -> Any:
     return pickling.loads(pickling.dumps(value))
-
-
-def _cannot_be_pickled(instance: Any, error: Exception) -> str:
-    name = pickling.culprit(instance, _copied)
-    return f"{f'its attribute {name!r}' if name else 'it'} cannot be pickled ({type(error).__name__}: {error})"
 
 
 __all__ = ["BoltDeclarer", "SpoutDeclarer", "TransactionalTopologyBuilder"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import datetime
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from txtopo.topology.stream import TupleSource
@@ -10,6 +11,13 @@ from txtopo.topology.transaction import TransactionAttempt
 
 T = TypeVar("T")
 Phase = Literal["processing", "commit"]
+
+SOME_TIME = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+"""When a transaction was opened that nobody has opened: that of a context made by a test."""
+
+
+def _ignore(failure: BaseException) -> None:
+    """Where there is no attempt to fail."""
 
 
 class TopologyContext:
@@ -30,6 +38,9 @@ class TopologyContext:
         local_master: bool = True,
         known_stores: Mapping[str, TransactionAttempt] | None = None,
         first_attempt: int = 0,
+        opened_at: datetime.datetime = SOME_TIME,
+        expected_stores: Sequence[str] | None = None,
+        stores_max: int | None = None,
     ) -> None:
         self.topology_id = topology_id
         """The id the topology's state is kept under."""
@@ -44,14 +55,28 @@ class TopologyContext:
         self.local_master = local_master
         """True if every executor runs on the driver's machine."""
         self.known_stores = known_stores
-        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31).
+        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31), with
+        the number of its store transactions (R34).
         ``None`` where nobody keeps a record of what has committed, as in a test of a single bolt; stores then go by what they hold alone."""
         self.first_attempt = first_attempt
         """The first attempt of this transaction that may have effects: what came before was never sealed (R23), as far as the state knows."""
-        self.touched_stores: set[str] = set()
-        """``component/store`` names this task has opened a transaction of; stores add themselves, the coordinator remembers them."""
+        self.opened_at = opened_at
+        """When the transaction was opened, aware, in UTC: the same in every attempt of it, and after every restart (R36). What depends on the time
+        takes it from here and not from a clock, or a replay computes something else. The clock is the driver's, which may be set back."""
+        self.expected_stores = expected_stores
+        """Names of the stores that this component may begin beside those that ``known_stores`` has, or patterns with ``*`` (R35). ``None`` if any:
+        it has no results yet, or nobody keeps a record."""
+        self.stores_max = stores_max
+        """How many stores ``known_stores`` may have at most; ``None``: any number."""
+        self.touched_stores: dict[str, int] = {}
+        """By ``component/store`` name, how many transactions of that store this task has committed; stores count themselves, the coordinator
+        remembers the sum over all tasks (R34)."""
         self.store_steps: dict[str, dict[str, int]] = {}
         """By store, how many updates of each key this task has made in this attempt; kept by stores so that several compose (R32)."""
+        self.store_turns: dict[str, Any] = {}
+        """By ``component/store`` name, whose turn it is at that store among the threads of this task; kept by stores."""
+        self.on_failure: Callable[[BaseException], None] = _ignore
+        """Told by stores of a failure that fails the attempt, whatever user code does with the exception (R39)."""
         self.source: TupleSource | None = None
         """While a bolt that takes columns executes: the ``component``, ``task``, ``stream`` and ``fields`` that its RecordBatch comes from."""
         self._task_counts = task_counts

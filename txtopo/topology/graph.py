@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -13,6 +15,9 @@ from txtopo.topology.stream import StreamSpec
 
 ComponentKind = Literal["spout", "batch", "basic"]
 SpoutKind = Literal["transactional", "partitioned", "opaque"]
+
+NOTEBOOK_CORES = 2
+"""A notebook shows the plan for so many cores: those of ``LocalCluster()``, and of ``txtopo explain``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Component:
     id: str
     kind: ComponentKind
     parallelism: int
-    template: bytes
+    template: bytes = field(repr=False)
     outputs: Mapping[str, StreamSpec]
     inputs: tuple[Subscription, ...] = ()
     committer: bool = False
@@ -54,7 +59,7 @@ class Component:
         return Component, (*args, self.spout_kind, dict(self.config), self.type_name, self.takes_columns, self.emits_columns, self.writes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TopologyGraph:
     """A valid topology. ``components`` is in topological order, the spout first, ties in the order of declaration.
 
@@ -99,3 +104,17 @@ class TopologyGraph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TopologyGraph, (self.id, dict(self.components), self.by_value, self.local_only)
+
+    def __repr__(self) -> str:
+        components = ", ".join(f"{component.id} x {component.parallelism}" for component in self.components.values())
+        return f"<topology {self.id!r}: {components}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: the text of ``txtopo explain``."""
+        # By name, since the plan is a layer above: executors need neither it nor an import of it.
+        plan = importlib.import_module("txtopo.plan.compiler").compile_plan(self, NOTEBOOK_CORES)
+        text: str = importlib.import_module("txtopo.plan.explain").explain(plan)
+        return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+
+    def _repr_html_(self) -> str:
+        return self._repr_mimebundle_()["text/html"]

@@ -6,6 +6,7 @@ undo it, so what the driver's cloudpickle made can be read only where something 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import pickle
@@ -31,7 +32,27 @@ FILE_MODULE = "__txtopo_main__"
 """The module name of a file that ``txtopo run`` was given: its classes travel by value, like those of ``__main__``."""
 
 
-class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+    """Pickles all that cloudpickle can, and functions under ``functools.lru_cache``, whose caches stay behind.
+
+    cloudpickle names such a function, as ``pickle`` does, and a process that cannot import the function's module cannot find it by its name.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is _CACHED and _is_in(obj.__module__, by_value_modules()):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)
+
+
+_CACHED = type(functools.lru_cache(len))
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """``function`` with a cache of its own, which is empty."""
+    return functools.lru_cache(**parameters)(function)
+
+
+class _RecordingPickler(Pickler):
     """Notes every class that travels by value, so that executors can name it instead of carrying it (see ``dataplane.wire``).
 
     ``visit`` is given every object that is no plain data, however deep in the pickled one.
@@ -66,8 +87,9 @@ def travel_by_value(module: ModuleType) -> None:
 
 def dumps(obj: Any) -> bytes:
     """``obj`` as bytes; code of :func:`by_value_modules` travels along."""
-    data: bytes = cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
-    return data
+    buffer = io.BytesIO()
+    Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(obj)
+    return buffer.getvalue()
 
 
 def dumps_with_classes(obj: Any, visit: Callable[[Any], None] | None = None) -> tuple[bytes, tuple[type, ...]]:

@@ -1,31 +1,65 @@
 """What of a setting may be shown: not the passwords.
 
 Apart from ``conf`` because error messages and ``txtopo config show`` must not show them either.
+
+Invariants: in doubt too much is hidden. A password may contain whatever separates the parts of a URL; where it ends is then anybody's guess.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 HIDDEN = "***"
 
-_SECRET = re.compile("password|passwd|secret|token", re.IGNORECASE)
-_PASSWORD_IN_URL = re.compile(r"(://[^/@:\s]*:)[^/@\s]+(?=@)")
+_SECRET = re.compile(
+    r"password|passwd|passphrase|secret|token|credential|(api|access|private|account|signing|encryption)[_.\- ]?key|(?<![a-z])(pwd|pass|pw)(?![a-z])",
+    re.IGNORECASE,
+)
+_NO_SECRET = re.compile(r"[_.\-]?(file|path|provider|providers|enabled|class)$", re.IGNORECASE)
+"""A name that ends so says where a secret is kept, or how, and not what it is."""
+
+_PASSWORD_IN_URL = re.compile(r"(://[^/@:\s]*:).*(?=@)")
+"""Up to the last @: one before it may be the password's."""
+
+_NAMED = re.compile(
+    r"""(?P<name>[\w.\-]+)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
+    r"""(?P<value>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|(?:(?![&;][\w.\-]+=)\S)+)"""
+)
+"""``name=value`` in an address or a connection string, up to white space or the next name; and ``"name": "value"``."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether what is kept under ``key`` is shown to nobody: its name contains password, passwd, secret or token, and is not that of a file."""
-    return _SECRET.search(key) is not None and not key.endswith("_file")
+    """Whether what is kept under ``key`` is shown to nobody, to judge by its name: password, token, api_key, …, and not password_file."""
+    return _SECRET.search(key) is not None and _NO_SECRET.search(key) is None
 
 
 def redacted(value: Any, key: str = "") -> Any:
-    """``value``, kept under ``key``, as it may be shown: secrets are replaced by ``***``, at any depth, and so are passwords in URLs."""
+    """``value``, kept under ``key``, as it may be shown: secrets are replaced by ``***``, at any depth, and so are passwords in addresses."""
     if value is not None and is_secret(key):
         return HIDDEN
     if isinstance(value, Mapping):
-        return {inner: redacted(item, str(inner)) for inner, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted(item) for item in value]
-    return _PASSWORD_IN_URL.sub(rf"\1{HIDDEN}", value) if isinstance(value, str) else value
+        return {redacted(inner): redacted(item, str(inner)) for inner, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(_arguments(value))
+    if isinstance(value, bytes):
+        return _text(value.decode("latin-1")).encode("latin-1")
+    return _text(value) if isinstance(value, str) else value
+
+
+def _arguments(items: Iterable[Any]) -> Iterator[Any]:
+    """Each of ``items``; what follows an option such as ``--password`` is its value."""
+    option = ""
+    for item in items:
+        yield redacted(item, option)
+        option = item if isinstance(item, str) and item.startswith("-") and "=" not in item else ""
+
+
+def _text(text: str) -> str:
+    """``text`` without the secrets that can be told from the rest."""
+
+    def hide(found: re.Match[str]) -> str:
+        return f"{found['name']}{found['sign']}{HIDDEN}" if is_secret(found["name"]) else found[0]
+
+    return _NAMED.sub(hide, _PASSWORD_IN_URL.sub(rf"\1{HIDDEN}", text))

@@ -16,7 +16,13 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class SpoutCoordinator:
-    """The driver's half, common part."""
+    """The driver's half, common part.
+
+    Where the source has an end, it may also define ``fraction_done(last_metadata) -> float or None``: how much of the source is committed,
+    from 0 to 1, for the line that shows how a run goes. Runs on: driver, off the commit path. Called: before each ``is_ready``.
+    ``last_metadata`` is that of the newest committed transaction, ``None`` before the first; of a partitioned spout, a dict from partition to
+    its last committed metadata. On replay: not asked. Nothing else depends on the answer.
+    """
 
     def is_ready(self) -> bool:
         """May a new transaction begin?

@@ -29,6 +29,18 @@ class TransactionAttempt:
         return f"{self.txid}:{self.attempt_id}"
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class RecordedAttempt(TransactionAttempt):
+    """An attempt that was recorded, as one store knows it: with the number of store transactions that its tasks committed there (R34)."""
+
+    count: int
+
+
+def count_of(attempt: TransactionAttempt) -> int | None:
+    """How many store transactions were recorded with ``attempt``; None if an earlier version of txtopo wrote the record, which did not count."""
+    return attempt.count if isinstance(attempt, RecordedAttempt) else None
+
+
 def is_first_try(attempt: TransactionAttempt) -> bool:
     """Whether no attempt of the same epoch came before it."""
     return attempt.attempt_id % ATTEMPTS_PER_EPOCH == 0

@@ -1,0 +1,91 @@
+"""One column of a stream: Python values as an Arrow array, unchanged or not at all, and an Arrow array as Python values.
+
+Apart from ``exact_columns``, which knows neither rows nor fields nor what a user may declare. Importing this imports pyarrow.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.dataplane.columns import ColumnMistakeError
+from txtopo.topology import exact_columns
+
+
+def array(column: Sequence[Any], name: str, wanted: pa.DataType | None, is_declared: bool, where: str) -> pa.Array:
+    """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
+
+    :class:`ColumnMistakeError`, beginning with ``where``, that names the field ``name``, the first row whose value would become another one, and
+    the cure. Unless the user declared ``wanted``, all values are of one Python type.
+    """
+    try:
+        return exact_columns.array(column, wanted, is_declared)
+    except exact_columns.ChangedValueError as error:
+        fact = "cannot become a column" if wanted is None else f"cannot become a column of type {wanted}"
+        row = "" if error.row is None else f"row {error.row + 1} of {len(column)} is {error.shown}: "
+        raise ColumnMistakeError(
+            f"{where}: values of field {name!r} {fact}: {row}{error.why}\n"
+            "  Emit values of one type that fits, or declare the types of the columns together with the stream:"
+            f" declarer.declare(Fields(...), schema=pa.schema([({name!r}, pa.float64()), ...]))."
+        ) from None
+
+
+def python_type(type: pa.DataType) -> pa.DataType:
+    """What ``type`` is read as, in order to become Python objects: nanoseconds as microseconds, which are what Python's datetime has.
+
+    Arrow itself would give objects of pandas where that happens to be installed, and the same tuple would not be the same everywhere.
+    """
+    # A type of a user's own has no hash.
+    return type if isinstance(type, pa.ExtensionType) else _python_type(type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _python_type(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type) and type.unit == "ns":
+        return pa.timestamp("us", type.tz)
+    if pa.types.is_duration(type) and type.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_time64(type) and type.unit == "ns":
+        return pa.time64("us")
+    if pa.types.is_date64(type):
+        return pa.date32()
+    if pa.types.is_dictionary(type):
+        return type if python_type(type.value_type) == type.value_type else python_type(type.value_type)
+    if pa.types.is_run_end_encoded(type):
+        return type if python_type(type.value_type) == type.value_type else python_type(type.value_type)
+    if pa.types.is_struct(type):
+        return pa.struct([type.field(i).with_type(python_type(type.field(i).type)) for i in range(type.num_fields)])
+    if pa.types.is_map(type):
+        return pa.map_(type.key_field.with_type(python_type(type.key_type)), type.item_field.with_type(python_type(type.item_type)))
+    for is_kind, make in exact_columns.LISTS:
+        if is_kind(type):
+            return make(type.value_field.with_type(python_type(type.value_type)))
+    if pa.types.is_fixed_size_list(type):
+        return pa.list_(type.value_field.with_type(python_type(type.value_type)), type.list_size)
+    return type
+
+
+def values(column: pa.Array, name: str) -> list[Any]:
+    """``column`` as Python objects; :class:`ColumnMistakeError` naming it, if Python has none for some value."""
+    wanted = python_type(column.type)
+    try:
+        exact_columns.check_range(column, "time32", "time64")
+        if wanted != column.type and pa.types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        if wanted != column.type and (pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)):
+            # Arrow cannot cast a list view to another, and a cast to a list loses elements (seen with pyarrow 26.0.1).
+            elements = iter(values(column.flatten(), name))
+            lengths = pc.list_value_length(column).to_pylist()
+            return [None if length is None else list(itertools.islice(elements, length)) for length in lengths]
+        found: list[Any] = (column if wanted == column.type else column.cast(wanted)).to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise ColumnMistakeError(
+            f"column {name!r} of type {column.type} holds a value that Python has no object for: {exact_columns.first_line(error)}\n"
+            "  Cast the column before it is emitted, for example to pa.timestamp('us') with safe=False."
+        ) from None
+    return found

@@ -1,0 +1,238 @@
+"""A column of Python values as an Arrow array, unchanged or not at all.
+
+Arrow makes an array of nearly anything, and changes what does not fit: a zone is dropped, ``True`` becomes ``1``. So the Python types of a
+column are looked at before Arrow sees them, all at once, in nested values level by level (R38). Apart from those that need such an array, the
+data plane and the stores, because they name its rows differently. Importing this imports pyarrow.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import functools
+import itertools
+import math
+import reprlib
+import sys
+import uuid
+import zoneinfo
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_CANNOT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for a value that it cannot take."""
+
+_KINDS: dict[type, str] = {
+    bool: "bool", int: "integer", float: "number", str: "text", bytes: "bytes", decimal.Decimal: "decimal", datetime.date: "date",
+    datetime.datetime: "datetime", datetime.time: "time", datetime.timedelta: "duration", uuid.UUID: "uuid", list: "list", tuple: "list",
+    dict: "struct",
+}  # fmt: skip
+"""Python's types that columns hold. A subclass is another type: an enum is no number."""
+
+_TAKEN = {
+    "number": {"number", "integer"}, "decimal": {"decimal", "integer"}, "timestamp": {"datetime"}, "instant": {"datetime"},
+    "extension<arrow.uuid>": {"uuid"},
+}  # fmt: skip
+"""The kinds of values that a declared column takes, where these are not the one of its own name."""
+
+LISTS = (
+    (pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list), (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)  # fmt: skip
+"""How a type of lists of any length is told, and made."""
+
+_NONE = type(None)
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_ZONES = frozenset({datetime.timezone, zoneinfo.ZoneInfo})
+
+
+class ChangedValueError(ValueError):
+    """A column would hold another value than it was given.
+
+    ``row``: the first such value, from 0, or ``None`` if no single one is to blame; ``shown``: the value, shortened; ``why``: what is wrong.
+    """
+
+    def __init__(self, row: int | None, shown: str, why: str) -> None:
+        super().__init__(why)
+        self.row, self.shown, self.why = row, shown, why
+
+
+def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) -> pa.Array:
+    """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
+
+    :class:`ChangedValueError` for the first row whose value would become another one. Unless the user declared ``wanted``, all values are of one
+    Python type.
+    """
+    is_declared = is_declared and wanted is not None
+    types = set(map(type, column))
+    if not types <= _KNOWN:
+        column = _without_numpy(column)
+        types = set(map(type, column))
+    why = _changed(column, types, wanted, is_declared)
+    if why is None:
+        try:
+            return _made(column, types, wanted)
+        except _CANNOT as error:
+            why = first_line(error)
+    raise _in_a_row(column, wanted, is_declared, why)
+
+
+def _made(column: Sequence[Any], types: set[type], wanted: pa.DataType | None) -> pa.Array:
+    if wanted is not None and types <= {int, _NONE} and _kind(wanted) in ("integer", "decimal"):
+        return pa.array(column, wanted)
+    if wanted is not None and pa.types.is_run_end_encoded(wanted):
+        return pc.run_end_encode(_made(column, types, wanted.value_type), wanted.run_end_type)
+    made = pa.array(column)
+    made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    return made if wanted is None or made.type == wanted else made.cast(wanted)
+
+
+def _without_numpy(column: Sequence[Any]) -> Sequence[Any]:
+    """``column`` with Python's own numbers, text and bytes in the place of NumPy's scalars."""
+    numpy: Any = sys.modules.get("numpy")
+    return column if numpy is None else [_python_value(value, numpy) if isinstance(value, numpy.generic) else value for value in column]
+
+
+def _python_value(scalar: Any, numpy: Any) -> Any:
+    """What ``scalar`` holds. Of a time that Python has no object for NumPy gives the number of its units, which is another value: it stays."""
+    value = scalar.item()
+    return scalar if type(value) is int and isinstance(scalar, numpy.datetime64 | numpy.timedelta64) else value
+
+
+def _changed(column: Sequence[Any], types: set[type], wanted: pa.DataType | None, is_declared: bool) -> str | None:
+    """Why a column of ``wanted`` would hold other values than ``column``, whose Python types are ``types``; ``None`` if it would not."""
+    types = types - {_NONE}
+    for unknown in types - _KNOWN:
+        return f"a {unknown.__name__} is no value of a column"
+    kinds = {_KINDS[type] for type in types}
+    if wanted is not None and (pa.types.is_dictionary(wanted) or pa.types.is_run_end_encoded(wanted)):
+        wanted = wanted.value_type
+    kind = None if wanted is None else _kind(wanted)
+    if len(kinds) > 1 and not is_declared:
+        return f"values are of several types: {_listed(types)}"
+    if kind is not None and not kinds <= (_TAKEN.get(kind, {kind}) if is_declared else {_GUESSED.get(kind, kind)}):
+        return f"values are of type {_listed(types)}"
+    if "datetime" in kinds:
+        return _changed_zone({type(value.tzinfo) for value in column if value is not None}, kind)
+    if "time" in kinds and any(value is not None and value.tzinfo is not None for value in column):
+        return "a time in a column has no zone"
+    if "list" in kinds:
+        inner = list(itertools.chain.from_iterable(value for value in column if value is not None))
+        return _changed(inner, set(map(type, inner)), None if wanted is None else wanted.value_type, is_declared)
+    if "struct" in kinds:
+        return _changed_struct([value for value in column if value is not None], wanted, is_declared)
+    if kind == "number" and (int in types or wanted != pa.float64()):
+        return _changed_number(column, wanted)
+    return None
+
+
+def _changed_zone(zones: set[type], kind: str | None) -> str | None:
+    if zones <= {_NONE}:
+        return "they have no zone" if kind == "instant" else None
+    if zones <= _ZONES:
+        return "they have a zone" if kind == "timestamp" else None
+    return "some have a zone and some have none" if _NONE in zones else f"zones are of type {_listed(zones)}"
+
+
+def _changed_struct(column: list[dict[Any, Any]], wanted: pa.DataType | None, is_declared: bool) -> str | None:
+    names = column[0].keys() if wanted is None else {wanted.field(i).name for i in range(wanted.num_fields)}
+    if not all(type(name) is str for name in names):
+        return "a field of a dict is a text"
+    for value in column:
+        if value.keys() != names:
+            return f"a dict has the fields {_sorted(value.keys())}; expected {_sorted(names)}"
+    for name in names:
+        inner = [value[name] for value in column]
+        why = _changed(inner, set(map(type, inner)), None if wanted is None else wanted.field(name).type, is_declared)
+        if why is not None:
+            return f"field {name!r}: {why}"
+    return None
+
+
+def _changed_number(column: Sequence[Any], wanted: pa.DataType) -> str | None:
+    """An integer has to be a number of ``wanted`` exactly; a broken one is rounded where the type has fewer digits, and is finite as before."""
+    numbers = [value for value in column if value is not None]
+    try:
+        rounded = pa.array(list(map(float, numbers)), wanted).to_pylist()
+    except OverflowError as error:
+        return str(error)
+    for value, came in zip(numbers, rounded, strict=True):
+        if type(value) is int and came != value:
+            return f"{value} is no number of {wanted}"
+        if math.isinf(came) and not math.isinf(value):
+            return f"{value!r} is beyond {wanted}"
+    return None
+
+
+def _in_a_row(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool, why: str) -> ChangedValueError:
+    """``why``, with the first row that is to blame: its value alone, or together with the first one."""
+    first = next((value for value in column if value is not None), None)
+    for together in ([], [first]):
+        for row, value in enumerate(column):
+            some = [*together, value]
+            alone = _changed(some, set(map(type, some)), wanted, is_declared)
+            if alone is None:
+                try:
+                    _made(some, set(map(type, some)), wanted)
+                except _CANNOT as error:
+                    alone = first_line(error)
+            if alone is not None:
+                return ChangedValueError(row, _SHORT.repr(value), alone)
+    return ChangedValueError(None, "", why)
+
+
+def _listed(types: set[type]) -> str:
+    return ", ".join(sorted(type.__name__ for type in types))
+
+
+def _sorted(names: Any) -> str:
+    return ", ".join(sorted(map(repr, names))) or "none"
+
+
+# -- types ---------------------------------------------------------------------------------------------------------------------------
+
+
+_GUESSED = {"timestamp": "datetime", "instant": "datetime", "extension<arrow.uuid>": "uuid"}
+"""The kind of values that Arrow found a type of this kind for."""
+
+_KNOWN = frozenset({*_KINDS, _NONE})
+
+
+def _kind(type: pa.DataType) -> str:
+    """Types of one kind differ in how many values they can hold, and not in what these mean."""
+    # A type of a user's own, of which there are no Python values, has no hash.
+    return str(type) if isinstance(type, pa.ExtensionType) else _kind_of(type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind_of(type: pa.DataType) -> str:
+    if pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
+        return _kind(type.value_type)
+    if pa.types.is_timestamp(type):
+        return "timestamp" if type.tz is None else "instant"
+    kinds = {
+        "integer": (pa.types.is_integer,), "number": (pa.types.is_floating,), "decimal": (pa.types.is_decimal,), "date": (pa.types.is_date,),
+        "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "time": (pa.types.is_time,),
+        "bytes": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+        "list": (*(is_kind for is_kind, _ in LISTS), pa.types.is_fixed_size_list), "duration": (pa.types.is_duration,),
+        "struct": (pa.types.is_struct,), "null": (pa.types.is_null,), "bool": (pa.types.is_boolean,),
+    }  # fmt: skip
+    return next((kind for kind, tests in kinds.items() if any(is_kind(type) for is_kind in tests)), str(type))
+
+
+def check_range(column: pa.Array | pa.ChunkedArray, *names: str) -> None:
+    """:class:`pyarrow.ArrowInvalid` if ``column`` has values beyond its type, where one of ``names`` is in that of the type.
+
+    Arrow makes times beyond a day and decimals of too many digits from files, and takes them from anybody.
+    """
+    if any(name in str(column.type) for name in names):
+        column.validate(full=True)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what ``error`` says."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
