@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from txtopo import TransactionAttempt
 from txtopo.testing.simulator import mistakes
-from txtopo.testing.simulator.diagnosis import Touch, diagnose
+from txtopo.testing.simulator.diagnosis import Diagnosis, Touch, diagnose
+from txtopo.testing.simulator.hooks import in_rows
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Difference, Outcome, differences, shown
 
@@ -18,6 +20,19 @@ def outcome(**values: Any) -> Outcome:
     for name, value in values.items():
         setattr(made, name, value)
     return made
+
+
+@pytest.mark.parametrize("stream", ["default", "other"])
+def test_columns_are_taken_down_as_their_rows(stream: str) -> None:
+    rows = [("spout", 1, stream, (word, number)) for word, number in (("b", 1), ("a", None), ("b", 1))]
+    batch = pa.RecordBatch.from_pydict({"word": ["x", "b", "a", "b"], "number": [0, 1, None, 1]}).slice(1)
+    other = pa.RecordBatch.from_pydict({"word": ["b", "a", "b"], "number": [1.0, None, 1.0]})
+    assert list(in_rows([("spout", 1, stream, batch)])) == rows
+    taken = [outcome(), outcome(), outcome()]
+    for made, emissions in zip(taken, (rows, [("spout", 1, stream, batch)], [("spout", 1, stream, other)]), strict=True):
+        made.add_emissions(1, emissions, ["spout"])
+    assert differences(taken[1], taken[0], compares_outputs=True) == []
+    assert len(differences(taken[2], taken[0], compares_outputs=True)) == 1, "1.0 is not 1"
 
 
 def test_equal_outcomes_do_not_differ() -> None:
@@ -80,6 +95,6 @@ def test_who_writes_once_per_transaction_is_not_suspected() -> None:
     assert diagnose(EFFECT, touches).component == "c"
 
 
-def test_what_cannot_be_explained_is_not() -> None:
-    assert diagnose(STORE, []).mistakes == ()
-    assert diagnose(STORE, []).component == "c"
+def test_what_cannot_be_explained_has_a_name_and_a_cure_all_the_same() -> None:
+    assert diagnose(STORE, []) == Diagnosis("c", (mistakes.LEFT_BEHIND,))
+    assert diagnose([Difference("effects()", "2", "1", effect="")], []).mistakes == (mistakes.LEFT_BEHIND,)

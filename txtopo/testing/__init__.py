@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from txtopo.testing.contracts.state import check_state
     from txtopo.testing.contracts.store import check_store
     from txtopo.testing.contracts.violation import ContractError
+    from txtopo.testing.simulator.check import check_topology
     from txtopo.testing.simulator.simulation import Simulation, SimulationReport, simulate
     from txtopo.testing.simulator.violation import Violation
     from txtopo.testing.stores import MemoryStore
@@ -36,6 +37,7 @@ _LAZY = {
     "check_spout": "txtopo.testing.contracts.spout",
     "check_state": "txtopo.testing.contracts.state",
     "check_store": "txtopo.testing.contracts.store",
+    "check_topology": "txtopo.testing.simulator.check",
     "simulate": "txtopo.testing.simulator.simulation",
 }
 
@@ -63,5 +65,6 @@ __all__ = [
     "check_spout",
     "check_state",
     "check_store",
+    "check_topology",
     "simulate",
 ]

@@ -128,7 +128,7 @@ class InProcessJobs:
             try:
                 running.deliver(slot, running.compute(slot).outputs)
             except outcome.FailureInTaskError as error:
-                return [Report(job.name, slot, -1, failure=outcome.from_text(str(error)))], []
+                return [Report(job.name, slot, -1, failure=outcome.from_text(str(error), self.worker.run.secret))], []
         reports: list[Report] = []
         frames: list[Frame] = []
         for data in running.records:

@@ -83,6 +83,11 @@ def check_bolt_idempotence(
     :raises ContractError: the first difference, naming component, what was done, and rule.
     """
     setting = Setting(make, batches, fields, tasks, group_by, effects, transactions, task_counts or {}, conf)
+    return check_setting(setting, late_tasks, other_processes)
+
+
+def check_setting(setting: Setting, late_tasks: bool = True, other_processes: bool = True) -> BoltReport:
+    """The check of :func:`check_bolt_idempotence`, of a setting that is made."""
     with tempfile.TemporaryDirectory(prefix="txtopo-contract-") as directory:
         check = _Check(setting, Path(directory))
         check.without_failures()

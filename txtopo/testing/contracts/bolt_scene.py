@@ -43,6 +43,8 @@ class Setting:
     transactions: int = 20
     task_counts: Mapping[str, int] = field(default_factory=dict)
     conf: Mapping[str, Any] | None = None
+    token: str | None = None
+    """What the classes of the topology are registered for, where they are not to be made anew."""
 
     def graph(self, directory: Path) -> TopologyGraph:
         """The topology in ``directory``: the user's, or one around the user's bolt."""
@@ -96,7 +98,7 @@ class Scene:
                 f"there is no store of txtopo in the attributes of {', '.join(map(repr, self.components))}, so nothing can be compared"
                 "\n  Give effects=function: what it returns for the directory stands for all that the bolts have written."
             )
-        self._graph, self._server = probe.probed(graph), memory.MemoryServer()
+        self._graph, self._server = probe.probed(graph, setting.token), memory.MemoryServer()
         self.run = self._new_run()
 
     def _new_run(self) -> LocalRun:

@@ -70,7 +70,9 @@ def mapping_difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) ->
         elif key not in expected:
             parts.append(f"{short(key)} is {short(found[key])}, it should not be there")
         elif identity(found[key]) != identity(expected[key]):
-            parts.append(f"{short(key)} is {short(found[key])}, it should be {short(expected[key])}")
+            mine, theirs = found[key], expected[key]
+            inner = mapping_difference(mine, theirs) if isinstance(mine, Mapping) and isinstance(theirs, Mapping) else None
+            parts.append(f"{short(key)} is {short(mine)}, it should be {short(theirs)}" if inner is None else f"{short(key)}: {inner}")
     more = f", and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
     return "; ".join(parts[:_SHOWN]) + more if parts else None
 

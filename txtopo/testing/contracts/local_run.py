@@ -23,6 +23,7 @@ from txtopo.state import memory
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing.contracts import probe, processes
 from txtopo.topology import transaction
+from txtopo.topology.context import SOME_TIME
 from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -62,7 +63,7 @@ class Work:
     frames: Sequence[Frame]
     batch: Batch
     metadata: Any = None
-    stores: frozenset[str] = frozenset()
+    stores: Mapping[str, int] = field(default_factory=dict)
     rows: dict[int, list[EmittedRow]] = field(default_factory=dict)
     """What each task of the spout emitted, in order; only where the spout was run alone."""
     probed: list[probe.Emitted] = field(default_factory=list)
@@ -92,7 +93,7 @@ class LocalRun:
         settings = config.Config(conf or {}).as_mapping()
         self.graph = graph
         self.state = TopologyState.open(memory.MemoryStateStore(server), graph.id, _HOLDER, displaces=True, new_id=lambda: f"id-{next(_ids)}")
-        self.batches = batches.Batches(graph, settings, self.state)
+        self.batches = batches.Batches(graph, settings, self.state, lambda txid: SOME_TIME)
         self._tries: dict[int, int] = {}
         sealed = self.state.sealed()
         self._sealed = (0, {}) if sealed is None else (sealed.txid, dict(sealed.tasks or {}))
@@ -171,15 +172,17 @@ class LocalRun:
             return
         done = self._job("commit", work.attempt, work.task_counts, process, None, work.frames, strike)
         tally = outcome.Tally()
+        # The same in every report, of all levels before the last.
+        tally.add(done.reports[0].before)
         for report in done.reports:
-            tally.add(report.before)
             tally.add(report.own)
-        work.stores = frozenset(tally.stores)
+        work.stores = dict(tally.stores)
         work.probed, work.points = work.probed + done.emitted, done.points
 
     def seal(self, work: Work) -> None:
         """Make it durable that effects of the attempt may exist."""
-        self.state.seal(work.attempt, work.task_counts, self.batches.metadata(work.attempt.txid))
+        txid = work.attempt.txid
+        self.state.seal(work.attempt, work.task_counts, self.batches.metadata(txid), self.batches.opened_at(txid))
 
     def record(self, work: Work) -> None:
         """Make it durable that the attempt has committed."""
@@ -204,7 +207,8 @@ class LocalRun:
         seeds: Sequence[Frame] = (),
         strike: int | None = None,
     ) -> processes.Done:
-        job = Job(self.run.token, part, attempt, counts, self.state.known_stores, self.state.current - 1, batch, pinned=True)
+        known, opened_at = self.state.known_stores, self.batches.opened_at(attempt.txid)
+        job = Job(self.run.token, part, attempt, counts, known, self.state.current - 1, batch, pinned=True, opened_at=opened_at)
         done = process.run(job, seeds, strike)
         failure = next((report.failure for report in done.reports if report.failure is not None), None)
         if failure is not None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, MutableSet, Sequence
+import io
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from txtopo import errors
-from txtopo.dataplane import columns
+from txtopo.dataplane import columns, wire
 from txtopo.plan import compiler
 from txtopo.topology import bolt, pickling
 from txtopo.topology.conf import TopologyConf
@@ -78,6 +79,15 @@ def observed_by(observer: Observer) -> Iterator[None]:
         _observer = before
 
 
+def _reach_for_good(point: Point, on_failure: Callable[[BaseException], None]) -> None:
+    """Be at ``point``, where a failure fails the attempt even if the bolt swallows it, as of an emit (R7) or of a store (R39)."""
+    try:
+        _observer.reach(point)
+    except ToldToFailError as error:
+        on_failure(error)
+        raise
+
+
 class ProbedBolt(bolt.BaseTransactionalBolt):
     """``inner``, observed."""
 
@@ -86,7 +96,7 @@ class ProbedBolt(bolt.BaseTransactionalBolt):
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.component, self.task = context.component_id, context.task_index
-        self.inner.prepare(conf, _ProbedContext(context), _ProbedCollector(collector, self.component, self.task), attempt)
+        self.inner.prepare(conf, _ProbedContext(context), _ProbedCollector(collector, self.component, self.task, context), attempt)
 
     def execute(self, tup: Tuple) -> None:
         self.inner.execute(tup)
@@ -120,41 +130,45 @@ class _ProbedContext:
         return self.context.resource(name, factory)
 
     @property
-    def touched_stores(self) -> MutableSet[str]:
-        return _AnnouncingSet(self.context.touched_stores, lambda name: self._reach(f"after a transaction of the store {name!r}"))
+    def touched_stores(self) -> MutableMapping[str, int]:
+        return _AnnouncingDict(self.context.touched_stores, self._committed)
+
+    def _committed(self, name: str) -> None:
+        place = f"after a transaction of the store {name!r}"
+        _reach_for_good(Point(self.context.component_id, self.context.task_index, place), self.context.on_failure)
 
     def _reach(self, place: str) -> None:
         _observer.reach(Point(self.context.component_id, self.context.task_index, place))
 
 
-class _AnnouncingSet(MutableSet[str]):
-    """``members``, telling ``on_add`` of what is added: stores do so when their transaction has committed."""
+class _AnnouncingDict(MutableMapping[str, int]):
+    """``counts``, telling ``on_set`` of what is counted: stores do so when their transaction has committed."""
 
-    def __init__(self, members: set[str], on_add: Callable[[str], None]) -> None:
-        self._members, self._on_add = members, on_add
+    def __init__(self, counts: dict[str, int], on_set: Callable[[str], None]) -> None:
+        self._counts, self._on_set = counts, on_set
 
-    def add(self, value: str) -> None:
-        self._members.add(value)
-        self._on_add(value)
+    def __setitem__(self, name: str, count: int) -> None:
+        self._counts[name] = count
+        self._on_set(name)
 
-    def discard(self, value: str) -> None:
-        self._members.discard(value)
+    def __delitem__(self, name: str) -> None:
+        del self._counts[name]
 
-    def __contains__(self, value: object) -> bool:
-        return value in self._members
+    def __getitem__(self, name: str) -> int:
+        return self._counts[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
+        return iter(self._counts)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._counts)
 
 
 class _ProbedCollector(bolt.BatchOutputCollector):
     """``collector``, writing down what it delivers."""
 
-    def __init__(self, collector: bolt.BatchOutputCollector, component: str, task: int) -> None:
-        self._collector, self._component, self._task = collector, component, task
+    def __init__(self, collector: bolt.BatchOutputCollector, component: str, task: int, context: TopologyContext) -> None:
+        self._collector, self._component, self._task, self._context = collector, component, task, context
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         self._note(values, stream, None, lambda: self._collector.emit(values, stream))
@@ -177,16 +191,26 @@ class _ProbedCollector(bolt.BatchOutputCollector):
         _observer.emitted.append(Emitted(self._component, stream, direct, pickling.loads(pickling.dumps(tuple(values)[1:]))))
 
     def _emit(self, emit: Callable[[], None]) -> None:
-        _observer.reach(Point(self._component, self._task, "where finish_batch emits"))
+        _reach_for_good(Point(self._component, self._task, "where finish_batch emits"), self._context.on_failure)
         emit()
 
 
-def probed(graph: TopologyGraph) -> TopologyGraph:
-    """``graph`` with every batch bolt that finishes in the commit phase under observation."""
+def probed(graph: TopologyGraph, token: str | None = None) -> TopologyGraph:
+    """``graph`` with every batch bolt that finishes in the commit phase under observation.
+
+    Its classes are pickled by value, as for workers; by reference where they are registered for ``token``, so that loading does not make them anew.
+    """
     components, by_value = dict(graph.components), list(graph.by_value)
     for id in compiler.held_components(graph):
         if components[id].kind == "batch":
-            template, classes = pickling.dumps_with_classes(ProbedBolt(pickling.loads(components[id].template)))
+            bolt_observed = ProbedBolt(pickling.loads(components[id].template))
+            template, classes = pickling.dumps_with_classes(bolt_observed) if token is None else (_by_reference(bolt_observed, token), ())
             components[id] = dataclasses.replace(components[id], template=template)
             by_value.extend(cls for cls in classes if cls not in by_value)
     return TopologyGraph(graph.id, components, tuple(by_value), graph.local_only)
+
+
+def _by_reference(observed: ProbedBolt, token: str) -> bytes:
+    buffer = io.BytesIO()
+    wire.ReferencePickler(buffer, token).dump(observed)
+    return buffer.getvalue()

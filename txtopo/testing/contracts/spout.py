@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,11 +67,28 @@ def check_spout(
     """
     if transactions < 1 or stories < 0 or not parallelisms or min(parallelisms) < 1:
         raise errors.UsageError("check_spout: transactions and parallelisms are at least 1, stories at least 0\n  Give other numbers.")
-    graph = spout_graph(make_spout())
+
+    def make() -> tuple[TopologyGraph, Any]:
+        given = make_spout()
+        return spout_graph(given), given
+
+    return check_graph(make, expected, Plot(transactions, tuple(parallelisms), grow), stories, seed, conf)
+
+
+def check_graph(
+    make: Callable[[], tuple[TopologyGraph, Any]],
+    expected: Iterable[Sequence[Any]] | None,
+    plot: Plot,
+    stories: int,
+    seed: int = 0,
+    conf: Mapping[str, Any] | None = None,
+) -> SpoutReport:
+    """The check of :func:`check_spout`, of the spout of a graph; ``make()`` gives the graph, and what ``plot`` may grow."""
+    graph, _ = make()
 
     def tell(rng: random.Random | None = None, replays: bool = False) -> Told:
-        given = make_spout()
-        return spout_story.Story(spout_graph(given), given, Plot(transactions, tuple(parallelisms), grow, rng, replays), conf).tell()
+        made, given = make()
+        return spout_story.Story(made, given, dataclasses.replace(plot, rng=rng, replays=replays), conf).tell()
 
     straight = tell(replays=True)
     told = [straight]

@@ -5,7 +5,7 @@ Apart from the data plane because a contract of stores asks for contexts alone, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo.topology import context as contexts
@@ -36,12 +36,14 @@ class WorkerProcess:
         local_master: bool = True,
         known_stores: Mapping[str, TransactionAttempt] | None = None,
         first_attempt: int = 0,
+        expected_stores: Sequence[str] | None = None,
     ) -> contexts.TopologyContext:
         """The context of one task in one attempt; of ``num_tasks`` that the component has, by default no more than up to this one."""
         counts = {component: task + 1 if num_tasks is None else num_tasks}
         return contexts.TopologyContext(
-            topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores, first_attempt
-        )
+            topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores, first_attempt,
+            expected_stores=expected_stores,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close every resource that can be closed, and forget them all."""

@@ -23,6 +23,11 @@ def schedule() -> Schedule:
     return _running
 
 
+def schedule_or_none() -> Schedule | None:
+    """The running one; ``None`` while a contract checker runs parts of a topology, without any schedule."""
+    return _running
+
+
 @contextlib.contextmanager
 def running(schedule: Schedule) -> Iterator[None]:
     """``schedule`` runs while this lasts."""

@@ -15,11 +15,14 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-FaultKind = Literal["hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings"]
+FaultKind = Literal[
+    "hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings", "clock", "read", "opening"
+]
 """hook: a user's hook raises FailedException · worker: the process dies in one · coordinator: a hook of the spout coordinator raises · store: a
 store transaction fails · job: Spark loses a job, or is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle is lost or doubled
 · cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or its acknowledgement, is lost · settings: a
-driver starts with other settings."""
+driver starts with other settings · clock: the clock of the user's code jumps · read: a read from
+ZooKeeper, or its answer, is lost · opening: the spout's thread waits for others, where it meets what they change."""
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 

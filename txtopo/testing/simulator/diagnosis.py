@@ -17,6 +17,8 @@ from typing import Any
 
 from txtopo.testing import stores
 from txtopo.testing.simulator import mistakes
+from txtopo.testing.simulator.blame import Blame
+from txtopo.testing.simulator.clues import Clue
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Difference
 from txtopo.testing.simulator.schedule import Schedule
@@ -35,6 +37,7 @@ class Touch:
     effects: frozenset[str] = frozenset()
     variables: tuple[str, ...] = ()
     has_written_store: bool = False
+    has_read_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class _Look:
     effects: Mapping[str, str]
     variables: Sequence[str]
     store_commits: int
+    store_reads: int
 
 
 class Probe:
@@ -73,8 +77,9 @@ class Probe:
             effects = frozenset(key for key in self._last.effects.keys() | now.effects.keys() if self._last.effects.get(key) != now.effects.get(key))
             variables = tuple(schedule.subject.processes.changed_between(self._last.variables, now.variables))
             has_written = now.store_commits > self._last.store_commits
-            if effects or variables or has_written:
-                self.touches.append(Touch(*self._hooks[-1], effects, variables, has_written))
+            has_read = now.store_reads > self._last.store_reads
+            if effects or variables or has_written or has_read:
+                self.touches.append(Touch(*self._hooks[-1], effects, variables, has_written, has_read))
         self._last = now
 
     def _look(self, schedule: Schedule) -> _Look:
@@ -86,7 +91,7 @@ class Probe:
                 found = self._effects()
             shown = {str(key): repr(value) for key, value in found.items()} if isinstance(found, Mapping) else {"": repr(found)}
         commits = sum(store.commits for store in schedule.subject.stores if isinstance(store, stores.MemoryStore))
-        return _Look(shown, variables, commits)
+        return _Look(shown, variables, commits, schedule.store_reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +103,85 @@ class Diagnosis:
     details: tuple[str, ...] = ()
 
 
-def diagnose(differences: Sequence[Difference], touches: Sequence[Touch]) -> Diagnosis:
-    """What explains ``differences``, given what the hooks of the violating schedule touched."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known beside the touches: ``order`` are the components, the spout first; ``clues`` says what the code of one uses."""
+
+    order: Sequence[str] = ()
+    committers: frozenset[str] = frozenset()
+    """The components that finish in the commit phase."""
+    is_opaque: bool = False
+    by_itself: bool = False
+    """It differs without any failure."""
+    is_the_clock: bool = False
+    """It differs because the clock of the user's code was shifted."""
+    clues: Callable[[str], Mapping[Clue, str]] = lambda component: {}
+
+
+def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame: Blame | None = None, case: Case | None = None) -> Diagnosis:
+    """What explains ``differences``, given what the hooks of the violating schedule touched and which component was the first to differ."""
+    case = Case() if case is None else case
+    spout = case.order[0] if case.order else None
+    named = [difference for difference in differences if difference.component == spout]
+    if spout is not None and not case.is_opaque and (named or (blame is not None and blame.component == spout and blame.fault == "output")):
+        return _of_spout(spout, named or [] if blame is None else [*named, *blame.differences], touches, case)
+    component = next((difference.component for difference in differences if difference.component is not None), None)
+    if case.is_the_clock:
+        return Diagnosis(component if blame is None else blame.component, (mistakes.CLOCK,))
     keys = {difference.effect for difference in differences if difference.effect is not None}
     touching = [touch for touch in touches if touch.effects & keys]
-    if touching:
+    if touching and not _is_upstream(blame, touching, case):
         return _of_effects(touching, touches)
-    component = next((difference.component for difference in differences if difference.component is not None), None)
-    culprits = [touch for touch in touches if touch.variables and touch.component == component] or [touch for touch in touches if touch.variables]
+    if blame is not None:
+        component = blame.component
+    culprits = [touch for touch in touches if touch.variables and touch.component == component]
+    if blame is None:
+        culprits = culprits or [touch for touch in touches if touch.variables]
     if culprits:
         names = sorted({name for touch in culprits for name in touch.variables})
-        return Diagnosis(culprits[0].component, (mistakes.MODULE_GLOBAL,), tuple(f"the global is {name}" for name in names))
-    emits = any(difference.place.startswith("what ") for difference in differences)
-    return Diagnosis(component, (mistakes.EMITS_SOMETHING_ELSE,) if emits else ())
+        mistake = mistakes.SPOUT_GLOBAL if culprits[0].component == spout else mistakes.MODULE_GLOBAL
+        return Diagnosis(culprits[0].component, (mistake,), tuple(f"the global is {name}" for name in names))
+    return _of_bolt(component, differences, touches, blame, case)
+
+
+def _is_upstream(blame: Blame | None, touching: Sequence[Touch], case: Case) -> bool:
+    """Whether ``blame`` falls on a component that comes before all those that touched what differs."""
+    if blame is None or blame.component not in case.order:
+        return False
+    return all(case.order.index(blame.component) < case.order.index(touch.component) for touch in touching)
+
+
+def _of_spout(spout: str, differences: Sequence[Difference], touches: Sequence[Touch], case: Case) -> Diagnosis:
+    variables = sorted({name for touch in touches if touch.component == spout for name in touch.variables})
+    if variables:
+        return Diagnosis(spout, (mistakes.SPOUT_GLOBAL,), tuple(f"the global is {name}" for name in variables))
+    if any(difference.is_lack for difference in differences):
+        return Diagnosis(spout, (mistakes.TAKEN_AWAY,))
+    if any(difference.place.startswith("all that ") for difference in differences):
+        return Diagnosis(spout, (mistakes.POSITION_ELSEWHERE,))
+    return Diagnosis(spout, (mistakes.NOT_FROM_METADATA,), tuple(sorted(case.clues(spout).values())))
+
+
+def _of_bolt(component: str | None, differences: Sequence[Difference], touches: Sequence[Touch], blame: Blame | None, case: Case) -> Diagnosis:
+    """Of a component that is not seen to touch anything it should not."""
+    clues = case.clues(component) if component is not None else {}
+    clue = next((clue for clue in clues if case.by_itself or clue != "hash"), None)
+    details = (clues[clue],) if clue is not None else ()
+    emits = any(difference.place.startswith("what ") for difference in (blame.differences if blame is not None else differences))
+    if blame is not None and blame.fault == "routing":
+        return Diagnosis(component, (mistakes.OTHER_TASKS,))
+    early = next((touch for touch in touches if touch.component == component and touch.has_read_store and touch.phase == "processing"), None)
+    if early is not None and component not in case.committers:
+        return Diagnosis(component, (mistakes.READS_AHEAD,), (f"{early.hook} of {component!r} reads in attempt {early.attempt}",))
+    if clue is not None:
+        return Diagnosis(component, (mistakes.BY_CLUE[clue],), details)
+    if blame is not None and blame.fault == "order":
+        return Diagnosis(component, (mistakes.ANOTHER_ORDER,))
+    if case.by_itself:
+        return Diagnosis(component, (mistakes.CHANGES_BY_ITSELF,))
+    if emits and (blame is None or component in case.committers):
+        return Diagnosis(component, (mistakes.EMITS_SOMETHING_ELSE,))
+    return Diagnosis(component, (mistakes.LEFT_BEHIND,))
 
 
 def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosis:

@@ -10,11 +10,12 @@ Invariants: when a driver is dead none of its code runs any more, except to unwi
 
 from __future__ import annotations
 
+import datetime
 import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txtopo import errors
@@ -28,6 +29,7 @@ from txtopo.testing.simulator import baton
 from txtopo.testing.simulator.hooks import Emission
 from txtopo.testing.simulator.jobs import SimulatedJobs
 from txtopo.testing.simulator.subject import GENERATION, Settings
+from txtopo.topology.context import SOME_TIME
 from txtopo.topology.transaction import TransactionAttempt
 
 if TYPE_CHECKING:
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
 DIES = "the driver dies"
 SUSPENSIONS = {f"the driver is suspended until {commits} more are committed": commits for commits in (0, 1, 2)}
 DRIVER_FAULTS = (DIES, DIES, *SUSPENSIONS)
+BETWEEN_OPENINGS = datetime.timedelta(minutes=1)
+"""Between ``context.opened_at`` of a transaction and that of the next."""
 STATE_FAULTS = ("the request is lost", "the acknowledgement is lost", "the session expires", "the driver dies when it is applied")
+WAITS = "it waits until one more transaction is recorded"
+READ_FAULTS = ("the answer is lost", "the session expires", "the driver dies")
 
 
 class DriverDied(BaseException):
@@ -49,8 +55,31 @@ class SimulatedStateStore(memory.MemoryStateStore):
     def __init__(self, schedule: Schedule, driver: Driver) -> None:
         super().__init__(schedule.server)
         self._schedule, self._driver = schedule, driver
-        self._current = layout.Layout(schedule.subject.graph.id).current
-        self._writes = 0
+        self._layout = layout.Layout(schedule.subject.graph.id)
+        self._current = self._layout.current
+        self._writes = self._reads = 0
+
+    def get(self, path: str) -> base.Node | None:
+        self._may_fail_to_read(path)
+        return super().get(path)
+
+    def children(self, path: str) -> list[str]:
+        self._may_fail_to_read(path)
+        return super().children(path)
+
+    def _may_fail_to_read(self, path: str) -> None:
+        self._driver.require_alive()
+        if self._schedule.is_asking_again:
+            return
+        self._reads += 1
+        how = self._schedule.decisions.strike("read", f"read {self._reads} of driver {self._driver.number} from ZooKeeper, of {path}", READ_FAULTS)
+        if how == READ_FAULTS[0]:
+            raise base.StateUnavailableError("memory: the answer was lost, as the simulator asked")
+        if how == READ_FAULTS[1]:
+            self.expire_session()
+            raise base.StateUnavailableError("memory: the session expired, as the simulator asked")
+        if how is not None:
+            self._driver.die()
 
     def multi(self, operations: Sequence[base.Operation]) -> None:
         self._driver.require_alive()
@@ -73,14 +102,20 @@ class SimulatedStateStore(memory.MemoryStateStore):
             if isinstance(operation, base.Set) and operation.path == self._current:
                 node = self.server.get(self._current)
                 if node is not None and node.data == operation.data:
-                    self._schedule.has_committed(self._driver, records.CurrentRecord.decode(self._current, node.data).current - 1)
+                    txid = records.CurrentRecord.decode(self._current, node.data).current - 1
+                    self._schedule.has_committed(self._driver, txid, self._metadata_of(txid))
+
+    def _metadata_of(self, txid: int) -> Any:
+        path = f"{self._layout.txids}/{txid:010}"
+        node = self.server.get(path)
+        return None if node is None else records.TxidRecord.decode(path, node.data).metadata
 
 
 class SimulatedThreads:
-    """Threads of a driver: each parks where the real one would wait. The spout's never waits for a job, so it needs no carrier."""
+    """Threads of a driver: each parks where the real one would wait; those that make batches also where they meet what other threads change."""
 
-    def __init__(self, driver: Driver, name: str, count: int) -> None:
-        self._is_direct, self._count = name == "spout", count
+    def __init__(self, driver: Driver, count: int) -> None:
+        self._driver, self._count = driver, count
         self._waiting: deque[Action] = deque()
         self._borrow = driver.schedule.subject.carriers.borrow
         self.carriers: list[baton.Carrier] = []
@@ -99,9 +134,6 @@ class SimulatedThreads:
 
     def start(self) -> None:
         """Begin what waits longest."""
-        if self._is_direct:
-            self._waiting.popleft()()
-            return
         carrier = next((carrier for carrier in self.carriers if not carrier.is_busy), None)
         if carrier is None:
             carrier = self._borrow()
@@ -125,7 +157,11 @@ class Driver:
         self._queue: deque[Action] = deque()
         self._timers: list[tuple[float, int, Action]] = []
         self._ids = itertools.count()
+        self._steps = itertools.count(1)
+        self._aside: list[tuple[int, baton.Carrier]] = []
+        """Threads that have stepped aside, and how many transactions were recorded then."""
         self._threads: list[SimulatedThreads] = []
+        self._stepping_threads: list[SimulatedThreads] = []
         self._store = SimulatedStateStore(schedule, self)
         self._engine: Engine | None = None
         self.jobs: SimulatedJobs | None = None
@@ -139,6 +175,8 @@ class Driver:
         holder = Holder("simulated", self.number, "at some time")
         bytes_max = subject.conf.metadata_bytes_max
         self._state = TopologyState.open(self._store, subject.graph.id, holder, True, bytes_max, clock=self.now, new_id=lambda: next(ids))
+        for owner, name in ((self._state.txids, "txids"), (self._state, "committed_positions")):
+            setattr(owner, name, self._stepping(getattr(owner, name)))
         left = subject.transactions_max - (self._state.current - 1)
         if left <= 0:
             self.is_closed = True
@@ -196,6 +234,7 @@ class Driver:
             baton.park()
 
     def _unwind(self) -> None:
+        self.go_on()
         while self.ready and not self.is_dead:
             self._resume()
         was_dead, self.is_dead = self.is_dead, True
@@ -214,6 +253,11 @@ class Driver:
     def now(self) -> float:
         return self.schedule.now
 
+    @staticmethod
+    def time_of_opening(txid: int) -> datetime.datetime:
+        # Not virtual time: results are compared with those of a schedule in which other things happened before.
+        return SOME_TIME + txid * BETWEEN_OPENINGS
+
     def sleep(self, duration_s: float) -> None:
         carrier = baton.current()
         self.after(duration_s, lambda: self.ready.append((carrier, None)))
@@ -229,9 +273,41 @@ class Driver:
         raise AssertionError("the schedule turns this loop by hand")
 
     def threads(self, name: str, count: int) -> Threads:
-        made = SimulatedThreads(self, name, count)
+        made = SimulatedThreads(self, count)
         self._threads.append(made)
+        if name in ("spout", "process"):
+            self._stepping_threads.append(made)
         return made
+
+    def step_aside(self, when: str) -> None:
+        """Where a batch is made: wait until a transaction is recorded, if the schedule wants that. Here it meets what other threads change."""
+        if self.schedule.is_asking_again or not baton.is_carried():
+            return
+        if not any(baton.current() in threads.carriers for threads in self._stepping_threads):
+            return
+        where = f"a thread of driver {self.number} that makes a batch, step {next(self._steps)}, when {when}"
+        if self.schedule.decisions.strike("opening", where, (WAITS,)) is not None:
+            self.schedule.note(f"{where}: {WAITS}")
+            self._aside.append((self.schedule.commits, baton.current()))
+            baton.park()
+            self.require_alive()
+
+    def go_on(self) -> bool:
+        """Nothing else can happen: what has stepped aside is ready to go on. Whether there was anything."""
+        had_any = bool(self._aside)
+        self.ready.extend((carrier, None) for _, carrier in self._aside)
+        self._aside.clear()
+        return had_any
+
+    def _stepping(self, reads: Callable[..., Any]) -> Callable[..., Any]:
+        """``reads`` what other threads change; a thread that makes a batch may step aside before it is used."""
+
+        def read(*args: Any) -> Any:
+            found = reads(*args)
+            self.step_aside(f"{reads.__name__} was read")
+            return found
+
+        return read
 
     def reach(self, point: FaultPoint, txid: int) -> None:
         self.require_alive()
@@ -253,6 +329,8 @@ class Driver:
     def actions(self) -> list[Action]:
         """What may happen in this process now, in the order in which it would by itself."""
         found: list[Action] = []
+        if self._aside and self._aside[0][0] < self.schedule.commits:
+            self.go_on()
         if self._queue or (self._timers and self._timers[0][0] <= self.schedule.now):
             found.append(self._turn_loop)
         if self.ready:

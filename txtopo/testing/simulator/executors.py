@@ -18,7 +18,7 @@ from txtopo.dataplane.job import COMMITTING
 from txtopo.runtime.jobs import JobLostError, JobResult
 from txtopo.runtime.surroundings import Action
 from txtopo.testing.in_process import Computed
-from txtopo.testing.simulator import jobs
+from txtopo.testing.simulator import clocks, jobs
 from txtopo.testing.simulator.driver import DRIVER_FAULTS, SUSPENSIONS, Driver
 from txtopo.testing.simulator.hooks import SimulatedSlot
 from txtopo.testing.simulator.jobs import Running, Zombie
@@ -56,6 +56,9 @@ class Executors:
         self._running.append(running)
         self._schedule.decisions.shuffled(running.state.waiting, running.job.name)
         self._schedule.note(f"driver {running.driver.number} submits the {running.name}")
+        jump = self._schedule.decisions.strike("clock", running.name, tuple(clocks.JUMPS))
+        if jump is not None:
+            self._schedule.let_clock_jump(jump)
 
     def _step(self, running: Running) -> None:
         """Compute one slot, or have the job struck."""

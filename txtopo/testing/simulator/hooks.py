@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors
@@ -24,16 +24,33 @@ from txtopo.dataplane.worker import WorkerRun
 from txtopo.testing.simulator import current
 from txtopo.topology import pickling
 from txtopo.topology.conf import TopologyConf
-from txtopo.topology.context import CoordinatorContext
+from txtopo.topology.context import CoordinatorContext, Phase
 from txtopo.topology.graph import Component
+from txtopo.topology.transaction import TransactionAttempt
 
-Emission = tuple[str, int, str, tuple[Any, ...]]
-"""(component, task, stream, values after the attempt)."""
+Emission = tuple[str, int, str, Any]
+"""(component, task, stream, values after the attempt); in the place of values a RecordBatch, as it was emitted, whose rows few ever ask for. The
+stream of a direct emit has :data:`DIRECT` and the task behind it."""
+
+DIRECT = " for task "
+"""Stands between the name of a direct stream and the task that a tuple was emitted to."""
 
 _HOOK = re.compile(r"\w+(, partition \d+)?")
 _BEFORE, _AFTER = "before it is called", "after it was called"
+_ASKED_MAX = 30
+"""So often a patient schedule asks a source that is not ready, before the source counts as exhausted."""
+
 _TUPLES = {f"at tuple number {number}": number for number in (1, 2, 3)}
 """Where an ``execute`` may fail."""
+
+
+def in_rows(emissions: Iterable[Emission]) -> Iterator[tuple[str, int, str, tuple[Any, ...]]]:
+    """``emissions``, and of each RecordBatch its rows."""
+    for component, task, stream, values in emissions:
+        if isinstance(values, tuple):
+            yield component, task, stream, values
+        else:
+            yield from ((component, task, stream, row[1:]) for row in columns.batches().rows(values, None))
 
 
 class ToldToFail(errors.FailedException):
@@ -46,12 +63,16 @@ class HookGuard(Guard):
     worker_died = False
     """The failure stands for the death of the process."""
 
+    def __init__(self, job: Job, phase: Phase) -> None:
+        super().__init__(job, phase)
+        schedule = current.schedule()
+        self.is_endangered = schedule.is_watching or schedule.decisions.may_strike("hook", "worker")
+        """Something may strike here, or be seen; otherwise thousands of hooks need no name."""
+
     def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
-        if not _HOOK.fullmatch(hook):
+        if not self.is_endangered or not _HOOK.fullmatch(hook):
             return super().call(component, task, hook, function, *args)
         schedule = current.schedule()
-        if not schedule.is_watching and not schedule.decisions.may_strike("hook", "worker"):
-            return super().call(component, task, hook, function, *args)
         when = self.struck(f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER))
         if when == _BEFORE:
             function, args = _fail, ()
@@ -74,7 +95,7 @@ def _fail() -> Any:
 
 
 class SimulatedSlot(execute.SlotRun):
-    """A slot whose hooks may fail, and whose emissions are written down."""
+    """A slot whose hooks may fail, and whose emissions are written down where the schedule wants them."""
 
     def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
         super().__init__(worker, job, level, slot, task_attempt)
@@ -86,13 +107,16 @@ class SimulatedSlot(execute.SlotRun):
     def connect(self, task: BoltTask | SpoutTask) -> None:
         super().connect(task)
         id, index, emitted = task.component.id, task.index, self.emitted
+        if self.job.part == "emission" or not current.schedule().wants_emissions_of(id):
+            return
         for stream, spec in task.component.outputs.items():
             write_down = functools.partial(_write_down, emitted, id, index, stream)
             if not spec.direct:
                 task.collector.connect(stream, write_down)
                 continue
             for receiver, _ in self.plan.graph.receivers(id, stream)[:1]:
-                task.collector.connect_direct(stream, receiver.id, [write_down] * receiver.parallelism)
+                ports = [functools.partial(_write_down, emitted, id, index, f"{stream}{DIRECT}{number}") for number in range(receiver.parallelism)]
+                task.collector.connect_direct(stream, receiver.id, ports)
         task.collector.connect_columns = functools.partial(_watched_ports, task.collector.connect_columns, emitted, task)
 
     def begin_tasks(self, received: Received) -> None:
@@ -103,7 +127,7 @@ class SimulatedSlot(execute.SlotRun):
     def _endanger(self, component: str, index: int, bolt: BoltTask) -> None:
         """Let ``execute`` fail at one of its tuples, and be watched."""
         schedule, user_execute = current.schedule(), bolt._execute
-        if not schedule.is_watching and not schedule.decisions.may_strike("hook", "worker"):
+        if not self.guard.is_endangered:
             return
         where = f"execute of {component!r} task {index}, {self.job.part} job of attempt {self.job.attempt}"
         fatal = _TUPLES.get(self.guard.struck(where, tuple(_TUPLES)))
@@ -145,8 +169,7 @@ def _watched_ports(connect: Callable[[], Any], emitted: list[Emission], task: Bo
 
 
 def _write_columns_down(emitted: list[Emission], task: BoltTask | SpoutTask, stream: str, batch: Any) -> None:
-    for row in columns.batches().rows(batch, None):
-        _write_down(emitted, task.component.id, task.index, stream, row)
+    emitted.append((task.component.id, task.index, stream, batch))
 
 
 class EndangeredSpout:
@@ -184,7 +207,17 @@ class EndangeredCoordinator:
             when = schedule.decisions.strike("coordinator", where, (_BEFORE, _AFTER))
             if when == _BEFORE:
                 _fail()
-            result = found(*args)
+            txid = args[0] if args and isinstance(args[0], int) else 0
+            with schedule.watched(self._component, 0, name, "opening", TransactionAttempt(txid, 0)):
+                result = found(*args)
+                if name == "is_ready" and schedule.is_patient and not result:
+                    schedule.is_asking_again = True
+                    try:
+                        result = any(found() for _ in range(_ASKED_MAX - 1))
+                    finally:
+                        schedule.is_asking_again = False
+                    schedule.source_paused = schedule.source_paused or result
+            schedule.step_aside(f"{name} has returned")
             return _fail() if when == _AFTER else result
 
         return call

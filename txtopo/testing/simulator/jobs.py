@@ -189,7 +189,7 @@ def compute(running: Running, slot: int) -> Computed | JobResult:
     try:
         computed = running.state.compute(slot)
     except outcome.FailureInTaskError as error:
-        computed = JobResult(Tally(), outcome.from_text(str(error)))
+        computed = JobResult(Tally(), outcome.from_text(str(error), running.worker.run.secret))
     except receive.MixedEmissionsError as error:
         raise JobLostError(str(error)) from None
     if running.slot is not None and running.slot.guard.worker_died:

@@ -49,9 +49,14 @@ HASH = Mistake(
     " differ from process to process",
     "Use fields_grouping, which hashes the same everywhere, or zlib.crc32 of the encoded text; sort what comes out of a set.",
 )
+CLOCK = Mistake(
+    "a result that depends on the clock",
+    "it asks what time it is, and a replay asks hours, days or months later",
+    "Take context.opened_at: the time at which the transaction was opened, the same in every attempt and after every restart.",
+)
 CHANGES_BY_ITSELF = Mistake(
     "a result that changes from run to run",
-    "given the same tuples it emits or stores something else each time: it depends on a clock, on randomness, or on something left behind",
+    "given the same tuples it emits or stores something else each time: it depends on randomness, or on something left behind",
     "Derive everything from the tuples, the txid and the store; or let reset() beside the topology remove what runs leave behind.",
 )
 EMITS_SOMETHING_ELSE = Mistake(
@@ -59,3 +64,62 @@ EMITS_SOMETHING_ELSE = Mistake(
     "the attempt that committed emitted something else than it does without failures",
     "Emit what the store returns: on replay it returns what the first application returned.",
 )
+CHANCE = Mistake(
+    "a result that depends on chance",
+    "given the same tuples it emits or stores something else in every attempt: it draws numbers or names",
+    "Draw from random.Random(txid), or derive the value from the tuples.",
+)
+A_THREAD = Mistake(
+    "work in a thread of its own",
+    "what a thread has done when the hook returns differs from attempt to attempt, and so does the order in which threads end",
+    "Do the work in the hook. If threads are needed, wait for all of them before the hook returns, and take their results in a fixed order.",
+)
+AN_ADDRESS = Mistake(
+    "a result that depends on id()",
+    "id() is where an object lies in the memory of one process: it differs from attempt to attempt",
+    "Number or name things by their values.",
+)
+ANOTHER_ORDER = Mistake(
+    "an order that is not the same again",
+    "given the same tuples it emits the same tuples in another order, and a component downstream depends on the order",
+    "Sort what comes out of a set, or out of anything that was filled in an order of chance, before it is emitted.",
+)
+OTHER_TASKS = Mistake(
+    "tuples go to other tasks on replay",
+    "the same tuples come to other tasks than before, so two tasks may write the same key, or each counts something else",
+    "Let the custom grouping choose by the values alone, never by hash(), chance, a clock or what it remembers; or use fields_grouping.",
+)
+READS_AHEAD = Mistake(
+    "a store is read in the processing phase",
+    "it reads a store while earlier transactions have not yet committed: what it finds depends on how far they have come",
+    "Read in finish_batch of a committer, or of a bolt downstream of a committer: earlier transactions are in the store by then.",
+)
+LEFT_BEHIND = Mistake(
+    "a result that depends on what failed before",
+    "given the same tuples it emits or stores something else when an attempt before it has failed, or ran elsewhere",
+    "Derive everything from the tuples, the txid and the store: only attributes that prepare makes are new in every attempt."
+    " The attempt's number, context.resource, os.environ and caches are not the same again.",
+)
+NOT_FROM_METADATA = Mistake(
+    "a batch that is not made from its metadata",
+    "asked to emit the same metadata again, it emits other tuples, so a replay is another batch",
+    "Emit from the metadata alone: it says where the batch begins and where it ends, whatever the source has now and whatever was emitted before.",
+)
+TAKEN_AWAY = Mistake(
+    "a source that gives its tuples once",
+    "a tuple is gone from the source before its transaction has committed, so nothing can emit it again",
+    "Take nothing away when a batch is opened or emitted. Acknowledge in commit(attempt) of a committer spout, or in cleanup_before(txid).",
+)
+POSITION_ELSEWHERE = Mistake(
+    "a position outside of the metadata",
+    "after a failure or a restart the next batch does not begin where the metadata of the last one ends, so tuples are lost or doubled",
+    "Begin where the metadata given to the hook ends. Keep positions nowhere else: not in the coordinator, the emitter or a global.",
+)
+SPOUT_GLOBAL = Mistake(
+    "a spout that keeps state in a global",
+    "it keeps something in a variable of its module or class: that is lost with the process, and other processes have another",
+    "Keep positions in the metadata of the batch, and clients in context.resource.",
+)
+
+BY_CLUE: dict[str, Mistake] = {"clock": CLOCK, "chance": CHANCE, "thread": A_THREAD, "address": AN_ADDRESS, "hash": HASH}
+"""What a component that differs is taken for, by what its code uses."""

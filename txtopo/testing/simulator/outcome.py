@@ -5,14 +5,20 @@ Apart from ``schedule`` so that comparing can be read, and argued about, alone.
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from txtopo.dataplane import columns
 from txtopo.stores import base
+from txtopo.testing.simulator import sinks
 from txtopo.testing.simulator.hooks import Emission
 
 _SHOWN_MAX = 200
+_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+"""Types whose values show themselves; of each schedule thousands are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,8 @@ class Difference:
     component: str | None = None
     effect: str | None = None
     """The key in ``effects()`` that differs."""
+    is_lack: bool = False
+    """Nothing but tuples that are missing."""
 
     def __str__(self) -> str:
         return f"{self.place} is {self.found}; without failures it is {self.expected}" if self.expected else f"{self.place}: {self.found}"
@@ -39,9 +47,15 @@ class Outcome:
     """Per store, by address."""
     writers: dict[tuple[str, Any], str] = field(default_factory=dict)
     """Which component wrote a key of a store last."""
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Per sink, by its table: how often each row is there, the row as text."""
+    row_writers: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Which component wrote a row of a sink."""
     effects: Any = None
     emitted: dict[int, dict[str, list[str]]] = field(default_factory=dict)
-    """Per txid, what each component emitted in the attempt that committed."""
+    """Per txid, what the spout and the held components emitted in the attempt that committed."""
+    batches: dict[int, Any] = field(default_factory=dict)
+    """Per txid, the metadata as it was stored; of an opaque spout nothing is."""
     error: str | None = None
     """What ended the run, if that was no end of a run without failures."""
     error_component: str | None = None
@@ -49,18 +63,29 @@ class Outcome:
     def read_stores(self, stores: Iterable[base.Store]) -> None:
         """Take down what ``stores`` hold."""
         for store in stores:
+            if isinstance(store, sinks.SimulatedLedger):
+                self._read_sink(store)
+                continue
             self.stores[store.address] = dict(store.items())
             for key in self.stores[store.address]:
                 value = store.inspect(key)
                 if value is not None:
                     self.writers[store.address, key] = value.component
 
+    def _read_sink(self, ledger: sinks.SimulatedLedger) -> None:
+        """Take down the rows; not the auxiliary ones, of which an opaque batch may rightly leave others."""
+        rows = self.rows.setdefault(ledger.sink, {})
+        for row in ledger.rows():
+            rows[str(row)] = rows.get(str(row), 0) + 1
+            self.row_writers[ledger.sink, str(row)] = row.component
+
     def add_emissions(self, txid: int, emissions: Iterable[Emission], components: Iterable[str]) -> None:
         """Take down what ``components`` emitted for ``txid``: the tuples, not from which task they came."""
         of = {component: list[str]() for component in components}
         for component, _, stream, values in emissions:
             if component in of:
-                of[component].append(shown(values) if stream == "default" else f"{stream}: {shown(values)}")
+                texts = [shown(values)] if isinstance(values, tuple) else _rows_shown(columns.batches().to_stream(values))
+                of[component].extend(texts if stream == "default" else [f"{stream}: {text}" for text in texts])
         self.emitted[txid] = {component: sorted(rows) for component, rows in of.items()}
 
 
@@ -68,7 +93,7 @@ def differences(found: Outcome, expected: Outcome, compares_outputs: bool) -> li
     """How ``found`` differs from ``expected``; outputs only if ``compares_outputs``."""
     if found.error is not None:
         return [Difference("the run ended with an error", found.error, "", found.error_component)]
-    made = list(_stores(found, expected))
+    made = [*_stores(found, expected), *_rows(found, expected)]
     made.extend(_effects(found.effects, expected.effects))
     if compares_outputs:
         made.extend(_outputs(found, expected))
@@ -79,13 +104,22 @@ def differences(found: Outcome, expected: Outcome, compares_outputs: bool) -> li
 
 def shown(value: Any) -> str:
     """``value`` as text that is the same whenever the values are equal, whatever order a set or a dict has."""
+    if type(value) in _SCALARS:
+        return repr(value)
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(shown, value)))}}}"
     if isinstance(value, dict):
         return f"{{{', '.join(sorted(f'{shown(key)}: {shown(item)}' for key, item in value.items()))}}}"
     if type(value) is tuple:
-        return f"({', '.join(map(shown, value))})"
+        return f"({', '.join([repr(item) if type(item) in _SCALARS else shown(item) for item in value])})"
     return f"[{', '.join(map(shown, value))}]" if type(value) is list else repr(value)
+
+
+@functools.lru_cache(maxsize=64)
+def _rows_shown(stream: bytes) -> list[str]:
+    """The rows of a RecordBatch, an Arrow IPC stream, as text. Schedule after schedule emits the same ones, and there may be thousands in each."""
+    arrow = columns.batches()
+    return [shown(row[1:]) for batch in arrow.loaded(stream) for row in arrow.rows(batch, None)]
 
 
 def _stores(found: Outcome, expected: Outcome) -> Iterable[Difference]:
@@ -97,13 +131,35 @@ def _stores(found: Outcome, expected: Outcome) -> Iterable[Difference]:
                 yield Difference(f"key {key!r} of store {address}", _shown(mine, key), _shown(theirs, key), writer)
 
 
+def _rows(found: Outcome, expected: Outcome) -> Iterable[Difference]:
+    for sink in sorted(expected.rows.keys() | found.rows.keys()):
+        mine, theirs = found.rows.get(sink, {}), expected.rows.get(sink, {})
+        for row in sorted(mine.keys() | theirs.keys()):
+            if mine.get(row) != theirs.get(row):
+                writer = found.row_writers.get((sink, row)) or expected.row_writers.get((sink, row))
+                yield Difference(f"row {row} of sink {sink}", _times(mine.get(row, 0)), _times(theirs.get(row, 0)), writer)
+
+
+def _times(count: int) -> str:
+    return "absent" if not count else "there once" if count == 1 else f"there {count} times"
+
+
 def _effects(found: Any, expected: Any) -> Iterable[Difference]:
     if isinstance(found, Mapping) and isinstance(expected, Mapping):
         for key in sorted(found.keys() | expected.keys(), key=repr):
             if found.get(key) != expected.get(key):
                 yield Difference(f"effects()[{key!r}]", _shown(found, key), _shown(expected, key), effect=str(key))
+    elif isinstance(found, list) and isinstance(expected, list) and (counts := _counted(found, expected)):
+        for item, (mine, theirs) in counts.items():
+            yield Difference(f"{short(item)} in effects()", _times(mine), _times(theirs), effect="")
     elif found != expected:
-        yield Difference("effects()", _short(repr(found)), _short(repr(expected)), effect="")
+        yield Difference("effects()", short(repr(found)), short(repr(expected)), effect="")
+
+
+def _counted(found: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
+    """How often each item is in both, as text, where that differs."""
+    mine, theirs = Counter(map(shown, found)), Counter(map(shown, expected))
+    return {item: (mine[item], theirs[item]) for item in sorted(mine | theirs) if mine[item] != theirs[item]}
 
 
 def _outputs(found: Outcome, expected: Outcome) -> Iterable[Difference]:
@@ -112,12 +168,13 @@ def _outputs(found: Outcome, expected: Outcome) -> Iterable[Difference]:
             mine = found.emitted[txid].get(component, [])
             if mine != rows:
                 place = f"what {component!r} emitted in transaction {txid}"
-                yield Difference(place, _short(", ".join(mine) or "nothing"), _short(", ".join(rows) or "nothing"), component)
+                yield Difference(place, short(", ".join(mine) or "nothing"), short(", ".join(rows) or "nothing"), component)
 
 
 def _shown(values: Mapping[Any, Any], key: Any) -> str:
-    return _short(repr(values[key])) if key in values else "absent"
+    return short(repr(values[key])) if key in values else "absent"
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """``text``, cut where it is too long to be read."""
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."

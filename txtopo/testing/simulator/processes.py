@@ -19,7 +19,7 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import txtopo
@@ -33,16 +33,19 @@ _LIBRARIES = tuple(
     for place in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *site.getsitepackages(), os.path.dirname(txtopo.__file__))
 )
 
-Owner = dict[str, Any] | type
-"""Where a variable lives: a module's globals, or a class."""
+Owner = dict[str, Any] | type | FunctionType
+"""Where a variable lives: a module's globals, a class, or a function, whose defaults are kept."""
 
 
 def is_users(function: Callable[..., Any] | Any) -> bool:
     """Whether ``function`` is the user's own: neither of Python's library, nor of an installed package, nor of txtopo."""
     if not isinstance(function, FunctionType):
         return False
-    path = os.path.realpath(function.__code__.co_filename)
-    return not path.startswith(_LIBRARIES) and not function.__code__.co_filename.startswith("<frozen")
+    return _is_users_file(function.__code__.co_filename)
+
+
+def _is_users_file(path: str | None) -> bool:
+    return path is not None and not os.path.realpath(path).startswith(_LIBRARIES) and not path.startswith("<frozen")
 
 
 def _functions_of(cls: type) -> Iterator[FunctionType]:
@@ -56,15 +59,19 @@ class Variables:
     """The variables in which the user's code could keep something between two tasks."""
 
     def __init__(self, classes: Iterable[type]) -> None:
-        self._namespaces: list[dict[str, Any]] = []
+        self.namespaces: list[dict[str, Any]] = []
+        """The globals of the user's modules."""
         self._classes: list[type] = []
+        self._functions: list[FunctionType] = []
         for cls in classes:
             self._look_at(cls)
         self.places: list[tuple[Owner, str]] = []
-        for namespace in self._namespaces:
+        for namespace in self.namespaces:
             self.places.extend((namespace, name) for name, value in namespace.items() if not name.startswith("__") and _is_data(value))
         for cls in self._classes:
             self.places.extend((cls, name) for name, value in vars(cls).items() if not name.startswith("_") and _is_data(value))
+        for function in self._functions:
+            self.places.extend((function, name) for name in ("__defaults__", "__kwdefaults__") if _has_container(getattr(function, name)))
         self.places = [place for place in self.places if _can_be_copied(_get(place))]
 
     def _look_at(self, cls: type) -> None:
@@ -73,19 +80,25 @@ class Variables:
             if base in self._classes or not functions:
                 continue
             self._classes.append(base)
+            self._functions.extend(functions)
             for function in functions:
-                self._look_around(function)
+                self._look_around(function.__globals__)
+            for value in list(vars(base).values()):
+                if isinstance(value, type):
+                    self._look_at(value)
 
-    def _look_around(self, function: FunctionType) -> None:
-        namespace = function.__globals__
-        if any(namespace is known for known in self._namespaces):
+    def _look_around(self, namespace: dict[str, Any]) -> None:
+        if any(namespace is known for known in self.namespaces):
             return
-        self._namespaces.append(namespace)
+        self.namespaces.append(namespace)
         for value in list(namespace.values()):
             if isinstance(value, type):
                 self._look_at(value)
             elif is_users(value):
-                self._look_around(value)
+                self._functions.append(value)
+                self._look_around(value.__globals__)
+            elif isinstance(value, ModuleType) and _is_users_file(getattr(value, "__file__", None)):
+                self._look_around(vars(value))
 
     def values(self) -> list[Any]:
         """What they hold now."""
@@ -101,19 +114,28 @@ class Variables:
 
     def names(self) -> list[str]:
         """What a person calls them."""
-        return [f"{_named(owner)}{name}" for owner, name in self.places]
+        return [_named(owner, name) for owner, name in self.places]
 
 
-def _named(owner: Owner) -> str:
+def _named(owner: Owner, name: str) -> str:
+    if isinstance(owner, FunctionType):
+        return f"the default of a parameter of {owner.__qualname__}"
     if isinstance(owner, type):
-        return f"{owner.__qualname__}."
+        return f"{owner.__qualname__}.{name}"
     module = owner.get("__name__", pickling.FILE_MODULE)
-    return "" if module == pickling.FILE_MODULE else f"{module}."
+    return name if module == pickling.FILE_MODULE else f"{module}.{name}"
 
 
 def _get(place: tuple[Owner, str]) -> Any:
     owner, name = place
+    if isinstance(owner, FunctionType):
+        return getattr(owner, name)
     return owner[name] if isinstance(owner, dict) else vars(owner)[name]
+
+
+def _has_container(defaults: tuple[Any, ...] | dict[str, Any] | None) -> bool:
+    values = defaults.values() if isinstance(defaults, dict) else defaults or ()
+    return any(isinstance(value, dict | list | set | bytearray | deque) for value in values)
 
 
 def _is_data(value: Any) -> bool:

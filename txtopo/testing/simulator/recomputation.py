@@ -1,29 +1,35 @@
-"""Does a batch come out the same when another process computes it? Asked of processes with another ``PYTHONHASHSEED``.
+"""A batch must come out the same in another process: two interpreters with different ``PYTHONHASHSEED`` compute it.
 
-Within one process ``hash()`` never changes, so no schedule can show that something depends on it. Here the topology runs without failures in
-fresh interpreters, with different seeds; and if the results differ, once more with the same one, to tell ``hash()`` from clocks and dice.
+Within one process ``hash()`` never changes, so no schedule can show that something depends on it. Here the topology runs in fresh interpreters,
+without failures and then in a few schedules, the same in both. What a task makes of the same tuples must be the same, and so must be the task that
+a tuple goes to. If something differs, it is computed once more with the same hash seed, to tell ``hash()`` from dice.
 
-Apart from ``simulation`` because it costs a second, not milliseconds. Run as a module it is that other process.
+Apart from ``simulation`` because it costs a second, not milliseconds; one process plays all that is asked of it. Run as a module it is such a
+process.
 
 Invariants: what travels back is text, so that classes of the user's need not.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import functools
 import os
 import pickle
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.testing.simulator import mistakes
-from txtopo.testing.simulator.decisions import Decisions
+from txtopo.plan import levels
+from txtopo.testing.simulator import blame, mistakes
+from txtopo.testing.simulator.blame import Place
+from txtopo.testing.simulator.clues import Clue
+from txtopo.testing.simulator.decisions import Chance, Decisions
 from txtopo.testing.simulator.diagnosis import Diagnosis
 from txtopo.testing.simulator.outcome import Difference, Outcome, differences, shown
 from txtopo.testing.simulator.schedule import Schedule
@@ -34,19 +40,28 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
 HASH_SEEDS = (1, 2)
+SCHEDULES = 6
+"""How many schedules are played in each process, beside the one without failures."""
 TIMEOUT_S = 300.0
-
-Place = tuple[int, str, int]
-"""(txid, component, task)."""
 
 
 @dataclass(slots=True)
 class Recomputed:
-    """What one process made of the topology: per task what it took and what it emitted, sorted."""
+    """What one process made of the topology in one schedule, as text."""
 
     outcome: Outcome
+    """Values are text."""
     taken: dict[Place, list[str]] = field(default_factory=dict)
+    """What a task took, each tuple behind its source; sorted."""
     emitted: dict[Place, list[str]] = field(default_factory=dict)
+    """What a task emitted; sorted."""
+
+
+class _Text(str):
+    """A value as text, which shows itself without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 class _LookingOn:
@@ -65,67 +80,121 @@ def check_recomputation(
     transactions: int,
     effects: Callable[[], Any] | None,
     reset: Callable[[], None] | None,
+    clues: Callable[[str], Mapping[Clue, str]] = lambda component: {},
 ) -> Violation | None:
-    """A violation if processes with different hash seeds make different things of ``topology`` without any failure."""
+    """A violation if processes with different hash seeds make different things of ``topology``; ``clues`` says what the code of a component uses."""
     payload = pickling.dumps((topology, conf, transactions, effects, reset))
-    first, second = (_in_process(payload, seed) for seed in HASH_SEEDS)
+    # What is outside of the simulation is there once, and so is written and read by one process at a time.
+    alone = effects is not None or reset is not None
+    first, second = _in_processes(payload, HASH_SEEDS, alone)
     found = _compare(topology, first, second)
     if not found:
         return None
-    by_itself = bool(_compare(topology, first, _in_process(payload, HASH_SEEDS[0])))
-    mistake = mistakes.CHANGES_BY_ITSELF if by_itself else mistakes.HASH
+    (again,) = _in_processes(payload, HASH_SEEDS[:1], alone)
     component = next((difference.component for difference in found if difference.component is not None), None)
-    return Violation(topology.id, None, tuple(found), Diagnosis(component, (mistake,)))
+    return Violation(topology.id, None, tuple(found), _diagnosis(component, bool(_compare(topology, first, again)), clues))
 
 
-def _in_process(payload: bytes, hash_seed: int) -> Recomputed:
+def _diagnosis(component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]) -> Diagnosis:
+    """The mistake of ``component``, which differs with the same hash seed, too, if it differs ``by_itself``."""
+    known = clues(component) if component is not None else {}
+    clue: Clue | None = next((clue for clue in known if clue != "hash"), None) if by_itself else "hash"
+    mistake = mistakes.CHANGES_BY_ITSELF if clue is None else mistakes.BY_CLUE[clue]
+    return Diagnosis(component, (mistake,), (known[clue],) if clue is not None and clue in known else ())
+
+
+def _in_processes(payload: bytes, hash_seeds: Sequence[int], alone: bool) -> list[list[Recomputed]]:
+    """What processes with these hash seeds make of it; side by side unless each is to be ``alone``."""
+    with concurrent.futures.ThreadPoolExecutor(1 if alone else len(hash_seeds)) as threads:
+        return list(threads.map(functools.partial(_in_process, payload), hash_seeds))
+
+
+def _in_process(payload: bytes, hash_seed: int) -> list[Recomputed]:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
     command = [sys.executable, "-m", __name__]
     done = subprocess.run(command, input=payload, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False)
     if done.returncode:
         raise errors.UsageError(f"the topology cannot be computed in another process:\n{done.stderr.decode(errors='replace').rstrip()}")
-    recomputed: Recomputed = pickle.loads(done.stdout)
+    recomputed: list[Recomputed] = pickle.loads(done.stdout)
     return recomputed
 
 
-def recompute(payload: bytes) -> Recomputed:
-    """In the other process: run the topology without failures."""
+def recompute(payload: bytes) -> list[Recomputed]:
+    """In the other process: run the topology without failures, and in a few schedules."""
     topology, conf, transactions, effects, reset = pickling.loads(payload)
     subject = Subject(topology, conf, transactions=transactions, effects=effects, reset=reset)
     try:
-        schedule = Schedule(subject, Decisions(), watch=_LookingOn())
-        recomputed = Recomputed(schedule.play())
-        taken: dict[Place, list[str]] = defaultdict(list)
-        emitted: dict[Place, list[str]] = defaultdict(list)
-        for txid, tuples in schedule.executed.items():
-            for component, task, source, stream, values in tuples:
-                taken[txid, component, task].append(f"{source}/{stream}: {shown(values)}")
-        for txid, emissions in schedule.emitted.items():
-            for component, task, stream, values in emissions:
-                emitted[txid, component, task].append(f"{stream}: {shown(values)}")
-        recomputed.taken = {place: sorted(rows) for place, rows in taken.items()}
-        recomputed.emitted = {place: sorted(rows) for place, rows in emitted.items()}
-        return recomputed
+        decisions = Decisions()
+        played = [_played(subject, decisions)]
+        for seed in range(SCHEDULES):
+            played.append(_played(subject, Decisions(chance=Chance.of(seed, decisions.opportunities))))
+        return played
     finally:
         subject.close()
 
 
-def _compare(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> list[Difference]:
-    """A task that took the same and emitted something else; or, if there is none, results that differ."""
-    culprits = list(_culprits(topology, first, second))
-    return culprits or differences(second.outcome, first.outcome, compares_outputs=topology.spout.spout_kind != "opaque")
+def _played(subject: Subject, decisions: Decisions) -> Recomputed:
+    schedule = Schedule(subject, decisions, watch=_LookingOn())
+    outcome = schedule.play()
+    outcome.stores = {
+        address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()} for address, values in outcome.stores.items()
+    }
+    outcome.writers = {(address, _Text(shown(key))): component for (address, key), component in outcome.writers.items()}
+    recorded = blame.recording(schedule)
+    return Recomputed(outcome, *({place: sorted(rows) for place, rows in places.items()} for places in (recorded.taken, recorded.emitted)))
+
+
+def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]) -> list[Difference]:
+    """What a task made of the same, or the task that got something; or, if there is no such thing, results that differ."""
+    for ours, theirs in zip(first, second, strict=True):
+        culprit = next(_culprits(topology, ours, theirs), None)
+        if culprit is not None:
+            return [culprit]
+    if topology.spout.spout_kind == "opaque" or first[0].outcome.batches != second[0].outcome.batches:
+        return []
+    return differences(second[0].outcome, first[0].outcome, compares_outputs=True)
 
 
 def _culprits(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> Iterator[Difference]:
-    order = list(topology.components)
-    for place in sorted(first.emitted.keys() | second.emitted.keys(), key=lambda place: (order.index(place[1]), place)):
-        txid, component, task = place
+    """From the first transaction and the spout on: where the same became something else. After a batch that is rightly another all may be."""
+    spout = topology.spout.id
+    for txid in sorted(first.outcome.emitted.keys() & second.outcome.emitted.keys()):
+        ours, theirs = first.outcome, second.outcome
+        is_other = topology.spout.spout_kind == "opaque" and ours.emitted[txid][spout] != theirs.emitted[txid][spout]
+        if is_other or ours.batches.get(txid) != theirs.batches.get(txid):
+            return
+        for component in levels.order_of(topology):
+            yield from _dealt_otherwise(topology, first, second, txid, component)
+            yield from _made_otherwise(topology, first, second, txid, component)
+
+
+def _dealt_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str) -> Iterator[Difference]:
+    """The same tuples of a source went to other tasks of ``component``."""
+    tasks = range(topology.components[component].parallelism)
+    for source, stream in dict.fromkeys((subscription.source, subscription.stream) for subscription in topology.components[component].inputs):
+        senders = [(txid, source, task) for task in range(topology.components[source].parallelism)]
+        if any(first.emitted.get(sender) != second.emitted.get(sender) for sender in senders):
+            continue
+        for task in tasks:
+            ours, theirs = (_of(made.taken.get((txid, component, task), []), f"{source}/{stream}: ") for made in (first, second))
+            if ours != theirs:
+                what = f"what task {task} of {component!r} gets of the same tuples of {source!r} of transaction {txid} in another process"
+                yield Difference(what, _short(theirs), _short(ours), component)
+
+
+def _made_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str) -> Iterator[Difference]:
+    """A task of ``component`` took the same and emitted something else."""
+    for task in range(topology.components[component].parallelism):
+        place = (txid, component, task)
         ours, theirs = first.emitted.get(place, []), second.emitted.get(place, [])
-        is_opaque_spout = component == topology.spout.id and topology.spout.spout_kind == "opaque"
-        if ours != theirs and first.taken.get(place) == second.taken.get(place) and not is_opaque_spout:
+        if ours != theirs and first.taken.get(place) == second.taken.get(place):
             what = f"what task {task} of {component!r} makes of the same tuples of transaction {txid} in another process"
             yield Difference(what, _short(theirs), _short(ours), component)
+
+
+def _of(rows: list[str], source: str) -> list[str]:
+    return [row.removeprefix(source) for row in rows if row.startswith(source)]
 
 
 def _short(rows: list[str]) -> str:

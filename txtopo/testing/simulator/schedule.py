@@ -16,14 +16,15 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from txtopo import errors
+from txtopo.dataplane import worker
 from txtopo.plan import compiler
 from txtopo.runtime.surroundings import Action
 from txtopo.state import memory
-from txtopo.testing.simulator import current
+from txtopo.testing.simulator import clocks, current
 from txtopo.testing.simulator.decisions import Decisions
 from txtopo.testing.simulator.driver import Driver, DriverDied, is_expected
 from txtopo.testing.simulator.executors import Executors
-from txtopo.testing.simulator.outcome import Outcome
+from txtopo.testing.simulator.outcome import Outcome, shown
 from txtopo.testing.simulator.subject import Subject
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -31,6 +32,10 @@ TURNS_MAX = 100_000
 """A schedule that takes more steps than this goes round in circles."""
 
 STORE_FAULTS = ("before it began", "after it committed")
+
+
+class StoppedError(BaseException):
+    """Unwinds a schedule that is not to be played to its end. Not an ``Exception``, so that it is not one of the schedule's."""
 
 
 class Watch(Protocol):
@@ -43,9 +48,26 @@ class Watch(Protocol):
 
 
 class Schedule:
-    """``trace``, if given, is told what happens, line by line; ``watch`` looks at every hook."""
+    """``trace``, if given, is told what happens, line by line; ``watch`` looks at every hook; the user's clock is ``clock_s`` ahead.
 
-    def __init__(self, subject: Subject, decisions: Decisions, trace: Callable[[str], None] | None = None, watch: Watch | None = None) -> None:
+    A schedule that ``is_patient`` does not end because the source has nothing at one moment: see ``hooks``.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        decisions: Decisions,
+        trace: Callable[[str], None] | None = None,
+        watch: Watch | None = None,
+        clock_s: float = 0.0,
+        is_patient: bool = False,
+    ) -> None:
+        self._clock_s = self.began_s = clock_s
+        self.is_patient = is_patient
+        self.is_asking_again = False
+        """A patient schedule asks the source once more: nothing strikes, because in a schedule that is not patient this does not happen."""
+        self.source_paused = False
+        """The source was not ready, and then it was, seen by a patient schedule."""
         self.subject, self.decisions, self._trace, self._watch = subject, decisions, trace, watch
         self.now = 0.0
         self.commits = 0
@@ -55,11 +77,16 @@ class Schedule:
         self.driver_number = 0
         """Of the driver whose code runs, or ran last."""
         self.outcome = Outcome()
-        self.held = compiler.held_components(subject.graph)
+        self.reported = [subject.graph.spout.id, *sorted(compiler.held_components(subject.graph) - {subject.graph.spout.id})]
+        """The components whose emissions are part of the outcome."""
         self.executed: dict[int, list[Any]] = {}
         """Per txid, what was executed in the attempt that committed, where it is watched."""
         self.emitted: dict[int, list[Any]] = {}
-        """Per txid, everything that was emitted in the attempt that committed."""
+        """Per txid, what was emitted in the attempt that committed: by every component where it is watched, else by those reported."""
+        self.stored: dict[int, dict[str, tuple[str, str]]] = {}
+        """Per txid, what stores held when it was committed: by place (component that wrote it, value), where it is watched."""
+        self.store_reads = 0
+        """How often a store was read outside of a transaction."""
         self._drivers: list[Driver] = []
         self.executors = Executors(self)
         self._store_transactions = 0
@@ -68,12 +95,14 @@ class Schedule:
 
     def play(self) -> Outcome:
         """From beginning to end."""
-        with current.running(self):
+        with current.running(self), worker.seldom_collected():
             self.subject.begin()
             try:
+                self.subject.clocks.shift(self._clock_s)
                 self._start_driver()
                 self._turn_until_over()
                 self.executors.run_out()
+                self.subject.clocks.restore()
                 self._require_exhausted()
                 self.subject.processes.leave()
                 self.outcome.committed = self.commits
@@ -86,11 +115,16 @@ class Schedule:
                 for driver in self._drivers:
                     if not driver.is_closed:
                         driver.bury()
+                self.subject.clocks.restore()
                 self.subject.processes.end_all()
+        if self.is_watching and self.outcome.error is not None:
+            self._take_down_what_did_not_commit()
         return self.outcome
 
     def _turn_until_over(self) -> None:
         for _ in range(TURNS_MAX):
+            if not self.subject.goes_on():
+                raise StoppedError
             self._settle()
             alive = [driver for driver in self._drivers if not driver.is_dead and not driver.is_closed]
             if not alive or self.outcome.error is not None:
@@ -98,7 +132,7 @@ class Schedule:
             possible = self._possible()
             if possible:
                 self._do(*possible[self.decisions.pick(len(possible))])
-            elif not self._let_time_pass():
+            elif not any(driver.go_on() for driver in alive) and not self._let_time_pass():
                 raise errors.TxtopoError("nothing can happen any more, and the run has not ended")
         raise errors.TxtopoError(f"the run has not ended after {TURNS_MAX} steps")
 
@@ -197,18 +231,52 @@ class Schedule:
         if self.subject.is_opaque and self.outcome.error is None and self.commits >= self.subject.transactions_max:
             raise errors.TxtopoError(f"its input is not exhausted after {self.commits} transactions")
 
-    def has_committed(self, driver: Driver, txid: int) -> None:
-        """ZooKeeper has it from ``driver`` that ``txid`` is committed."""
+    def has_committed(self, driver: Driver, txid: int, metadata: Any) -> None:
+        """ZooKeeper has it from ``driver`` that ``txid`` is committed, and what it consisted of."""
         if txid <= self.commits:
             return
         self.commits = txid
         self.note(f"transaction {txid} is committed by driver {driver.number}")
         attempts = [attempt for attempt in driver.emitted if attempt.txid == txid]
         emissions = driver.emitted[max(attempts)] if attempts else []
-        self.outcome.add_emissions(txid, emissions, self.held)
+        self.outcome.add_emissions(txid, emissions, self.reported)
+        self.outcome.batches[txid] = metadata
+        self.emitted[txid] = emissions
         if self.is_watching:
-            self.emitted[txid] = emissions
             self.executed[txid] = driver.executed.get(max(attempts), []) if attempts else []
+            self.stored[txid] = self._values()
+
+    def _values(self) -> dict[str, tuple[str, str]]:
+        """What the stores hold now, as text."""
+        now = Outcome()
+        now.read_stores(self.subject.stores)
+        values = {
+            f"key {key!r} of store {address}": (now.writers.get((address, key), ""), shown(value))
+            for address, held in now.stores.items() for key, value in held.items()
+        }  # fmt: skip
+        rows = {
+            f"row {row} of sink {sink}": (now.row_writers.get((sink, row), ""), str(count))
+            for sink, held in now.rows.items() for row, count in held.items()
+        }  # fmt: skip
+        return values | rows
+
+    def _take_down_what_did_not_commit(self) -> None:
+        """Of the transaction in which the run ended with an error: what the last attempt that got so far took and emitted."""
+        for driver in self._drivers:
+            for attempt in sorted(driver.emitted.keys() | driver.executed.keys()):
+                if attempt.txid > self.commits:
+                    self.emitted[attempt.txid] = driver.emitted.get(attempt, [])
+                    self.executed[attempt.txid] = driver.executed.get(attempt, [])
+
+    def step_aside(self, when: str) -> None:
+        """A thread of the driver whose code runs may let others go first; see there."""
+        self._drivers[self.driver_number - 1].step_aside(when)
+
+    def let_clock_jump(self, jump: str) -> None:
+        """For the user's code it is later from now on; for the engine no time passes."""
+        self.note(jump)
+        self._clock_s += clocks.JUMPS[jump]
+        self.subject.clocks.shift(self._clock_s)
 
     # -- the user's code -----------------------------------------------------------------------------------------------------
 
@@ -217,6 +285,10 @@ class Schedule:
         self._store_transactions += 1
         how: str | None = self.decisions.strike("store", f"transaction {self._store_transactions} of the schedule on store {address}", STORE_FAULTS)
         return how
+
+    def wants_emissions_of(self, component: str) -> bool:
+        """Whether what ``component`` emits is to be written down: nobody asks for the rest, and it is most of it."""
+        return self.is_watching or component in self.reported
 
     @property
     def is_watching(self) -> bool:

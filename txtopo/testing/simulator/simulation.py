@@ -8,22 +8,34 @@ Invariants: a seed and the code together determine a schedule.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.testing.simulator import mistakes
+from txtopo.plan import compiler
+from txtopo.testing.simulator import clocks, looked_at, parts, recomputation
 from txtopo.testing.simulator import shrink as shrinking
+from txtopo.testing.simulator.blame import first_to_differ, recording
 from txtopo.testing.simulator.decisions import Chance, Decisions, Script
-from txtopo.testing.simulator.diagnosis import Diagnosis, Probe, diagnose
-from txtopo.testing.simulator.outcome import Difference, Outcome, differences
-from txtopo.testing.simulator.schedule import Schedule
+from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
+from txtopo.testing.simulator.judge import Judge
+from txtopo.testing.simulator.looked_at import Compared, Unseen
+from txtopo.testing.simulator.outcome import Difference, Outcome
+from txtopo.testing.simulator.schedule import Schedule, StoppedError
 from txtopo.testing.simulator.subject import TRANSACTIONS, Subject
 from txtopo.testing.simulator.violation import Violation
 from txtopo.topology.graph import TopologyGraph
+
+COULD_NOT_LOOK = 7
+"""The exit code of a simulation that saw nothing wrong, and could not look at all effects."""
+
+
+SEEDS_TO_SHOW = 200
+"""Of so many schedules one that shows a broken contract is looked for."""
 
 
 @dataclass(slots=True)
@@ -40,6 +52,17 @@ class SimulationReport:
     violation: Violation | None = None
     """The first that was found; nothing is played after it."""
     elapsed_s: float = 0.0
+    compared: Compared = field(default_factory=Compared)
+    """What the schedules were judged by."""
+    unseen: tuple[Unseen, ...] = ()
+    """What the simulator could not look at, so that nothing is said of it."""
+    is_partial: bool = False
+    """It was stopped before all schedules were played."""
+
+    @property
+    def exit_code(self) -> int:
+        """That of ``txtopo test``: 1 for a violation, 7 if there is none, but not everything could be looked at."""
+        return errors.TxtopoError.exit_code if self.violation is not None else COULD_NOT_LOOK if self.unseen else 0
 
     @property
     def schedules_per_minute(self) -> float:
@@ -47,9 +70,14 @@ class SimulationReport:
         return 60 * self.schedules / max(self.elapsed_s, 1e-9)
 
     def __str__(self) -> str:
-        ended = "no violation" if self.violation is None else f"a violation\n\n{self.violation}"
+        compared = "".join(f"\n  compared: {line}" for line in self.compared.lines())
+        unseen = "".join(f"\n{unseen}" for unseen in self.unseen)
+        ended = f"{'stopped, ' if self.is_partial else ''}no violation{' in what was compared' if unseen else ''}{compared}{unseen}"
+        if self.violation is not None:
+            ended = f"a violation\n\n{self.violation}"
+        transactions = f"{self.transactions} transaction{'s'[: self.transactions != 1]}"
         return (
-            f"{self.topology}: {self.schedules:,} schedules of {self.transactions} transactions in {self.elapsed_s:.1f} s"
+            f"{self.topology}: {self.schedules:,} schedules of {transactions} in {self.elapsed_s:.1f} s"
             f" ({self.schedules_per_minute:,.0f} a minute), {self.faults.total():,} faults, {ended}"
         )
 
@@ -76,13 +104,20 @@ class Simulation:
     ) -> None:
         self.topology = topology
         self._subject = Subject(topology, conf, transactions=transactions, effects=effects, reset=reset, vary_parallelism=vary_parallelism)
+        self._varies_parallelism = vary_parallelism
         self._compares_outputs = not self._subject.is_opaque and not vary_parallelism
         try:
             decisions = Decisions()
-            self.expected = Schedule(self._subject, decisions).play()
+            schedule = Schedule(self._subject, decisions, is_patient=True)
+            self.expected = schedule.play()
             """What a run without failures comes to."""
             self._opportunities = decisions.opportunities
             self._require_comparable()
+            self.compared = Compared.of(self.expected, effects is not None, self._compares_outputs)
+            """What the schedules are judged by."""
+            self.unseen = looked_at.unseen(self._subject.graph, self._subject.strange, self.compared)
+            """What no schedule is judged by."""
+            self._judge = Judge(self._subject, schedule, self._compares_outputs)
         except BaseException:
             self.close()
             raise
@@ -109,24 +144,72 @@ class Simulation:
                 "  Batches of an opaque spout may differ, so only all of them together can be compared: give less input, or allow more transactions."
             )
 
+    # -- parts ---------------------------------------------------------------------------------------------------------------
+
+    def check_parts(self) -> Violation | None:
+        """What the contract checkers find: of the spout; then of the components that finish in the commit phase, with a schedule that shows it."""
+        found = parts.of_the_spout(self._subject, self._judge, self._varies_parallelism) or parts.of_the_bolts(self._subject, self._judge)
+        if found is None:
+            return None
+        diagnosis, broken = found
+        if diagnosis.component != self._subject.graph.spout.id:
+            shown = self.run(SEEDS_TO_SHOW).violation
+            if shown is not None:
+                # The checker says which commit goes wrong; upstream of it may be the reason.
+                return dataclasses.replace(shown, broken=broken) if repr(shown.component) in broken.what else shown
+        return Violation(self.topology.id, None, (), diagnosis, broken=broken)
+
     # -- schedules -----------------------------------------------------------------------------------------------------------
 
-    def run(self, seeds: int, first_seed: int = 0) -> SimulationReport:
-        """Play the schedules of seeds ``first_seed``, ``first_seed + 1`` …, ``seeds`` of them, up to the first violation."""
-        report = SimulationReport(self.topology.id, transactions=self.expected.committed)
+    @property
+    def goes_on(self) -> Callable[[], bool]:
+        """Asked all the time while schedules are played: whether to go on. If not, the report is partial."""
+        return self._subject.goes_on
+
+    @goes_on.setter
+    def goes_on(self, asked: Callable[[], bool]) -> None:
+        self._subject.goes_on = asked
+
+    def run(self, seeds: int, first_seed: int = 0, report: SimulationReport | None = None) -> SimulationReport:
+        """Play the schedules of seeds ``first_seed``, ``first_seed + 1`` …, ``seeds`` of them, up to the first violation.
+
+        What they come to goes into ``report``, if it is given, also while they are played.
+        """
+        report = report or self.report()
         began = time.perf_counter()
-        report.violation = self._without_failures()
-        for seed in range(first_seed, first_seed + seeds):
-            if report.violation is not None:
-                break
-            decisions = self._decisions_of(seed)
-            found = self._differences(Schedule(self._subject, decisions).play())
-            report.schedules += 1
-            report.faults.update(fault.kind for fault in decisions.struck)
-            if found:
-                report.violation = self._violation(seed, decisions.written_down(), found)
+        try:
+            report.violation = self._without_failures()
+            for seed in range(first_seed, first_seed + seeds):
+                if report.violation is not None:
+                    break
+                decisions = self._decisions_of(seed)
+                found = self._counted(decisions, report)
+                if found:
+                    report.violation = self._violation(seed, decisions.written_down(), found)
+        except StoppedError:
+            report.is_partial = True
         report.elapsed_s = time.perf_counter() - began
         return report
+
+    def shows_a_violation(self, seed: int, report: SimulationReport) -> bool:
+        """Whether the schedule of ``seed`` does; it is counted in ``report``."""
+        return bool(self._counted(self._decisions_of(seed), report))
+
+    def _counted(self, decisions: Decisions, report: SimulationReport) -> list[Difference]:
+        found = self._played(decisions)
+        report.schedules += 1
+        report.faults.update(fault.kind for fault in decisions.struck)
+        return found
+
+    def report(self, violation: Violation | None = None) -> SimulationReport:
+        """The report before any schedule is played."""
+        expected = self.expected
+        return SimulationReport(self.topology.id, 0, expected.committed, violation=violation, compared=self.compared, unseen=self.unseen)
+
+    def recompute(self) -> Violation | None:
+        """The violation that processes with different ``PYTHONHASHSEED`` make different things of the topology."""
+        subject = self._subject
+        return recomputation.check_recomputation(self.topology, subject.conf, subject.transactions, subject.effects, subject.reset, subject.clues_of)
 
     def outcome_of(self, seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
         """What the schedule of ``seed`` comes to; ``trace`` is told what happens, line by line."""
@@ -134,23 +217,29 @@ class Simulation:
 
     def replay(self, script: Script, trace: Callable[[str], None] | None = None) -> list[Difference]:
         """How the schedule of ``script`` differs from a run without failures."""
-        return self._differences(Schedule(self._subject, Decisions(script), trace).play())
+        return self._played(Decisions(script), trace)
 
     def _decisions_of(self, seed: int) -> Decisions:
         return Decisions(chance=Chance.of(seed, self._opportunities))
 
-    def _differences(self, outcome: Outcome) -> list[Difference]:
-        return differences(outcome, self.expected, self._compares_outputs)
+    def _played(self, decisions: Decisions, trace: Callable[[str], None] | None = None, clock_s: float = 0.0) -> list[Difference]:
+        """Play a schedule, ``clock_s`` later; how it differs from what it should have come to."""
+        schedule = Schedule(self._subject, decisions, trace, clock_s=clock_s)
+        schedule.play()
+        return self._judge.differences(schedule)
 
     def _without_failures(self) -> Violation | None:
-        """The violation that two runs without failures differ."""
-        found = self.replay(Script())
+        """The violation that two runs without failures differ, of which the second is at another time of the day and year."""
+        found = self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
         if not found:
             return None
-        component = next((difference.component for difference in found if difference.component is not None), None)
-        return Violation(self.topology.id, None, tuple(found), Diagnosis(component, (mistakes.CHANGES_BY_ITSELF,)))
+        is_the_clock = not self._played(Decisions())
+        diagnosis = self._diagnosed(found, Script(), by_itself=True, is_the_clock=is_the_clock, clock_s=clocks.ANOTHER_TIME_S)
+        return Violation(self.topology.id, None, tuple(found), diagnosis)
 
     def _violation(self, seed: int, script: Script, found: list[Difference]) -> Violation:
+        # What was found is told, also if the time is over.
+        self.goes_on = lambda: True
         is_error = found[0].place == "the run ended with an error"
 
         def shows_it(smaller: Script) -> bool:
@@ -160,16 +249,37 @@ class Simulation:
         shortest = shrinking.shrink(script, shows_it)
         trace: list[str] = []
         found = self.replay(shortest, trace.append) or found
-        probe = Probe(self._subject.effects)
-        Schedule(self._subject, Decisions(shortest), watch=probe).play()
         decided = len(script.faults) + len(script.picks)
-        return Violation(self.topology.id, seed, tuple(found), diagnose(found, probe.touches), shortest, tuple(trace), decided)
+        is_the_clock = any(fault.kind == "clock" for fault in shortest.faults)
+        diagnosis = self._diagnosed(found, shortest, by_itself=not shortest.faults, is_the_clock=is_the_clock)
+        return Violation(self.topology.id, seed, tuple(found), diagnosis, shortest, tuple(trace), decided)
+
+    def _diagnosed(self, found: Sequence[Difference], script: Script, by_itself: bool, is_the_clock: bool, clock_s: float = 0.0) -> Diagnosis:
+        """Play ``script`` once more and look at every hook; beside a run without failures, which is looked at as well."""
+        probe = Probe(self._subject.effects)
+        schedule = Schedule(self._subject, Decisions(script), watch=probe, clock_s=clock_s)
+        schedule.play()
+        beside = self._judge.reference(schedule, watch=Probe(None))
+        graph = self._subject.graph
+        blame = first_to_differ(graph, recording(schedule), recording(beside))
+        held = frozenset(compiler.held_components(graph))
+        case = Case(tuple(graph.components), held, self._subject.is_opaque, by_itself, is_the_clock, self._subject.clues_of)
+        return diagnose(found, probe.touches, blame, case)
 
 
 def simulate(
-    topology: TopologyGraph, conf: config.Config | Mapping[str, Any] | None = None, *, seeds: int = 100, first_seed: int = 0, **more: Any
+    topology: TopologyGraph,
+    conf: config.Config | Mapping[str, Any] | None = None,
+    *,
+    seeds: int = 100,
+    first_seed: int = 0,
+    other_processes: bool = True,
+    **more: Any,
 ) -> SimulationReport:
-    """Play ``seeds`` schedules of ``topology``; ``more`` as for :class:`Simulation`."""
-    with Simulation(topology, conf, **more) as simulation:
-        return simulation.run(seeds, first_seed)
+    """Play ``seeds`` schedules of ``topology``; ``more`` as for :class:`Simulation`.
 
+    Before, the topology runs in two processes with different ``PYTHONHASHSEED``, which takes a second or two; not with ``other_processes=False``.
+    """
+    with Simulation(topology, conf, **more) as simulation:
+        violation = simulation.recompute() if other_processes else None
+        return simulation.run(seeds, first_seed) if violation is None else simulation.report(violation)

@@ -8,9 +8,11 @@ Invariants: between two schedules the stores are empty, ``reset`` has been calle
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,8 @@ from txtopo import config
 from txtopo.dataplane import wire
 from txtopo.dataplane.job import Limits, Run
 from txtopo.dataplane.worker import WorkerRun
-from txtopo.testing.simulator import baton, hooks, substitutes
+from txtopo.testing.simulator import baton, clocks, hooks, substitutes
+from txtopo.testing.simulator.clues import Clue, clues_in
 from txtopo.testing.simulator.decisions import FAULTS_MAX
 from txtopo.testing.simulator.processes import Processes, classes_of
 from txtopo.topology import pickling
@@ -78,18 +81,41 @@ class Subject:
         self.time_max_s = slowest_s * (FAULTS_MAX + transactions + 2)
         """A schedule that takes longer, in virtual time, does not end at all."""
         self._substitutes = substitutes.Substitutes(topology, has_reset=reset is not None)
-        self.graph = self._substitutes.graph
+        self.graph, self.token = self._substitutes.graph, self._substitutes.token
         self.stores = self._substitutes.stores
+        self.strange = self._substitutes.strange
+        """Components with destinations that are no stores, and are what they are."""
         self.is_opaque = topology.spout.spout_kind == "opaque"
         self.transactions_max = transactions * (_OPAQUE_FACTOR if self.is_opaque else 1)
         """After so many a schedule ends, whatever the source has left."""
+        self.goes_on: Callable[[], bool] = lambda: True
+        """Asked at every step of a schedule, which else ends there."""
         self.carriers = baton.Carriers()
         self._workers: dict[tuple[int, int], WorkerRun] = {}
         self._driver_graphs: dict[tuple[tuple[str, int], ...], TopologyGraph] = {}
         templates = [pickling.loads(component.template) for component in self.graph.components.values()]
-        self.processes = Processes([*classes_of(templates), *self.graph.by_value])
+        groupings = [subscription.grouping.custom for component in self.graph.components.values() for subscription in component.inputs]
+        self.processes = Processes([*classes_of([*templates, *filter(None, groupings)]), *self.graph.by_value])
+        self.clocks = clocks.Clocks(self.processes.variables.namespaces)
+        """Those of the user's code."""
         self.variants = self._variants(vary_parallelism)
         """Settings a driver may be started with, the topology's own first."""
+
+    @contextlib.contextmanager
+    def of(self, graph: TopologyGraph) -> Iterator[Subject]:
+        """The same with ``graph`` in the place of the topology."""
+        other = copy.copy(self)
+        other.graph, other._workers, other._driver_graphs = graph, {}, {}
+        other.is_opaque = graph.spout.spout_kind == "opaque"
+        try:
+            yield other
+        finally:
+            for worker in other._workers.values():
+                wire.forget_classes(worker.run.token)
+
+    def clues_of(self, component: str) -> dict[Clue, str]:
+        """What the code of ``component`` uses that is not the same twice."""
+        return clues_in(classes_of([pickling.loads(self.graph.components[component].template)]))
 
     def begin(self) -> None:
         """Everything as if nothing had ever run."""
@@ -121,7 +147,7 @@ class Subject:
 
     def _run(self, graph: TopologyGraph, settings: Settings) -> Run:
         mapping = {**self.conf.as_mapping(), "topology.name": graph.id, "topology.transactional.id": graph.id}
-        limits = Limits(self.conf.blob_bytes_max, self.conf.spill_bytes, settings.inline_bytes_max)
+        limits = Limits(self.conf.blob_bytes_max, self.conf.spill_bytes, settings.inline_bytes_max, self.conf.stores_max)
         return Run(f"simulated-{next(_ids)}", graph, settings.cores, mapping, GENERATION, True, limits)
 
     def _variants(self, vary_parallelism: bool) -> list[Settings]:

@@ -1,7 +1,8 @@
 """The user's topology, with its stores replaced by ones that every schedule finds empty.
 
 A schedule must begin with empty stores and must not touch the user's. Stores of txtopo are replaced by stores in memory with the same rules,
-wherever in the spout or a bolt they are; a class of the user's that extends ``SqliteStore`` keeps its code, on a file in a temporary directory.
+wherever in the spout or a bolt they are, and so are the ledgers and tables of its sinks. A class of the user's that extends ``SqliteStore`` keeps
+its code, on a file in a temporary directory.
 
 Apart from the rest because here alone objects are taken apart.
 
@@ -10,7 +11,6 @@ Invariants: what a substitute is called, and says of itself, is what the store i
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import io
@@ -18,40 +18,18 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import sql_ledger
 from txtopo.dataplane import wire
-from txtopo.stores import base, sessions, sqlite
+from txtopo.stores import base, sqlite
 from txtopo.testing import stores
-from txtopo.testing.simulator import current
-from txtopo.topology import pickling
+from txtopo.testing.simulator import simulated_store, sinks
+from txtopo.topology import destination, pickling
 from txtopo.topology.graph import Component, TopologyGraph
 
 _ids = itertools.count()
-
-
-class SimulatedStore(stores.MemoryStore):
-    """Stands for a store of the user's. The schedule may make a transaction fail before it began, or after it committed."""
-
-    local_only_reason: str | None = None
-
-    def __init__(self, original: base.Store, database: str) -> None:
-        super().__init__(original.name, database, opaque=original.opaque, plain=original.plain, codec=original.codec)
-        self.address = original.address
-        for name, value in vars(original).items():
-            self.__dict__.setdefault(name, value)
-
-    @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        how = current.schedule().store_transaction(self.address)
-        if how == "before it began":
-            raise errors.FailedException(f"the store {self.address} is busy, as the simulator asked")
-        with super()._session(resources) as session:
-            yield session
-        if how == "after it committed":
-            raise errors.FailedException(f"the answer of the store {self.address} is lost, as the simulator asked")
 
 
 class _SubstitutingPickler(wire.ReferencePickler):
@@ -60,10 +38,13 @@ class _SubstitutingPickler(wire.ReferencePickler):
     def __init__(self, file: io.BytesIO, run: str, made: Substitutes) -> None:
         super().__init__(file, run)
         self._made = made
+        self.is_strange = False
+        """A destination was found that is no store."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, base.Store):
             return _given, (self._made.token, self._made.index_of(obj))
+        self.is_strange = self.is_strange or isinstance(obj, destination.Destination)
         return super().reducer_override(obj)
 
 
@@ -82,6 +63,8 @@ class Substitutes:
         self._has_reset = has_reset
         self._originals: list[base.Store] = []
         self.stores: list[base.Store] = []
+        self.strange: frozenset[str] = frozenset()
+        """Components with a destination of the user's own, which has no substitute."""
         self._directory: str | None = None
         _given_by[self.token] = self
         wire.register_classes(self.token, graph.by_value)
@@ -91,7 +74,8 @@ class Substitutes:
     def index_of(self, store: base.Store) -> int:
         """The substitute of ``store``; the same for copies of the same store."""
         for index, known in enumerate(self._originals):
-            if (type(known), known.address) == (type(store), store.address):
+            # Sinks of one database share a ledger's address, and write to tables of their own.
+            if all(_of(known, name) == _of(store, name) for name in ("__class__", "address", "target")):
                 return index
         self._originals.append(store)
         self.stores.append(self._substitute(store))
@@ -116,14 +100,18 @@ class Substitutes:
 
     def _substituted(self, component: Component) -> Component:
         buffer = io.BytesIO()
-        _SubstitutingPickler(buffer, self.token, self).dump(pickling.loads(component.template))
+        pickler = _SubstitutingPickler(buffer, self.token, self)
+        pickler.dump(pickling.loads(component.template))
+        if pickler.is_strange:
+            self.strange = self.strange | {component.id}
         return dataclasses.replace(component, template=buffer.getvalue())
 
     def _substitute(self, store: base.Store) -> base.Store:
         # Tables of one SQLite file share its lock, so their substitutes share a database.
         place = getattr(store, "path", store.address)
         if type(store).__module__.partition(".")[0] == "txtopo":
-            return SimulatedStore(store, f"{self.token} {place}")
+            simulated = sinks.SimulatedLedger if isinstance(store, sql_ledger.Ledger) else simulated_store.SimulatedStore
+            return simulated(store, f"{self.token} {place}")
         if isinstance(store, sqlite.SqliteStore):
             self._directory = self._directory or tempfile.mkdtemp(prefix="txtopo-simulator-")
             redirected = copy.copy(store)
@@ -136,3 +124,7 @@ class Substitutes:
             f"the simulator has nothing to put in the place of the store {store.address}, of class {type(store).__qualname__}\n"
             "  Define reset() beside the topology: it makes everything that the topology writes empty; and let the store be one for tests."
         )
+
+
+def _of(store: base.Store, name: str) -> Any:
+    return getattr(store, name, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from txtopo.testing.contracts.violation import ContractError
 from txtopo.testing.simulator.decisions import Script
 from txtopo.testing.simulator.diagnosis import Diagnosis
 from txtopo.testing.simulator.outcome import Difference
@@ -26,6 +27,8 @@ class Violation:
     """What happens in it."""
     decided: int = 0
     """How many decisions the schedule of ``seed`` consists of."""
+    broken: ContractError | None = None
+    """The contract that a part of the topology breaks, if a checker has found it."""
 
     @property
     def component(self) -> str | None:
@@ -42,6 +45,10 @@ class Violation:
         who = f"component {self.component!r}" if self.component is not None else f"topology {self.topology!r}"
         what = f": {self.mistakes[0]}" if self.mistakes else " does not give the same results under failures"
         lines = [f"VIOLATION by {who}{what}"]
+        if self.broken is not None:
+            # Where a schedule has shown it, the mistake has a cure of its own.
+            shown = str(self.broken).removesuffix(f"\n  {self.broken.cure}") if self.differences and self.mistakes else str(self.broken)
+            lines += [f"  {line}" for line in shown.splitlines()]
         for difference in self.differences[:DIFFERENCES_SHOWN_MAX]:
             lines.append(f"  {difference}")
         if len(self.differences) > DIFFERENCES_SHOWN_MAX:

@@ -1,0 +1,51 @@
+"""A mistake is laid at the door of the first component that makes something else of the same input, with a name and a cure."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import outside
+from tests.blamed_topologies import RIGHT, SEEN_ELSEWHERE, WRONG, Wrong
+from txtopo.testing import Simulation, SimulationReport
+from txtopo.testing.simulator import mistakes, recomputation
+
+SEEDS_MAX = 150
+SEEDS_OF_RIGHT = 60
+
+
+def simulated(wrong: Wrong, seeds: int) -> SimulationReport:
+    with Simulation(wrong.topology(), {"max_spout_pending": 2}, effects=outside.effects, reset=outside.reset) as simulation:
+        return simulation.run(seeds)
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.rule(10, 14, 17, 18, 28)
+def test_the_first_component_to_differ_is_blamed_with_the_mistake_and_its_cure(name: str) -> None:
+    wrong = WRONG[name]
+    violation = simulated(wrong, SEEDS_MAX).violation
+    assert violation is not None
+    assert (violation.component, violation.mistakes[:1]) == (wrong.component, (wrong.mistake.name,)), str(violation)
+    assert str(violation).startswith(f"VIOLATION by component {wrong.component!r}: {wrong.mistake.name}\n")
+    assert wrong.mistake.cure in str(violation)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.rule(28, 39)
+def test_the_same_without_the_mistake_is_no_violation(name: str) -> None:
+    report = simulated(RIGHT[name], SEEDS_OF_RIGHT)
+    assert report.violation is None, str(report)
+
+
+@pytest.mark.rule(17)
+def test_the_order_of_a_set_is_the_fault_of_the_bolt_that_has_the_set() -> None:
+    violation = recomputation.check_recomputation(SEEN_ELSEWHERE.topology(), {"max_spout_pending": 2}, 4, outside.effects, outside.reset)
+    assert violation is not None
+    assert (violation.component, violation.mistakes) == ("each", (mistakes.HASH.name,))
+
+
+def test_a_cure_for_a_spout_speaks_of_metadata_and_never_of_a_bolt() -> None:
+    of_spouts = {wrong.mistake for wrong in WRONG.values() if wrong.component == "words" and wrong.grouping is None}
+    assert len(of_spouts) == 4
+    for mistake in of_spouts:
+        assert "bolt" not in mistake.cure.lower()
+        assert any(word in mistake.cure for word in ("metadata", "Acknowledge in commit"))

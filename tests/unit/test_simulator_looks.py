@@ -1,0 +1,93 @@
+"""What a verdict of the simulator is about, and what it is not about: both are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.numbered_lines import LINES, Numbering, Putting, topology
+from tests.topologies import NotingBolt, NotingCommitter
+from txtopo import BaseTransactionalBolt, ICommitter, TransactionalTopologyBuilder
+from txtopo.connectors.sql import SqlSink
+from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout, simulate
+from txtopo.testing.simulator.looked_at import CURE
+from txtopo.topology.destination import Destination, Guarantee
+
+WRITTEN: list[str] = []
+
+
+def effects() -> Any:
+    return {"lines": list(WRITTEN)}
+
+
+def reset() -> None:
+    WRITTEN.clear()
+
+
+class Mailbox(Destination):
+    """A destination of a user's own, which says what it can do and is no store."""
+
+    def guarantee(self) -> Guarantee:
+        return Guarantee("a mailbox", "mail", takes_back=False, is_keyed=False, cure="")
+
+
+class Mailing(BaseTransactionalBolt, ICommitter):
+    """Would send mail."""
+
+    def __init__(self) -> None:
+        self.box = Mailbox()
+
+    def execute(self, tup: Any) -> None:
+        """Nothing is kept."""
+
+
+def with_bolt(bolt: Any) -> Any:
+    made = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout({0: [(1,), (2,)]}, ["n"], 1))
+    made.set_bolt("report", bolt).global_grouping("spout")
+    return made.build_topology()
+
+
+@pytest.mark.parametrize("bolt", [NotingCommitter, Mailing])
+def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(bolt: Callable[[], Any]) -> None:
+    report = simulate(with_bolt(bolt()), seeds=3, other_processes=False)
+    assert [unseen.component for unseen in report.unseen] == ["report"]
+    assert report.exit_code == 7
+    text = str(report)
+    assert "no violation in what was compared\n" in text
+    assert text.endswith(f"\ncomponent 'report' writes where the simulator cannot look\n  {CURE}")
+
+
+def test_with_effects_it_is_compared_and_named() -> None:
+    report = simulate(with_bolt(NotingCommitter()), seeds=3, other_processes=False, effects=effects, reset=reset)
+    assert (report.unseen, report.exit_code) == ((), 0)
+    assert "no violation\n  compared: effects()" in str(report)
+
+
+def test_what_was_compared_is_named(tmp_path: Path) -> None:
+    report = simulate(topology(Putting(SqliteStore(tmp_path / "a.db", "counts"))), seeds=1, other_processes=False)
+    assert (report.compared.stores, report.compared.sinks, report.exit_code) == ((f"{tmp_path}/a.db#counts",), (), 0)
+    report = simulate(topology(SqlSink(tmp_path / "a.db", "lines", ["word", "number"])), seeds=1, other_processes=False)
+    assert (report.compared.stores, report.compared.sinks, report.exit_code) == ((), (f"{tmp_path}/a.db#lines",), 0)
+    assert f"no violation\n  compared: sink {tmp_path}/a.db#lines\n" in str(report)
+    assert str(report).endswith("\n  compared: what 'write' emits")
+
+
+def test_a_topology_in_which_nothing_is_compared_gets_no_verdict() -> None:
+    report = simulate(with_bolt(NotingBolt()), seeds=1, other_processes=False)
+    assert report.exit_code == 7
+    assert "nothing is compared: no component has a store, a sink or a commit" in str(report)
+
+
+def test_a_violation_comes_first(tmp_path: Path) -> None:
+    made = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout(LINES, ["word"], 1))
+    made.set_bolt("number", Numbering(is_wrong=True)).global_grouping("spout")
+    made.set_bolt("write", Putting(SqliteStore(tmp_path / "a.db", "counts"))).global_grouping("number")
+    made.set_bolt("report", NotingCommitter()).global_grouping("spout")
+    report = simulate(made.build_topology(), seeds=60, other_processes=False)
+    assert [unseen.component for unseen in report.unseen] == ["report"]
+    assert report.violation is not None
+    assert report.exit_code == 1

@@ -1,0 +1,68 @@
+"""Two interpreters with different hash seeds make the same of a topology, or ``simulate`` says who does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests import hashing_bolts
+from tests.hashing_bolts import ByHash, Dice, First
+from tests.simulated_topologies import generated
+from tests.unit.test_simulator_live_sources import live_spout
+from tests.unit.test_simulator_live_sources import topology as live
+from txtopo.testing import Simulation, simulate
+from txtopo.testing.simulator import mistakes, recomputation
+
+
+@pytest.mark.rule(17, 28)
+def test_the_order_of_a_set_in_a_bolt_is_found() -> None:
+    report = simulate(hashing_bolts.topology(First(sort=False)), seeds=1)
+    assert report.violation is not None
+    assert (report.violation.component, report.violation.mistakes) == ("first", (mistakes.HASH.name,))
+    assert report.exit_code == 1
+
+
+@pytest.mark.rule(16, 17)
+def test_hash_in_a_custom_grouping_is_found() -> None:
+    report = simulate(hashing_bolts.topology(First(sort=True), ByHash(by_length=False)), seeds=1)
+    assert report.violation is not None
+    assert (report.violation.component, report.violation.mistakes) == ("write", (mistakes.HASH.name,))
+    assert "gets of the same tuples of 'first'" in str(report.violation)
+
+
+def test_what_is_sorted_and_dealt_by_length_is_not_found() -> None:
+    report = simulate(hashing_bolts.topology(First(sort=True), ByHash(by_length=True)), seeds=1)
+    assert report.violation is None, str(report)
+
+
+def test_dice_are_told_from_hash() -> None:
+    report = simulate(hashing_bolts.topology(Dice(sort=True)), seeds=1)
+    assert report.violation is not None
+    assert (report.violation.component, report.violation.mistakes) == ("first", (mistakes.CHANCE.name,))
+
+
+@pytest.mark.parametrize("kind", ["planned", "storm", "opaque"])
+@pytest.mark.rule(4)
+def test_a_source_that_gives_other_batches_in_another_process_is_no_violation(kind: str) -> None:
+    with Simulation(live(live_spout(kind, "chance"), kind)) as simulation:
+        assert simulation.recompute() is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_right_topologies_of_every_shape_are_the_same_in_every_process(seed: int) -> None:
+    with Simulation(generated(seed)) as simulation:
+        assert simulation.recompute() is None
+
+
+def test_one_process_with_each_hash_seed_plays_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    in_process = recomputation._in_process
+
+    def counting(payload: bytes, hash_seed: int) -> Any:
+        started.append(hash_seed)
+        return in_process(payload, hash_seed)
+
+    monkeypatch.setattr(recomputation, "_in_process", counting)
+    assert simulate(hashing_bolts.topology(First(sort=True)), seeds=3).violation is None
+    assert sorted(started) == list(recomputation.HASH_SEEDS)

@@ -1,0 +1,205 @@
+"""A whole test of a topology: what it says while it runs, when it stops, and what its verdict looks like to a program."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import simulated_elsewhere
+from tests.starter.commands import BIN, ROOT
+from txtopo import cli, errors
+from txtopo.testing import check_topology, telling
+from txtopo.testing.simulator import mistakes, trial
+from txtopo.testing.simulator.trial import UNBOUNDED, Progress, Trial
+
+CONF = {"max_spout_pending": 2}
+HERE = "tests.simulated_elsewhere"
+
+
+def document_of(capsys: pytest.CaptureFixture[str], name: str, *more: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and document."""
+    code = cli.main(["test", f"{HERE}:{name}", "--seeds", "20", "--json", *more])
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert said["exit_code"] == code
+    return code, said
+
+
+def test_the_document_of_no_violation_says_what_was_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = document_of(capsys, "right")
+    assert (code, said["verdict"], said["schedules"], said["is_partial"], said["violation"]) == (0, "no violation", 20, False, None)
+    assert said["compared"]["stores"] == ["/nowhere/elsewhere.db#sums"]
+    assert said["could_not_look"] == []
+
+
+def test_the_document_of_a_violation_has_component_mistake_cure_and_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = document_of(capsys, "wrong", "--transactions", "3")
+    violation = said["violation"]
+    assert (code, said["verdict"], violation["component"]) == (1, "violation", "sums")
+    assert all(mistake["cure"] for mistake in violation["mistakes"])
+    assert violation["contract"]["rule"] == 28
+    assert violation["again"] == f"txtopo test {HERE}:wrong --transactions 3 --seed {violation['seed']} --seeds 1"
+
+
+def test_the_document_of_what_could_not_be_looked_at_names_the_component_and_the_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.main(["test", f"{HERE}:unseen", "--seeds", "2", "--json"])
+    captured = capsys.readouterr()
+    said = json.loads(captured.out)
+    assert (code, said["verdict"]) == (7, "could not look")
+    assert [unseen["component"] for unseen in said["could_not_look"]] == ["sums"]
+    assert captured.err.startswith("warning: 'sums' commits to something that is no store or sink of txtopo, and that is called for real:")
+
+
+def test_the_document_of_an_error_is_one_too(capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.main(["test", f"{HERE}:nothing", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (code, said["verdict"], said["exit_code"]) == (2, "error", 2)
+
+
+def test_several_processes_come_to_the_same_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = document_of(capsys, "right", "-j", "2")
+    assert (code, said["schedules"], said["is_partial"]) == (0, 20, False)
+    assert said["faults"] == document_of(capsys, "right")[1]["faults"]
+
+
+def test_what_is_outside_is_there_once_and_so_only_one_process_may_change_it() -> None:
+    with pytest.raises(errors.UsageError, match="Leave out -j"):
+        Trial(simulated_elsewhere.right, CONF, {"reset": lambda: None}, 1, processes=2).run()
+
+
+def test_time_bounds_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = itertools.count()
+    monkeypatch.setattr(trial, "time", types.SimpleNamespace(monotonic=lambda: float(next(looks))))
+    report = Trial(simulated_elsewhere.right, CONF, {}, UNBOUNDED, time_s=3000.0).run()
+    assert report.schedules > 0
+    assert (report.is_partial, report.violation) == (False, None)
+
+
+def test_fewer_than_were_asked_for_is_said_to_be_partial() -> None:
+    report = Trial(simulated_elsewhere.right, CONF, {}, 1000, time_s=0.1).run()
+    assert report.is_partial
+    assert report.schedules < 1000
+
+
+@pytest.mark.parametrize(("typed", "seconds"), [("60s", 60.0), ("90", 90.0), ("5m", 300.0), ("1h", 3600.0), ("0.5s", 0.5)])
+def test_a_time_has_a_unit(typed: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float | None] = []
+
+    def run(trial: Trial) -> None:
+        seen.append(trial.time_s)
+        raise errors.UsageError("enough")
+
+    monkeypatch.setattr(Trial, "run", run)
+    assert cli.main(["test", f"{HERE}:right", "--time", typed]) == 2
+    assert seen == [seconds]
+
+
+@pytest.mark.parametrize("typed", ["soon", "0s", "-1m", "s", "inf"])
+def test_what_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["test", f"{HERE}:right", f"--time={typed}"]) == 2
+    assert "write 60s, 5m or 1h" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_with_what_was_seen_until_then() -> None:
+    """The first line of a log comes within two seconds, though one schedule takes longer."""
+    command = [str(BIN / "txtopo"), "test", f"{HERE}:slow", "--seeds", "10000", "--json"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        line = process.stderr.readline()
+        assert line.startswith("txtopo test: ")
+        while "of 10,000 schedules" not in line:
+            line = process.stderr.readline()
+            assert line, "it says how many schedules it has played"
+        process.send_signal(signal.SIGINT)
+        said = json.loads(process.stdout.read())
+        assert process.wait(60) == 130
+    assert (said["verdict"], said["is_partial"], said["violation"]) == ("stopped", True, None)
+
+
+def test_progress_says_how_far_it_is_how_fast_and_how_long_it_will_take() -> None:
+    progress = Progress(seeds=10)
+    assert str(progress) == "a run without failures"
+    trial = Trial(simulated_elsewhere.right, CONF, {}, 10, progress=progress)
+    trial.run()
+    assert str(progress).startswith("10 of 10 schedules, ")
+    assert " left, " in str(progress)
+    assert str(progress).endswith(" faults, no violation so far")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "REWRITE_S", 0.0)
+    terminal = Terminal()
+    with telling.shown(Progress(), terminal):
+        while "a run" not in terminal.getvalue():
+            pass
+    assert terminal.getvalue().endswith("\r\x1b[K")
+    assert "\n" not in terminal.getvalue()
+
+
+def test_a_check_fails_with_the_verdict() -> None:
+    with pytest.raises(AssertionError) as failed:
+        check_topology(simulated_elsewhere.wrong, CONF, seeds=20)
+    assert str(failed.value).startswith("VIOLATION by component 'sums': ")
+    assert check_topology(simulated_elsewhere.right, CONF, seeds=3).schedules == 3
+
+
+def test_a_check_fails_if_it_cannot_look_unless_that_is_said_to_be_right() -> None:
+    with pytest.raises(AssertionError, match="component 'sums' writes where"):
+        check_topology(simulated_elsewhere.unseen, CONF, seeds=2)
+    assert check_topology(simulated_elsewhere.unseen, CONF, seeds=2, may_be_unseen=True).unseen
+
+
+def test_the_plugin_gives_the_fixture_and_imports_no_simulator_until_it_is_used(tmp_path: Path) -> None:
+    test = tmp_path / "test_it.py"
+    test.write_text(
+        "import sys\n\n\ndef test_nothing():\n"
+        "    names = {'pyspark', 'kazoo', 'pydantic', 'txtopo.runtime', 'txtopo.testing.simulator'}\n"
+        "    assert not names & set(sys.modules)\n\n\n"
+        f"def test_right(txtopo_test):\n    from {HERE} import right\n    assert txtopo_test(right, seeds=3).schedules == 3\n\n\n"
+        f"def test_wrong(txtopo_test):\n    from {HERE} import wrong\n    txtopo_test(wrong, seeds=20)\n"
+    )
+    plugins = ["-p", "txtopo.testing.plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), *plugins]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run([*command, str(test)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "VIOLATION by component 'sums': " in done.stdout
+
+
+def test_the_plugin_is_in_the_wheel_with_its_entry_point(tmp_path: Path) -> None:
+    """Found by pytest by itself: a fixture of an installed txtopo."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, capture_output=True, timeout=120, check=True)
+    (wheel,) = (tmp_path / "dist").glob("txtopo-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    (entries,) = (tmp_path / "installed").glob("*.dist-info/entry_points.txt")
+    assert "[pytest11]\ntxtopo = txtopo.testing.plugin\n" in entries.read_text()
+    (tmp_path / "test_it.py").write_text("def test_it(txtopo_test):\n    assert txtopo_test.__name__ == 'check_topology'\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider", "test_it.py"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_every_mistake_has_a_reason_and_a_cure() -> None:
+    known = [mistake for mistake in vars(mistakes).values() if isinstance(mistake, mistakes.Mistake)]
+    assert len({mistake.name for mistake in known}) == len(known) > 15
+    assert all(mistake.why and mistake.cure.endswith(".") for mistake in known)

@@ -1,0 +1,124 @@
+"""Schedules in several processes: each plays every n-th seed and tells how far it is; a seed that shows a violation is played again here.
+
+Apart from ``trial`` because it knows processes and pipes. Run as a module it is one of those processes.
+
+Invariants: what travels back is text, so that classes of the user's need not. No process outlives :func:`run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+from txtopo import errors
+from txtopo.testing.simulator.simulation import Simulation, SimulationReport
+from txtopo.topology import pickling
+
+TELL_EVERY_S = 0.2
+LOOK_EVERY_S = 0.1
+END_S = 10.0
+
+
+def run(
+    simulation: Simulation,
+    conf: Any,
+    options: Mapping[str, Any],
+    report: SimulationReport,
+    seeds: int,
+    first_seed: int,
+    processes: int,
+    goes_on: Callable[[], bool],
+) -> SimulationReport:
+    """Play ``seeds`` schedules in ``processes``; what they come to goes into ``report``, also while they run."""
+    began = time.perf_counter()
+    heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
+    children = [_start(simulation, conf, options, seeds, first_seed, number, processes) for number in range(min(processes, seeds))]
+    played: dict[int, int] = {}
+    struck: dict[int, dict[str, int]] = {}
+    listeners = [threading.Thread(target=_listen, args=(number, child.stdout, heard)) for number, child in enumerate(children)]
+    try:
+        for listener in listeners:
+            listener.start()
+        left = len(children)
+        while left and goes_on():
+            with contextlib.suppress(queue.Empty):
+                number, said = heard.get(timeout=LOOK_EVERY_S)
+                if said is None:
+                    left -= 1
+                    if children[number].wait(END_S):
+                        raise errors.UsageError("a process that played schedules has died\n  Its last words are on standard error. Leave out -j.")
+                    continue
+                played[number], struck[number] = said["schedules"], said["faults"]
+                report.schedules = sum(played.values())
+                report.faults.clear()
+                for faults in struck.values():
+                    report.faults.update(faults)
+                if said["seed"] is not None:
+                    report.violation = simulation.run(1, said["seed"]).violation
+                    break
+        report.is_partial = report.violation is None and left > 0
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+        for listener, child in zip(listeners, children, strict=True):
+            listener.join()
+            assert child.stdout is not None
+            child.stdout.close()
+    report.elapsed_s = time.perf_counter() - began
+    return report
+
+
+def _start(simulation: Simulation, conf: Any, options: Mapping[str, Any], seeds: int, first: int, number: int, step: int) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = {**os.environ, "PYTHONPATH": path}
+    child = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    assert child.stdin is not None
+    with contextlib.suppress(BrokenPipeError), child.stdin:
+        child.stdin.write(pickling.dumps((simulation.topology, conf, dict(options), range(first + number, first + seeds, step))))
+    return child
+
+
+def _listen(number: int, lines: IO[bytes] | None, heard: queue.Queue[tuple[int, dict[str, Any] | None]]) -> None:
+    assert lines is not None
+    for line in lines:
+        heard.put((number, json.loads(line)))
+    heard.put((number, None))
+
+
+def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
+    """In the other process: play the seeds up to the first that shows a violation."""
+    topology, conf, options, seeds = pickling.loads(data)
+    with Simulation(topology, conf, **options) as simulation:
+        report, told = simulation.report(), 0.0
+        for seed in seeds:
+            is_found = simulation.shows_a_violation(seed, report)
+            if is_found or time.monotonic() - told > TELL_EVERY_S:
+                told = time.monotonic()
+                tell({"schedules": report.schedules, "faults": report.faults, "seed": seed if is_found else None})
+            if is_found:
+                return
+        tell({"schedules": report.schedules, "faults": report.faults, "seed": None})
+
+
+if __name__ == "__main__":
+    # As __main__ this module is not the one that others import.
+    from txtopo.testing.simulator import abreast
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def tell(said: dict[str, Any]) -> None:
+        answers.write(json.dumps(said) + "\n")
+        answers.flush()
+
+    abreast.play(sys.stdin.buffer.read(), tell)
+    answers.close()

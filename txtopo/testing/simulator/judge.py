@@ -1,0 +1,170 @@
+"""The judge of schedules: each must have the same effects as a run without failures that has the same batches.
+
+If the spout makes the same batches whenever it runs, one run without failures serves for all schedules. A source that lives makes other batches.
+Then only what is made of the *same* metadata is compared, the reference run has the batches of the schedule, and the source must still give all
+of its tuples.
+
+Apart from ``simulation``, which plays schedules, and from ``outcome``, which compares two of them.
+
+Invariants: a difference is told only if the two compared had the same input.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo.testing.simulator import reference
+from txtopo.testing.simulator.decisions import Decisions
+from txtopo.testing.simulator.outcome import Difference, Outcome, differences, short, shown
+from txtopo.testing.simulator.schedule import Schedule
+from txtopo.testing.simulator.subject import Subject
+
+RUNS_TO_BE_SURE = 24
+"""So many further runs without failures must give all that the first gave, before a loss is the spout's fault."""
+
+FEW_RUNS, LONG_S = 3, 5.0
+"""So many are enough where they take longer than this."""
+
+REFERENCES_KEPT = 64
+
+
+class Judge:
+    """Judges schedules of ``subject``. ``expected`` is the schedule of a run without failures."""
+
+    def __init__(self, subject: Subject, expected: Schedule, compares_outputs: bool) -> None:
+        self._subject, self._compares_outputs = subject, compares_outputs
+        self._spout = subject.graph.spout.id
+        self.expected = expected.outcome
+        self.is_live = False
+        """The source gives other tuples, as a whole, from run to run: whether all of them arrive cannot be said."""
+        self.source_pauses = expected.source_paused
+        """Some run without failures saw the source not ready, and ready a moment later."""
+        self._alike = 0
+        """So many runs without failures gave all that the first gave."""
+        self._made: dict[str, list[str]] = {}
+        """By txid and metadata: what the spout emitted."""
+        self._references: dict[str, Outcome] = {}
+        if not subject.is_opaque:
+            for txid in self.expected.emitted:
+                self._made[self._batch(self.expected, txid)] = self.expected.emitted[txid][self._spout]
+
+    def reference_of(self, schedule: Schedule) -> Outcome:
+        """What a run without failures makes of the batches of ``schedule``."""
+        if self._has_the_batches(schedule.outcome):
+            return self.expected
+        key = json.dumps([sorted(schedule.outcome.batches.items()), sorted(schedule.outcome.emitted.items())] , default=str)
+        if key not in self._references:
+            while len(self._references) >= REFERENCES_KEPT:
+                self._references.pop(next(iter(self._references)))
+            self._references[key] = self.reference(schedule).outcome
+        return self._references[key]
+
+    def reference(self, schedule: Schedule, **watched: Any) -> Schedule:
+        """A run without failures that has the batches of ``schedule``."""
+        if self._has_the_batches(schedule.outcome) or self._begins_with_the_batches(schedule.outcome):
+            return _played(self._subject, **watched)
+        graph = reference.repeating(self._subject.graph, schedule.emitted, schedule.outcome.batches)
+        with self._subject.of(graph) as subject:
+            return _played(subject, **watched)
+
+    def differences(self, schedule: Schedule) -> list[Difference]:
+        """How ``schedule``, which was played, differs from what it should have come to."""
+        found = schedule.outcome
+        if found.error is not None:
+            return differences(found, self.expected, self._compares_outputs)
+        made = [*self._emitted_otherwise(found), *self._lost(schedule)]
+        if not self._subject.is_opaque:
+            return [*made, *differences(found, self.reference_of(schedule), self._compares_outputs)]
+        differing = differences(found, self.expected, self._compares_outputs)
+        return [*made, *(differing and differences(found, self.reference_of(schedule), self._compares_outputs))]
+
+    # -- the spout -----------------------------------------------------------------------------------------------------------
+
+    def _has_the_batches(self, found: Outcome) -> bool:
+        if self._subject.is_opaque:
+            return {txid: rows[self._spout] for txid, rows in found.emitted.items()} == {
+                txid: rows[self._spout] for txid, rows in self.expected.emitted.items()
+            }
+        return found.batches == self.expected.batches
+
+    def _begins_with_the_batches(self, found: Outcome) -> bool:
+        """Whether a run that ended with an error had the batches of a run without failures up to there."""
+        return found.error is not None and not self._subject.is_opaque and found.batches.items() <= self.expected.batches.items()
+
+    def _batch(self, found: Outcome, txid: int) -> str:
+        return f"{txid} {json.dumps(found.batches.get(txid), sort_keys=True)}"
+
+    def _emitted_otherwise(self, found: Outcome) -> list[Difference]:
+        """Batches that came out otherwise than the same metadata did before (R18)."""
+        if self._subject.is_opaque:
+            return []
+        made = []
+        for txid, rows in found.emitted.items():
+            known = self._made.setdefault(self._batch(found, txid), rows[self._spout])
+            if known != rows[self._spout]:
+                place = f"what {self._spout!r} emitted in transaction {txid}, of metadata {short(shown(found.batches.get(txid)))},"
+                lacks = not Counter(rows[self._spout]) - Counter(known)
+                made.append(Difference(place, _listed(rows[self._spout]), _listed(known), self._spout, is_lack=lacks))
+        return made
+
+    def _lost(self, schedule: Schedule) -> list[Difference]:
+        """What the spout gave as a whole, where that is another than without failures; nothing if that is so without failures, too."""
+        found = schedule.outcome
+        if self.is_live or self._has_the_batches(found) or not (self._is_exhausted(found) and self._is_exhausted(self.expected)):
+            return []
+        whole, expected = self._whole(found), self._whole(self.expected)
+        if whole == expected:
+            return []
+        if not self.is_steady():
+            self.is_live = True
+            return []
+        if self._only_ended_early(schedule):
+            return []
+        place = f"all that {self._spout!r} emitted"
+        lost, doubled = sorted((expected - whole).elements()), sorted((whole - expected).elements())
+        what = [f"without {_listed(lost)}"] * bool(lost) + [f"with {_listed(doubled)} too often"] * bool(doubled)
+        return [Difference(place, " and ".join(what), f"{expected.total():,} tuples, each once", self._spout, is_lack=not doubled)]
+
+    def _only_ended_early(self, schedule: Schedule) -> bool:
+        """Whether the source gives all that it should when the same happens again, and it is asked more than once before it counts as exhausted."""
+        patient = Schedule(self._subject, Decisions(schedule.decisions.written_down()), clock_s=schedule.began_s, is_patient=True)
+        return self._whole(patient.play()) == self._whole(self.expected)
+
+    def is_steady(self) -> bool:
+        """Whether the source gives the same, as a whole, whenever it is read without failures."""
+        began, expected = time.monotonic(), self._whole(self.expected)
+        while self._alike < (RUNS_TO_BE_SURE if time.monotonic() - began < LONG_S else FEW_RUNS):
+            played = _played(self._subject)
+            self.source_pauses = self.source_pauses or played.source_paused
+            if self._whole(played.outcome) != expected:
+                return False
+            self._alike += 1
+        return True
+
+    def gives_the_same_batches(self) -> bool:
+        """Whether one more run without failures has the batches of the first."""
+        played = _played(self._subject).outcome
+        same = all(played.emitted[txid][self._spout] == rows[self._spout] for txid, rows in self.expected.emitted.items() if txid in played.emitted)
+        return played.batches == self.expected.batches and same
+
+    def _is_exhausted(self, found: Outcome) -> bool:
+        return found.committed < self._subject.transactions_max
+
+    def _whole(self, found: Outcome) -> Counter[str]:
+        return Counter(row for rows in found.emitted.values() for row in rows[self._spout])
+
+
+def _played(subject: Subject, **watched: Any) -> Schedule:
+    schedule = Schedule(subject, Decisions(), is_patient=True, **watched)
+    schedule.play()
+    return schedule
+
+
+def _listed(rows: Sequence[str]) -> str:
+    return short(", ".join(rows) or "nothing")
+
+

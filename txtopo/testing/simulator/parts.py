@@ -1,0 +1,151 @@
+"""The contracts of a topology's parts, asked before any schedule is played: of its spout, and of what finishes in the commit phase.
+
+A contract checker does on purpose what schedules do by chance, so it finds the usual mistakes in a moment and names rule, hook and cure. It is asked
+of the topology as it is simulated: over the same substitutes of stores, with ``reset()`` before each of its runs.
+
+Apart from ``simulation`` because the checkers know nothing of schedules, engines or coordinators.
+
+Invariants: what a checker says of a source that gives something else in every run is no verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from txtopo import errors
+from txtopo.testing.contracts import bolt, spout, violation
+from txtopo.testing.contracts.bolt_scene import Setting
+from txtopo.testing.contracts.spout_story import Plot
+from txtopo.testing.contracts.violation import ContractError
+from txtopo.testing.simulator import mistakes
+from txtopo.testing.simulator.diagnosis import Diagnosis
+from txtopo.testing.simulator.judge import Judge
+from txtopo.testing.simulator.mistakes import Mistake
+from txtopo.testing.simulator.outcome import Outcome, short
+from txtopo.testing.simulator.schedule import StoppedError
+from txtopo.testing.simulator.subject import Subject
+from txtopo.topology.graph import TopologyGraph
+
+STORIES = 10
+"""How often a spout is run with abandoned attempts and restarts."""
+
+BOLT_TRANSACTIONS = 3
+"""Of so many transactions each commit is made to fail at every point."""
+
+ENOUGH_S = 3.0
+"""A checker begins no further run after so long: topologies of real size are for the schedules to find out."""
+
+_PROCESS = "contract"
+_SPOUT_RULES = frozenset({4, 5, 17, 18, 19, 20, 21})
+_OF_THE_WHOLE = frozenset({5, 20})
+"""Rules that are checked by what a run gives as a whole, which a source that lives may change."""
+_BOLT_RULES: Mapping[int | None, Mistake] = {28: mistakes.APPLIED_AGAIN, 29: mistakes.OLDER_AFTER_NEWER, 32: mistakes.WRITE_WHILE_PROCESSING}
+
+
+def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tuple[Diagnosis, ContractError] | None:
+    """What the spout breaks; ``None`` if nothing, or if its source cannot be held to it."""
+    until = time.monotonic() + ENOUGH_S
+    names = subject.processes.variables.names()
+    before: list[str] = []
+
+    def make() -> tuple[TopologyGraph, Any]:
+        _require_time(subject, until)
+        subject.processes.end(_PROCESS)
+        subject.begin()
+        subject.processes.switch_to(_PROCESS)
+        before[:] = subject.processes.shown()
+        return alone, None
+
+    if any(spec.direct for spec in subject.graph.spout.outputs.values()):
+        return None
+    alone = TopologyGraph(subject.graph.id, {subject.graph.spout.id: subject.graph.spout}, subject.graph.by_value)
+    tasks = subject.graph.spout.parallelism
+    parallelisms = (tasks, tasks + 1) if varies_parallelism else (tasks,)
+    with _in_a_process(subject):
+        broken = _broken(lambda: spout.check_graph(make, None, Plot(subject.transactions, parallelisms), STORIES, conf=_settings(subject)))
+        now = subject.processes.shown()
+    if broken is None or broken.rule not in _SPOUT_RULES or (broken.rule in _OF_THE_WHOLE and (not judge.is_steady() or judge.source_pauses)):
+        return None
+    changed = [name for name, old, new in zip(names, before, now, strict=True) if old != new]
+    lacks = "missing" in broken.what and "too many" not in broken.what
+    mistake = mistakes.TAKEN_AWAY if lacks else mistakes.POSITION_ELSEWHERE if broken.rule in _OF_THE_WHOLE else mistakes.NOT_FROM_METADATA
+    details = [f"the global is {name}" for name in changed]
+    return Diagnosis(subject.graph.spout.id, (mistakes.SPOUT_GLOBAL if changed else mistake,), tuple(details)), broken
+
+
+def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
+    """What the components that finish in the commit phase break; the component is ``None`` where there are several, and any may have done it."""
+    if subject.is_opaque or not judge.gives_the_same_batches():
+        return None
+    until = time.monotonic() + ENOUGH_S
+
+    def make(directory: Path) -> TopologyGraph:
+        _require_time(subject, until)
+        subject.processes.end(_PROCESS)
+        subject.begin()
+        subject.processes.switch_to(_PROCESS)
+        return subject.graph
+
+    def effects(directory: Path) -> dict[str, Any]:
+        now = Outcome()
+        now.read_stores(subject.stores)
+        outside = {} if subject.effects is None else {"effects()": subject.effects()}
+        return {**{f"store {address}": values for address, values in now.stores.items()}, **now.rows, **outside}
+
+    with _in_a_process(subject):
+        setting = Setting(make, effects=effects, transactions=BOLT_TRANSACTIONS, conf=_settings(subject), token=subject.token)
+        broken = _broken(lambda: bolt.check_setting(setting, other_processes=False))
+    if broken is None or broken.rule not in _BOLT_RULES or not judge.gives_the_same_batches():
+        return None
+    held = [id for id in subject.graph.components if repr(id) in broken.what.partition(":")[0]]
+    mistake = mistakes.EMITS_SOMETHING_ELSE if "emits other tuples" in broken.what else _BOLT_RULES[broken.rule]
+    return Diagnosis(held[0] if len(held) == 1 else None, (mistake,)), broken
+
+
+def hook_of(broken: ContractError) -> str:
+    """The hook that broke a contract of spouts, or the component of one of bolts, as its message begins."""
+    return short(broken.what.partition(":")[0].partition(" of attempt")[0])
+
+
+def _settings(subject: Subject) -> Mapping[str, Any]:
+    return {"max_spout_pending": subject.conf.max_spout_pending}
+
+
+class _EnoughError(BaseException):
+    """Unwinds a checker. Not an ``Exception``, so that it is nothing that a part has raised."""
+
+
+def _require_time(subject: Subject, until: float) -> None:
+    if not subject.goes_on():
+        raise StoppedError
+    if time.monotonic() > until:
+        raise _EnoughError
+
+
+def _broken(check: Callable[[], object]) -> ContractError | None:
+    try:
+        check()
+    except violation.ContractError as error:
+        return error
+    except _EnoughError:
+        return None
+    except errors.TxtopoError:
+        # A topology that a checker cannot run is none that breaks a contract: the schedules will tell.
+        return None
+    return None
+
+
+@contextlib.contextmanager
+def _in_a_process(subject: Subject) -> Iterator[None]:
+    """User code runs in a simulated process of its own while this lasts."""
+    subject.processes.switch_to(_PROCESS)
+    try:
+        yield
+    finally:
+        subject.processes.end(_PROCESS)
+        subject.begin()
+

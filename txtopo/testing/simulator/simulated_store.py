@@ -1,0 +1,49 @@
+"""A store of a schedule: the rules of every store, in memory, on a database that fails when the schedule says so.
+
+Apart from ``substitutes``, which finds out what is to be replaced, and from ``sinks``, whose ledgers are such stores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+
+from txtopo import errors
+from txtopo.stores import base, sessions, stamps
+from txtopo.testing import stores
+from txtopo.testing.simulator import current
+
+
+class SimulatedStore(stores.MemoryStore):
+    """Stands for a store of the user's. The schedule may make a transaction fail before it began, or after it committed."""
+
+    local_only_reason: str | None = None
+
+    def __init__(self, original: base.Store, database: str) -> None:
+        super().__init__(original.name, database, opaque=original.opaque, plain=original.plain, codec=original.codec)
+        self.address = original.address
+        for name, value in vars(original).items():
+            self.__dict__.setdefault(name, value)
+
+    def _note_read(self) -> None:
+        if (schedule := current.schedule_or_none()) is not None:
+            schedule.store_reads += 1
+
+    def _read_row(self, text: str) -> stamps.Row | None:
+        self._note_read()
+        return super()._read_row(text)
+
+    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        self._note_read()
+        return super()._read_from(text)
+
+    @contextlib.contextmanager
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+        schedule = current.schedule_or_none()
+        how = None if schedule is None else schedule.store_transaction(self.address)
+        if how == "before it began":
+            raise errors.FailedException(f"the store {self.address} is busy, as the simulator asked")
+        with super()._session(resources) as session:
+            yield session
+        if how == "after it committed":
+            raise errors.FailedException(f"the answer of the store {self.address} is lost, as the simulator asked")

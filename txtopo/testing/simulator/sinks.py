@@ -1,0 +1,132 @@
+"""Tables of the user's, simulated: what the sinks of a topology write, beside the stores in memory and in the same transaction.
+
+A sink is its ledger and its rows. The ledger's code is the real one, on a store in memory; what a database does with rows is done here: insert,
+upsert by a key, mark, keep what an upsert replaced, take back. Nothing is known of the user's table: its constraints, defaults and triggers. Of a
+statement of the user's it is known with which values it was run, which is what exactly once means.
+
+Apart from ``substitutes``, which puts this in the place of a ledger, because rows are no stored values.
+
+Invariants: rows change when the transaction of their auxiliary row commits, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from txtopo.connectors import sql_ledger, sql_target
+from txtopo.connectors.sql_target import Target, Work
+from txtopo.stores import base, conflicts, sessions
+from txtopo.testing import stores
+from txtopo.testing.simulator.simulated_store import SimulatedStore
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One row: its values, the component that wrote it, and the mark of its transaction."""
+
+    columns: tuple[str, ...]
+    values: tuple[Any, ...]
+    component: str
+    mark: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"{column}={value!r}" for column, value in zip(self.columns, self.values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What an upsert found, for an opaque sink."""
+
+    writer: str
+    task: int
+    row: Written | None
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table as sinks see it; rows that have a key are in ``by_key``, the others in ``inserted``."""
+
+    inserted: list[Written] = field(default_factory=list)
+    by_key: dict[Any, Written] = field(default_factory=dict)
+    undo: dict[tuple[str, Any], _Replaced] = field(default_factory=dict)
+    """By mark and key."""
+
+    def copy(self) -> _Table:
+        return _Table(list(self.inserted), dict(self.by_key), dict(self.undo))
+
+
+class SimulatedLedger(sql_ledger.Ledger, SimulatedStore):
+    """Stands for the ledger of a sink of the user's, and for the table that the sink writes to."""
+
+    @contextlib.contextmanager
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+        with super()._session(resources) as session:
+            database = stores.database_of(self.database)
+            table = database.beside.get(self._table_key, _Table()).copy()
+            beside: Any = session
+            beside.beside = table
+            yield session
+            database.beside[self._table_key] = table
+
+    def rows(self) -> list[Written]:
+        """The committed rows."""
+        table = stores.database_of(self.database).beside.get(self._table_key, _Table())
+        return [*table.inserted, *table.by_key.values()]
+
+    @property
+    def _table_key(self) -> tuple[Any, ...]:
+        return self.target.statement or self.target.name, self.target.key
+
+    def _writer(self) -> Any:
+        return _Writer
+
+
+class _Writer:
+    """What the module of a database is to a ledger."""
+
+    @staticmethod
+    def write(session: Any, work: Work) -> None:
+        """Insert or upsert the rows of ``work``."""
+        table: _Table = session.beside
+        target, mark = work.target, sql_target.mark_of(work.stamp)
+        rows = [Written(target.columns, tuple(row), work.stamp.component, mark) for row in work.rows]
+        if not target.key:
+            table.inserted.extend(rows)
+            return
+        places = [target.columns.index(column) for column in target.key]
+        for number, row in enumerate(rows, start=1):
+            if any(row.values[place] is None for place in places):
+                raise work.refusal(number, row.values, "its key is None")
+        keyed = [(tuple(row.values[place] for place in places), row) for row in rows]
+        if target.has_undo_log:
+            _keep(table, work, mark, keyed)
+        table.by_key.update(keyed)
+
+    @staticmethod
+    def take_back(session: Any, target: Target, mark: str) -> None:
+        """Undo what was written with ``mark``."""
+        table: _Table = session.beside
+        table.inserted = [row for row in table.inserted if row.mark != mark]
+        for place in [place for place in table.undo if place[0] == mark]:
+            before = table.undo.pop(place).row
+            if before is None:
+                table.by_key.pop(place[1], None)
+            elif place[1] in table.by_key:
+                table.by_key[place[1]] = before
+
+
+def _keep(table: _Table, work: Work, mark: str, rows: list[tuple[Any, Written]]) -> None:
+    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    writer, task = sql_target.writer_of(work.stamp), work.stamp.task
+    for place, replaced in list(table.undo.items()):
+        is_own = replaced.task == task or (task == 0 and replaced.task >= work.num_tasks)
+        if replaced.writer == writer and place[0] != mark and is_own:
+            del table.undo[place]
+    for key, row in rows:
+        before = table.undo.setdefault((mark, key), _Replaced(writer, task, table.by_key.get(key)))
+        if before.task != task:
+            shown = sql_target.described(work.target.columns, row.values)
+            raise conflicts.StoreConflict(work.sink, shown, "another task", work.stamp.writer, work.stamp.txid)

@@ -1,0 +1,133 @@
+"""One whole test of a topology: its parts, other processes, then schedules, one after the other or in several processes.
+
+Apart from ``simulation``, which plays schedules, because this says in which order, for how long, and who is told how far it has come.
+
+Invariants: a trial that was stopped says what it has seen until then, and never that all was played.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo import config, errors
+from txtopo.testing.simulator import abreast, current
+from txtopo.testing.simulator.schedule import StoppedError
+from txtopo.testing.simulator.simulation import Simulation, SimulationReport
+from txtopo.topology.graph import TopologyGraph
+
+UNBOUNDED = 1 << 30
+"""So many schedules, where only time is bounded."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a trial has come. Another thread may read it."""
+
+    stage: str = "a run without failures"
+    seeds: int = 0
+    """How many schedules are to be played."""
+    report: SimulationReport | None = None
+    began: float = dataclasses.field(default_factory=time.monotonic)
+    schedules_began: float = 0.0
+
+    def __str__(self) -> str:
+        report = self.report
+        if report is None:
+            return f"{self.stage}{_inside()}"
+        passed_s = max(time.monotonic() - self.schedules_began, 1e-9)
+        parts = [f"{report.schedules:,} schedules" if self.seeds >= UNBOUNDED else f"{report.schedules:,} of {self.seeds:,} schedules"]
+        if report.schedules:
+            rate = report.schedules / passed_s
+            parts.append(f"{rate:,.0f} a second" if rate >= 10 else f"{passed_s / report.schedules:,.1f} s each")
+            if self.seeds < UNBOUNDED:
+                parts.append(f"about {_duration((self.seeds - report.schedules) / rate)} left")
+        parts.append(f"{report.faults.total():,} faults")
+        parts.append("no violation so far" if report.violation is None else "a violation, which is made shorter")
+        return ", ".join(parts) + _inside()
+
+
+def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None] | None) -> None:
+    """Refuse functions that raise before anything has happened, and effects that change although nothing is written."""
+    name = "reset()"
+    try:
+        if reset is not None:
+            reset()
+        name = "effects()"
+        is_steady = effects is None or effects() == effects()
+    except Exception as error:
+        raise errors.UsageError(f"{name} raised {type(error).__name__}: {error}\n  Mend that first; -v shows where.") from error
+    if not is_steady:
+        raise errors.UsageError(
+            "effects() returns something else whenever it is called, although nothing was written in between\n"
+            "  Return what was written as plain data: dicts, lists, texts and numbers, and nothing that depends on the time."
+        )
+
+
+def _inside() -> str:
+    """How far the schedule has come that is played now."""
+    schedule = current.schedule_or_none()
+    if schedule is None:
+        return ""
+    commits = schedule.commits
+    return f"; in this one {commits} transaction{'s'[: commits != 1]} committed"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+@dataclass(slots=True)
+class Trial:
+    """``topology`` under test. ``time_s`` bounds its schedules, ``should_stop`` is asked all the time, ``processes`` play schedules side by side."""
+
+    topology: TopologyGraph
+    conf: config.Config | Mapping[str, Any] | None
+    options: Mapping[str, Any]
+    """As for :class:`Simulation`."""
+    seeds: int
+    first_seed: int = 0
+    time_s: float | None = None
+    processes: int = 1
+    should_stop: Callable[[], bool] = lambda: False
+    progress: Progress = dataclasses.field(default_factory=Progress)
+
+    def run(self) -> SimulationReport:
+        """All of it, up to the first violation."""
+        if self.processes > 1 and (self.options.get("effects") is not None or self.options.get("reset") is not None):
+            raise errors.UsageError(
+                "effects() and reset() are about one place outside, which several processes would change at once\n  Leave out -j."
+            )
+        _require_steady(self.options.get("effects"), self.options.get("reset"))
+        deadline = float("inf")
+
+        def goes_on() -> bool:
+            return not self.should_stop() and time.monotonic() < deadline
+
+        self.progress.seeds = self.seeds
+        with Simulation(self.topology, self.conf, **self.options) as simulation:
+            report = simulation.report()
+            try:
+                simulation.goes_on = goes_on
+                self.progress.stage = "the contracts of its parts"
+                report.violation = simulation.check_parts()
+                if report.violation is None:
+                    self.progress.stage = "two other processes, with other hash seeds"
+                    report.violation = simulation.recompute()
+            except StoppedError:
+                report.is_partial = True
+            if report.violation is not None or report.is_partial:
+                return report
+            self.progress.schedules_began, self.progress.report = time.monotonic(), report
+            if self.time_s is not None:
+                deadline = time.monotonic() + self.time_s
+            if self.processes == 1:
+                simulation.run(self.seeds, self.first_seed, report)
+            else:
+                abreast.run(simulation, self.conf, self.options, report, self.seeds, self.first_seed, self.processes, goes_on)
+            if self.seeds >= UNBOUNDED and not self.should_stop():
+                report.is_partial = False
+            return report

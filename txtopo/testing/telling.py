@@ -1,0 +1,147 @@
+"""What ``txtopo test`` says while it runs and when it has ended: progress, the verdict as text, the verdict as one JSON document.
+
+Apart from ``command``, which is what can be typed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from txtopo.plan import guarantees
+from txtopo.testing.simulator import parts
+from txtopo.testing.simulator.simulation import SimulationReport
+from txtopo.testing.simulator.trial import Progress
+from txtopo.topology.graph import TopologyGraph
+
+FIRST_S, EVERY_S = 1.5, 10.0
+"""When a log has its first line, and how often one follows."""
+
+REWRITE_S = 0.2
+"""How often the line of a terminal is rewritten."""
+
+STOPPED = 130
+"""The exit code after Ctrl-C."""
+
+
+@contextlib.contextmanager
+def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
+    """Show ``progress`` on standard error while this lasts: one line that is rewritten on a terminal, else lines now and then."""
+    stream = stream or sys.stderr
+    over = threading.Event()
+    thread = threading.Thread(target=_show, args=(progress, stream, over), name="txtopo-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _show(progress: Progress, stream: TextIO, over: threading.Event) -> None:
+    rewrites = stream.isatty()
+    wait_s = REWRITE_S if rewrites else FIRST_S
+    while not over.wait(wait_s):
+        line = f"txtopo test: {progress}"
+        if rewrites:
+            stream.write("\r\x1b[K" + line[: shutil.get_terminal_size().columns - 1])
+        else:
+            stream.write(line + "\n")
+            wait_s = EVERY_S
+        stream.flush()
+    if rewrites:
+        stream.write("\r\x1b[K")
+        stream.flush()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; a second one ends the command at once. In a thread of its own, nothing is changed."""
+    asked = threading.Event()
+
+    def note(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def warning(topology: TopologyGraph) -> str | None:
+    """What is said first of a topology that reaches outside of the simulation."""
+    outside = [id for id, component in topology.components.items() if guarantees.writes_elsewhere(component)]
+    if not outside:
+        return None
+    named = ", ".join(map(repr, outside))
+    return (
+        f"warning: {named} commit{'s' * (len(outside) == 1)} to something that is no store or sink of txtopo, and that is called for real:\n"
+        "  thousands of times mail is sent, requests are made, messages are acknowledged. Stop now if that must not be.\n"
+        "  Give the component a stand-in for tests, and define effects() and reset() beside the topology."
+    )
+
+
+def again(report: SimulationReport, typed: str) -> str | None:
+    """The command that shows the same violation again."""
+    if report.violation is None or report.violation.seed is None:
+        return None
+    return f"txtopo test {typed} --seed {report.violation.seed} --seeds 1"
+
+
+def exit_code(report: SimulationReport, was_interrupted: bool) -> int:
+    """130 after Ctrl-C, if nothing was found; else that of the report."""
+    return STOPPED if was_interrupted and report.is_partial and report.violation is None else report.exit_code
+
+
+def document(report: SimulationReport, code: int, first_seed: int, command: str | None) -> dict[str, Any]:
+    """The report as plain data: the document of ``--json``."""
+    verdict = {0: "no violation", 1: "violation", 7: "could not look", STOPPED: "stopped"}[code]
+    return {
+        "topology": report.topology,
+        "verdict": verdict,
+        "exit_code": code,
+        "is_partial": report.is_partial,
+        "schedules": report.schedules,
+        "first_seed": first_seed,
+        "transactions": report.transactions,
+        "faults": dict(sorted(report.faults.items())),
+        "elapsed_s": round(report.elapsed_s, 3),
+        "compared": dataclasses.asdict(report.compared),
+        "could_not_look": [{"component": unseen.component, "what": unseen.what, "cure": unseen.cure} for unseen in report.unseen],
+        "violation": _violation(report, command),
+    }
+
+
+def _violation(report: SimulationReport, command: str | None) -> dict[str, Any] | None:
+    violation = report.violation
+    if violation is None:
+        return None
+    broken = violation.broken
+    return {
+        "component": violation.component,
+        "mistakes": [dataclasses.asdict(mistake) for mistake in violation.diagnosis.mistakes],
+        "details": list(violation.diagnosis.details),
+        "contract": None if broken is None else {
+            "contract": broken.contract, "rule": broken.rule, "hook": parts.hook_of(broken), "what": broken.what, "cure": broken.cure,
+        },
+        "differences": [
+            {"place": difference.place, "found": difference.found, "expected": difference.expected, "component": difference.component}
+            for difference in violation.differences
+        ],
+        "seed": violation.seed,
+        "faults": [str(fault) for fault in violation.script.faults],
+        "again": command,
+    }  # fmt: skip
+
+
