@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
-from txtopo import errors
+from txtopo import demo, errors
 from txtopo.config import display
 from txtopo.plan import compiler, explain, guarantees
-from txtopo.runtime import inspection, options, session, spark_settings, store_commands, submit, submit_process, target, upkeep, whereabouts
+from txtopo.runtime import inspection, options, reset, session, spark_settings, store_commands, submit, submit_process, target, upkeep, whereabouts
 from txtopo.runtime import main as running
 from txtopo.runtime import run as runs
-from txtopo.state import administration
+from txtopo.state import acceptance, administration, components
 from txtopo.testing import command as testing
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
@@ -33,6 +33,7 @@ MASTERS = ("local", "spark://", "yarn", "k8s://")
 _DESCRIPTION = "Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order."
 _EXAMPLES = """\
 examples:
+  txtopo demo                                see it count, before you write anything
   txtopo run words.py                        run the topology in words.py, until it is stopped
   txtopo run words.py --until-exhausted      … or until its input ends
   txtopo submit words.py --master yarn       run it on a cluster, through spark-submit
@@ -58,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         given.ours, given.theirs = ours[1:], theirs
         do: Callable[[argparse.Namespace], int] = given.do
         code = do(given)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            # It is None where it was closed before the command began: `>&-`.
+            sys.stdout.flush()
         return code
 
     return running.exit_code_of(do_it, verbose=running.is_verbose(arguments))
@@ -72,6 +75,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"txtopo {txtopo.__version__}")
     parser.set_defaults(do=_help_of(parser))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    demonstrated = commands.add_parser(
+        "demo", help="count every word of Python's own library", epilog=options.EXIT_CODES,
+        description=f"Count every word of Python's own library, exactly once, and compare with a plain count. Interrupt it, and type it again:\n"
+        f"it goes on where it stopped. State and results are in {demo.DATA_DIR}; remove that directory to begin anew.",
+    )  # fmt: skip
+    demonstrated.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
+    options.add_verbose(demonstrated)
+    demonstrated.set_defaults(do=_demo)
 
     run = commands.add_parser("run", help="run a topology", description="Run a topology, from where its last run stopped.", epilog=options.RUN_EPILOG)
     run.add_argument("target", metavar="TARGET", help=TARGET_HELP)
@@ -108,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     validated.set_defaults(do=_validate)
 
     tested = commands.add_parser(
-        "test", help="let everything fail that can, in simulated Spark", description=testing.DESCRIPTION, epilog=options.EXIT_CODES
+        "test", help="let everything fail that can, in simulated Spark", description=testing.DESCRIPTION, epilog=testing.EXIT_CODES
     )
     tested.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     testing.add_arguments(tested)
@@ -123,6 +135,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(status)
     whereabouts.add_options(status)
     status.set_defaults(do=_status)
+
+    resetting = commands.add_parser(
+        "reset", help="start a topology over, with its state and stores", epilog=whereabouts.DRY_RUN,
+        description="Remove the state of a topology that is not running, and what it wrote to its stores: its next run begins with the first batch.",
+    )  # fmt: skip
+    resetting.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    resetting.add_argument("--leave-rows", action="store_true", help="also if rows stay in tables of a SqlSink, which are yours")
+    whereabouts.add_execute(resetting)
+    options.add_set(resetting)
+    whereabouts.add_options(resetting)
+    resetting.set_defaults(do=_reset)
 
     _add_state_commands(commands)
     store_commands.add(commands, _help_of)
@@ -169,6 +192,22 @@ def _add_state_commands(commands: Any) -> None:
     whereabouts.add_options(reset)
     reset.set_defaults(do=_state_reset)
 
+    accept = actions.add_parser(
+        "accept", help="say that its topology may have changed", epilog=whereabouts.DRY_RUN,
+        description="Accept that a topology which is not running is not what it was: its next run goes on with another spout, begins a\n"
+        "store, or completes what is sealed with other components. A run that is refused says what to type.",
+    )  # fmt: skip
+    accept.add_argument("topology", metavar="TOPOLOGY_ID")
+    accept.add_argument(
+        "--store", metavar="COMPONENT/STORE", action="append", default=[],
+        help="the component may begin this store, although it has results in others; * stands for any text; may be repeated",
+    )  # fmt: skip
+    accept.add_argument("--spout", metavar="ID", help="this spout goes on from the positions that the one before has reached; with --kind")
+    accept.add_argument("--kind", choices=tuple(components.KINDS), help="which kind of spout that is")
+    accept.add_argument("--sealed", action="store_true", help="the sealed transaction is completed with other components than it was begun with")
+    whereabouts.add_execute(accept)
+    whereabouts.add_options(accept)
+    accept.set_defaults(do=_state_accept)
 
     restored = actions.add_parser(
         "restored", help="say that it comes from a copy", epilog=whereabouts.DRY_RUN,
@@ -198,6 +237,19 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
 def _run(given: argparse.Namespace) -> int:
     found = target.resolve(given.target)
     return running.run(found.topology, running.settings_of(given, found.conf, found.topology), given, found.directory)
+
+
+def _demo(given: argparse.Namespace) -> int:
+    master = [] if given.master is None else ["--master", given.master]
+    as_run = _parser().parse_args(["run", str(demo.FILE), "--until-exhausted", "--data-dir", demo.DATA_DIR, *master])
+    found = target.resolve(as_run.target)
+
+    def report() -> int:
+        print()
+        code: int = sys.modules[target.FILE_MODULE].main_report()
+        return code
+
+    return running.run(found.topology, running.settings_of(as_run, found.conf, found.topology), as_run, found.directory, report)
 
 
 def _submit(given: argparse.Namespace) -> int:
@@ -266,36 +318,59 @@ def _config_show(given: argparse.Namespace) -> int:
     return 0
 
 
+def _reset(given: argparse.Namespace) -> int:
+    found = target.resolve(given.target)
+    settings = options.config_of(given, found.conf, found.topology, spark_settings.of_this_process())
+
+    def change(state: inspection.Opened | None, where: str) -> list[str]:
+        return reset.reset(found.topology, state, where, given.leave_rows, given.execute)
+
+    print("\n".join(whereabouts.changed_as(given, settings, change)))
+    return whereabouts.say_how_to_execute(given)
+
+
 def _status(given: argparse.Namespace) -> int:
-    with whereabouts.opened(given) as opened:
-        if opened is None and given.topology is not None:
-            raise errors.UsageError(inspection.nothing_stored(whereabouts.data_dir(given)))
-        ids = [given.topology] if given.topology is not None else administration.topologies(opened.store) if opened is not None else []
-        statuses = [inspection.status_of(opened, id) for id in ids]
+    def read(found: inspection.Opened | None) -> tuple[list[dict[str, Any]], str]:
+        if found is None:
+            nothing = inspection.nothing_stored(whereabouts.data_dir(given))
+            if given.topology is not None:
+                raise errors.UsageError(nothing)
+            return [], nothing
+        ids = [given.topology] if given.topology is not None else administration.topologies(found.store)
+        return [inspection.status_of(found, id) for id in ids], f"no topology has state in {found.where}"
+
+    statuses, nothing = whereabouts.look(given, read)
     if given.json:
         print(json.dumps({"topologies": statuses}, indent=2, ensure_ascii=False))
-    elif statuses:
-        print("\n\n".join(inspection.status_text(status) for status in statuses))
     else:
-        print(f"no topology has state in {opened.where}" if opened is not None else inspection.nothing_stored(whereabouts.data_dir(given)))
+        print("\n\n".join(inspection.status_text(status) for status in statuses) or nothing)
     return 0
 
 
 def _state_show(given: argparse.Namespace) -> int:
-    with whereabouts.opened(given) as opened:
+    def read(opened: inspection.Opened | None) -> tuple[dict[str, Any], bool]:
         found = inspection.require(opened, whereabouts.data_dir(given))
-        shown = administration.show(found.store, given.topology)
-    print(json.dumps(shown, indent=2, ensure_ascii=False) if given.json else inspection.state_text(shown, found.is_live))
+        return administration.show(found.store, given.topology), found.is_live
+
+    shown, is_live = whereabouts.look(given, read)
+    print(json.dumps(shown, indent=2, ensure_ascii=False) if given.json else inspection.state_text(shown, is_live))
     return 0
 
 
 def _state_reset(given: argparse.Namespace) -> int:
-    with whereabouts.opened(given) as opened:
-        print(upkeep.reset_state(inspection.require(opened, whereabouts.data_dir(given)), given.topology, given.execute))
+    print(whereabouts.changed(given, lambda found: upkeep.reset_state(found, given.topology, given.execute)))
+    return whereabouts.say_how_to_execute(given)
+
+
+def _state_accept(given: argparse.Namespace) -> int:
+    if (given.spout is None) != (given.kind is None):
+        raise errors.UsageError("--spout and --kind go together\n  Give both, as the run that was refused has said.")
+    spout = None if given.spout is None else components.Spout(id=given.spout, kind=given.kind)
+    accepted = acceptance.Accepted(spout, tuple(given.store), given.sealed)
+    print(whereabouts.changed(given, lambda found: upkeep.accept_state(found, given.topology, accepted, given.execute)))
     return whereabouts.say_how_to_execute(given)
 
 
 def _state_restored(given: argparse.Namespace) -> int:
-    with whereabouts.opened(given) as opened:
-        print(upkeep.restored_state(inspection.require(opened, whereabouts.data_dir(given)), given.topology, given.execute))
+    print(whereabouts.changed(given, lambda found: upkeep.restored_state(found, given.topology, given.execute)))
     return whereabouts.say_how_to_execute(given)

@@ -258,9 +258,16 @@ class ZooKeeperAccessError(ZooKeeperUnavailableError):
 
 
 class StateMismatchError(TxtopoError):
-    """ZooKeeper and a store do not belong together (R27, R29). Nothing was overwritten."""
+    """ZooKeeper and a store do not belong together (R27, R29). Nothing was overwritten.
+
+    ``without_state`` says what to type instead if the state that belongs to the store is gone for good.
+    """
 
     exit_code = 6
+
+    def __init__(self, *args: object, without_state: str = "") -> None:
+        super().__init__(*args)
+        self.without_state = without_state
 
 
 class UnreadableStateError(StateMismatchError):

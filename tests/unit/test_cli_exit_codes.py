@@ -112,9 +112,12 @@ def test_a_data_directory_in_use_is_refused_naming_the_process(
         assert cli.main(["run", "words.py", "--data-dir", "data"]) == 4
         assert f"{place / 'data'} is in use by process {os.getpid()}" in capsys.readouterr().err
         (place / "data" / "zookeeper" / "version-2").mkdir(parents=True)
+        (place / "data" / "zookeeper" / "version-2" / "log.1").touch()
         monkeypatch.setattr(inspection, "STARTING_WAIT_S", 0.0)
-        assert cli.main(["status", "--data-dir", "data"]) == 4
+        assert cli.main(["state", "reset", "words", "--data-dir", "data", "--execute"]) == 4
         assert f"in use by process {os.getpid()}" in capsys.readouterr().err
+        assert cli.main(["status", "--data-dir", "data"]) == 0, "a reader waits for nobody"
+        assert "no topology has state in" in capsys.readouterr().out
     finally:
         owner.release()
 
@@ -129,3 +132,10 @@ def test_where_nothing_was_ever_stored_status_says_so_and_makes_nothing(place: P
     assert sorted(path.name for path in place.iterdir()) == ["words.py"]
     assert cli.main(["status", "--data-dir", str(place), "--zookeeper", "127.0.0.1:1"]) == 2
     assert "either in --data-dir or in --zookeeper" in capsys.readouterr().err
+
+
+def test_a_simulation_that_could_not_look_at_all_effects_ends_with_7(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["test", "words.py", "--seeds", "1"]) == 7
+    shown = capsys.readouterr().out
+    assert "no violation in what was compared\n" in shown
+    assert "nothing is compared: no component has a store, a sink or a commit\n  Define effects()" in shown

@@ -1,4 +1,4 @@
-"""``txtopo explain`` of every starter, pinned as text: a plan does not change without somebody looking at it.
+"""``txtopo explain`` of every starter and of the demo, pinned as text: a plan does not change without somebody looking at it.
 
 If it should change, make the pinned file anew with the command that a failure shows::
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from txtopo import cli
+from txtopo import cli, demo
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = Path(__file__).parent / "plans"
-STARTERS = sorted(path.stem for path in (ROOT / "starter").glob("*.py") if path.stem != "__init__")
+FILES = [*(path for path in sorted((ROOT / "starter").glob("*.py")) if path.stem != "__init__"), demo.FILE]
 FORMATS = ("mermaid", "text")
 
 
@@ -27,17 +27,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("starter", STARTERS)
-def test_the_plan_of_a_starter_is_the_pinned_one(starter: str, format: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pinned = PLANS / f"{starter}.{format}.txt"
-    command = f"txtopo explain starter/{starter}.py --format {format}"
-    assert cli.main(["explain", str(ROOT / "starter" / f"{starter}.py"), "--format", format]) == 0
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_plan_of_a_topology_is_the_pinned_one(file: Path, format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pinned = PLANS / f"{file.stem}.{format}.txt"
+    command = f"txtopo explain {file.relative_to(ROOT)} --format {format}"
+    assert cli.main(["explain", str(file), "--format", format]) == 0
     assert pinned.is_file(), f"pin it: {command} > {pinned.relative_to(ROOT)}"
     assert capsys.readouterr().out == pinned.read_text(), f"if the plan should have changed: {command} > {pinned.relative_to(ROOT)}"
 
 
-def test_every_pinned_plan_is_of_a_starter() -> None:
-    assert sorted(path.name for path in PLANS.iterdir()) == sorted(f"{starter}.{format}.txt" for starter in STARTERS for format in FORMATS)
+def test_every_pinned_plan_is_of_such_a_topology() -> None:
+    assert sorted(path.name for path in PLANS.iterdir()) == sorted(f"{file.stem}.{format}.txt" for file in FILES for format in FORMATS)
 
 
 def test_the_master_says_how_many_cores_to_plan_for(capsys: pytest.CaptureFixture[str]) -> None:

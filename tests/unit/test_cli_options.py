@@ -66,7 +66,7 @@ def test_an_unknown_or_impossible_option_is_refused(arguments: list[str], messag
 
 
 @pytest.mark.parametrize(
-    "words", ["", "run", "explain", "status", "state", "state show", "state reset", "store", "store clear", "store adopt"]
+    "words", ["", "run", "test", "explain", "status", "state", "state show", "state reset", "store", "store clear", "store adopt"]
 )
 def test_every_command_says_how_it_is_used(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = words.split()
@@ -76,6 +76,13 @@ def test_every_command_says_how_it_is_used(words: str, capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert out.startswith(" ".join(["usage: txtopo", *command]))
     assert max(map(len, out.splitlines())) <= 130
+
+
+def test_the_help_of_test_lists_the_exit_codes_of_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["test", "--help"])
+    codes = capsys.readouterr().out.partition("exit codes:\n")[2].splitlines()
+    assert [int(line.split()[0]) for line in codes] == [0, 1, 2, 7, 130]
 
 
 @pytest.mark.parametrize("command", [[], ["state"], ["store"]])

@@ -11,8 +11,9 @@ import pytest
 from txtopo import FencedError, StateMismatchError, TopologyContext, TransactionAttempt, UsageError, cli
 from txtopo.runtime import inspection, upkeep
 from txtopo.runtime.inspection import Opened
-from txtopo.state import administration
+from txtopo.state import acceptance, administration
 from txtopo.state.base import Set
+from txtopo.state.components import Component, Components, Spout
 from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.records import TxidRecord
@@ -47,7 +48,7 @@ class Stored:
         self.state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid}))
         self.state.seal(attempt, TASKS, {"batch": txid})
         self.count(attempt)
-        self.state.record(attempt, {0: {"offset": txid}, 1: None}, {"count/counts"}, None)
+        self.state.record(attempt, {0: {"offset": txid}, 1: None}, {"count/counts": 1}, None)
 
     def count(self, attempt: TransactionAttempt) -> None:
         """What the committer of ``attempt`` writes."""
@@ -114,7 +115,8 @@ def test_a_new_topology_has_committed_nothing(tmp_path: Path) -> None:
 def test_all_that_is_stored_can_be_shown(stored: Stored) -> None:
     shown = administration.show(stored.opened().store, "words")
     text = inspection.state_text(shown, is_live=True)
-    for part in [stored.state.generation, "stores        count/counts", f"sealed attempt 5, tasks {TASKS}, metadata {{'batch': 3}}", "{'offset': 2}"]:
+    stores = "stores        count/counts (at 2:0, 1 store transaction)"
+    for part in [stored.state.generation, stores, f"sealed attempt 5, tasks {TASKS}, metadata {{'batch': 3}}", "{'offset': 2}"]:
         assert part in text
 
 
@@ -151,6 +153,85 @@ def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(store
 
 
 # -- the state -----------------------------------------------------------------------------------------------------------------
+
+
+class Remembered(Stored):
+    """The same, and the state remembers what the topology is made of."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        spout = Spout(id="spout", kind="partitioned")
+        self.state.remember(Components(spout=spout, components={"spout": Component(), "count": Component(stores=["counts"])}))
+        self.commit(1)
+        self.commit(2)
+        self.state.close()
+
+    def accepts(self, execute: bool, **what: Any) -> str:
+        return upkeep.accept_state(self.opened(), "words", acceptance.Accepted(**what), execute)
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        made_of: dict[str, Any] = administration.show(self.opened().store, "words")["components"]
+        return made_of
+
+
+@pytest.fixture
+def remembered(tmp_path: Path) -> Iterator[Remembered]:
+    remembered = Remembered(tmp_path)
+    yield remembered
+    remembered.close()
+
+
+@pytest.mark.rule(35)
+def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) -> None:
+    what = {"stores": ("count/totals", "count/day_*"), "spout": Spout(id="letters", kind="opaque")}
+    before = remembered.made_of
+    told = remembered.accepts(False, **what)
+    assert told.splitlines() == [
+        "would accept of topology 'words':",
+        "  the spout 'letters' (partitions, opaque) goes on from the positions of 'spout' (partitions)",
+        "  component 'count' may begin totals with nothing in it",
+        "  component 'count' may begin day_* with nothing in it",
+    ]
+    assert remembered.made_of == before
+    assert remembered.accepts(True, **what) == told.replace("would accept", "accepted")
+    assert remembered.made_of["spout"] == {"id": "letters", "kind": "opaque"}
+    assert remembered.made_of["components"]["count"]["accepted"] == ["totals", "day_*"]
+    text = inspection.state_text(administration.show(remembered.opened().store, "words"), is_live=True)
+    for line in ["spout         letters: partitions, opaque", "component     count: may begin counts, totals (accepted), day_* (accepted)"]:
+        assert f"  {line}" in text.splitlines()
+
+
+@pytest.mark.rule(26, 35)
+def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(remembered: Remembered) -> None:
+    before = remembered.made_of
+    running = remembered.run()
+    with pytest.raises(FencedError, match="'words' is running"):
+        remembered.accepts(True, stores=("count/totals",))
+    running.close()
+
+    class TakenMeanwhile(MemoryStateStore):
+        def multi(self, operations: Any) -> None:
+            taker.close() if (taker := remembered.run()) else None
+            super().multi(operations)
+
+    with pytest.raises(FencedError, match="was taken by a coordinator meanwhile"):
+        acceptance.accept(TakenMeanwhile(remembered.server), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
+    assert remembered.made_of == before
+    assert remembered.accepts(True, stores=("count/totals",)).startswith("accepted")
+
+
+@pytest.mark.rule(35)
+def test_of_a_state_that_does_not_say_what_it_is_made_of_nothing_need_be_accepted(stored: Stored) -> None:
+    stored.state.close()
+    with pytest.raises(UsageError, match="its next run is taken as it is"):
+        upkeep.accept_state(stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
+
+
+@pytest.mark.parametrize("given", [["--spout", "letters"], ["--kind", "opaque"]])
+def test_a_spout_is_accepted_by_its_id_and_its_kind(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["state", "accept", "words", *given]) == 2
+    assert "--spout and --kind go together" in capsys.readouterr().err
 
 
 @pytest.mark.rule(27)

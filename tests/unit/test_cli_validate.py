@@ -10,7 +10,7 @@ import pytest
 from txtopo import cli
 
 TOPOLOGY = """\
-from txtopo import BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
+from txtopo import BaseCommitterTransactionalSpout, BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
 from txtopo.connectors.files import FileTransactionalSpout
 from txtopo.stores import SqliteStore, SqlStore
 from txtopo.testing import OpaqueMemoryTransactionalSpout
@@ -56,6 +56,29 @@ def wrong():
     return topology(grouping="none")
 
 
+class Acknowledges(BaseCommitterTransactionalSpout):
+    def declare_output_fields(self, declarer):
+        declarer.declare(Fields("tx", "line"))
+
+    def get_coordinator(self, conf, context):
+        return None
+
+    def get_emitter(self, conf, context):
+        return None
+
+
+def acknowledging(*stores):
+    spout = Acknowledges()
+    spout.stores = stores
+    builder = TransactionalTopologyBuilder("judged", "lines", spout)
+    builder.set_bolt("count", Writes(SqlStore(SERVER, "counts"))).shuffle_grouping("lines")
+    return builder
+
+
+def acknowledging_in_a_store():
+    return acknowledging(Sink())
+
+
 class Chosen:
     def choose_tasks(self, task_index, values):
         return [0]
@@ -93,6 +116,12 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("topology('sink', 2, 'shuffle')", f"{REPEATED}  count  a sink, rows: exactly once\n"),
         ("topology('both')", f"{REPEATED}  count  {KEPT}by fields(line)\n  count  a sink, rows: exactly once\n"),
         ("topology('none')", f"{REPEATED}  count  no store or sink is known in it: it is called again on a replay, and must write once by itself\n"),
+        (
+            "acknowledging",
+            f"{REPEATED}  lines  no store or sink is known in it: it is called again on a replay, and must write once by itself\n"
+            f"  count  {KEPT}for there is one task\n",
+        ),
+        ("acknowledging_in_a_store", f"{REPEATED}  lines  a sink, rows: exactly once\n  count  {KEPT}for there is one task\n"),
         (
             "topology('file', opaque=True)",
             f"{CHANGED}  count  SqliteStore counts.db#counts, opaque values: exactly once;"

@@ -23,6 +23,7 @@ from txtopo.dataplane.job import Batch
 from txtopo.runtime.batches import Batches
 from txtopo.state import memory
 from txtopo.state.topology import Holder, TopologyState
+from txtopo.topology.context import SOME_TIME
 from txtopo.topology.graph import TopologyGraph
 
 KEYS = (
@@ -107,7 +108,7 @@ def settings_of_coordinator(graph: TopologyGraph) -> dict[str, Any]:
     """What the spout's coordinator is given when a run begins."""
     coordinators.clear()
     state = TopologyState.open(memory.MemoryStateStore(memory.MemoryServer()), graph.id, Holder("host", 1, "now", "run"))
-    Batches(graph, RUN, state).close()
+    Batches(graph, RUN, state, lambda txid: SOME_TIME).close()
     state.close()
     (given,) = coordinators
     return given

@@ -12,7 +12,7 @@ import pytest
 
 from txtopo import Config, LocalCluster, UsageError, cli, errors, submit_topology
 from txtopo.config import sources
-from txtopo.runtime import cluster, inspection, main, session
+from txtopo.runtime import cluster, inspection, main, session, spark_connect
 
 WORDS = """
 from txtopo import BaseBatchBolt, Config, TransactionalTopologyBuilder
@@ -160,7 +160,7 @@ def test_a_local_cluster_follows_every_source_and_the_configuration_of_its_spark
     settings = {"spark.txtopo.max_attempts": "3", "spark.txtopo.spill_bytes": "8k", "spark.master": "local[2]"}
     context = argparse.Namespace(getConf=lambda: argparse.Namespace(getAll=settings.items))
     monkeypatch.setattr(session, "spark_context", lambda master, conf: context)
-    monkeypatch.setattr(session, "refuse_connect", lambda: None)
+    monkeypatch.setattr(spark_connect, "refuse", lambda *asked: None)
     monkeypatch.setattr(cluster, "TopologyRun", Ran)
     LocalCluster(zookeeper="zk:2181").submit_topology("words", {"max_spout_pending": 2}, topology())
     assert Ran.given[1] == EVERYWHERE.replaced(max_spout_pending=2, max_attempts=3, spill_bytes=8192)

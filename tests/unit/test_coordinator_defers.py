@@ -97,3 +97,12 @@ def test_a_stop_abandons_what_waits() -> None:
     played.open(1, 2)
     assert played(Drain()) == [Cancel(attempt(2))]
     assert played.commit(1)[-1] == Stop(None, "drained")
+
+
+@pytest.mark.rule(6)
+def test_a_late_answer_of_a_committed_emission_changes_nothing_although_processing_is_deferred() -> None:
+    played = deferring(opaque=True)
+    played.open(1)
+    played(Emitted(attempt(1)))
+    played.commit(1)
+    assert played(Emitted(attempt(1))) == []

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.coordinators import Played, attempt
 from txtopo.coordinator.messages import (
     Applied,
     Apply,
+    BackOff,
     Cancel,
     Drain,
     Event,
     Failed,
+    FailureKind,
     Forget,
+    Open,
     Opened,
     Poll,
+    Process,
     Processed,
     Record,
     Recorded,
     Resume,
     Sealed,
     Stop,
+    Unopenable,
 )
 
 
-def running(pending: int = 3) -> Played:
-    played = Played(max_spout_pending=pending)
+def running(pending: int = 3, **policy: Any) -> Played:
+    played = Played(max_spout_pending=pending, **policy)
     played.open(*range(1, pending + 1))
     return played
 
@@ -97,11 +104,73 @@ def test_a_fatal_failure_lets_earlier_commits_in_flight_finish() -> None:
 
 
 @pytest.mark.rule(7)
-def test_the_first_cause_of_a_stop_is_the_one_that_is_told() -> None:
-    played = running()
+@pytest.mark.parametrize(("kind", "reason", "count"), [("fatal", "fatal", 0), ("failed", "poison", 1), ("crash", "crashes", 1)])
+def test_a_stop_because_of_a_transaction_comes_when_all_before_it_have_committed(kind: FailureKind, reason: Any, count: int) -> None:
+    """However far the earlier ones have come by then: the fastest machine and the slowest one stop at the same transaction."""
+    played = running(4, max_attempts=1, max_crashes=1)
+    assert played.fail(3, kind) == [Cancel(attempt(4)), Cancel(attempt(3))]
+    assert played.statuses == {"1:0": "processing", "2:0": "processing"}
+    played.process(2, 1)
+    assert played.commit(1) == [Forget(attempt(1)), Apply(attempt(2))]
+    assert played.commit(2) == [Forget(attempt(2)), Stop(attempt(3), reason, count)]
+    assert played.coordinator.current == 3
+
+
+@pytest.mark.rule(7)
+def test_a_stop_that_is_to_come_begins_nothing_at_or_after_its_transaction_and_replays_what_is_before_it() -> None:
+    played = running(3)
+    played.fail(3, "fatal")
+    assert played(Opened(4), Poll()) == []
+    assert played.fail(1) == [Cancel(attempt(2)), Cancel(attempt(1)), BackOff(1, 1)]
+    assert played(Resume(1)) == [Process(attempt(1, 1)), Process(attempt(2, 1))]
+    assert not played.coordinator.idle
+    played.process(1, 2)
+    played.commit(1)
+    assert played.commit(2)[-1] == Stop(attempt(3), "fatal")
+
+
+@pytest.mark.rule(7)
+def test_of_several_causes_of_a_stop_the_earliest_transaction_is_told() -> None:
+    played = running(4)
     played.process(1)
+    played.fail(4, "fatal")
     played.fail(2, "fatal")
-    assert played.fail(1, "fatal") == [Cancel(attempt(1)), Stop(attempt(2), "fatal")]
+    assert played.commit(1) == [Forget(attempt(1)), Stop(attempt(2), "fatal")]
+    played = running(3)
+    played.fail(2, "fatal")
+    assert played.fail(1, "fatal") == [Cancel(attempt(1)), Stop(attempt(1), "fatal")]
+    played = Played(max_spout_pending=3)
+    played.open(1, 2)
+    played.fail(2, "fatal")
+    assert played(Unopenable(3)) == []
+    played.process(1)
+    assert played.commit(1) == [Forget(attempt(1)), Stop(attempt(2), "fatal")]
+
+
+@pytest.mark.rule(7)
+def test_a_drain_does_not_wait_for_a_stop_that_is_to_come_and_the_run_ends_with_its_cause() -> None:
+    played = running(3)
+    played.process(1)
+    played.fail(3, "fatal")
+    assert played(Drain()) == [Cancel(attempt(2))]
+    assert played.commit(1) == [Forget(attempt(1)), Stop(attempt(3), "fatal")]
+
+
+@pytest.mark.rule(5, 7)
+def test_a_transaction_that_cannot_be_opened_stops_the_run_when_all_before_it_have_committed() -> None:
+    played = Played(max_spout_pending=3)
+    played.open(1)
+    assert played(Unopenable(2)) == []
+    assert played(Poll()) == [], "the spout is asked again"
+    played.process(1)
+    assert played.commit(1) == [Forget(attempt(1)), Stop(None, "unopenable")]
+    assert played(Unopenable(2)) == []
+
+
+def test_an_answer_about_opening_what_was_not_asked_changes_nothing() -> None:
+    played = Played(max_spout_pending=3)
+    assert played(Unopenable(7)) == []
+    assert played.open(1) == [Process(attempt(1)), Open(2)]
 
 
 def test_a_stopped_run_answers_nothing() -> None:

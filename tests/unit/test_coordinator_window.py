@@ -66,6 +66,26 @@ def test_a_spout_that_is_not_ready_ends_the_scan_until_it_is_polled() -> None:
     assert played(Poll()) == [Open(2)]
 
 
+@pytest.mark.rule(5, 20)
+def test_an_opaque_spout_that_said_no_before_an_attempt_was_discarded_is_asked_again() -> None:
+    played = Played(max_spout_pending=2, opaque=True)
+    played.open(1)
+    assert played(Emitted(attempt(1))) == [Process(attempt(1)), Open(2)]
+    played.fail(1)
+    assert played(NotReady(2)) == []
+    played(Resume(1), Emitted(attempt(1, 1)))
+    assert played.commands == [Process(attempt(1, 1)), Open(2)], "the replay may end earlier, and leave a rest to transaction 2"
+
+
+@pytest.mark.rule(5)
+def test_a_no_about_what_every_replay_has_stands_although_an_attempt_was_discarded() -> None:
+    played = Played(max_spout_pending=2)
+    played.open(1)
+    played.fail(1)
+    assert played(NotReady(2)) == []
+    assert played(Resume(1)) == [Process(attempt(1, 1))]
+
+
 @pytest.mark.rule(5)
 def test_a_poll_while_the_spout_is_being_asked_asks_nothing_more() -> None:
     played = Played(max_spout_pending=3)

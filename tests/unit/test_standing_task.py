@@ -7,7 +7,6 @@ import errno
 import os
 import queue
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client, Connection
@@ -16,7 +15,7 @@ from typing import NoReturn
 
 import pytest
 
-from txtopo.runtime import standing
+from txtopo.runtime import sockets, standing
 from txtopo.runtime.standing import Seats, StandingTasks, TaskLostError
 
 BOUND_S = 8.0
@@ -63,7 +62,8 @@ def spark() -> Spark:
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where addresses are made."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(sockets, "directory", lambda: tmp_path)
     return tmp_path
 
 
@@ -325,7 +325,7 @@ def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, dir
 def test_where_a_socket_has_no_path_there_is_no_standing_task(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setattr(sockets, "directory", lambda: deep)
     seats = Seats()
     with tasks(spark, seats=seats) as standing_tasks:
         assert standing_tasks.ask("run/1", b"a") is None
@@ -460,3 +460,13 @@ def test_what_was_lost_is_remembered_however_much_else_is_cancelled(spark: Spark
         for n in range(3_000):
             standing_tasks.cancel(f"run/{n}:processing")
         assert standing_tasks.spark_group("run/1") == "run/standing-1:straight"
+
+
+def test_what_was_cancelled_is_remembered_within_a_bound(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_REMEMBERED_MAX", 3)
+    with contextlib.closing(StandingTasks("run", 2, spark.launch, spark.cancel, Seats())) as tasks:
+        for number in range(20):
+            tasks.cancel(f"group {number}")
+        with pytest.raises(TaskLostError, match="group 19 was cancelled before it began"):
+            tasks.ask("group 19", b"late")
+        assert tasks.ask("group 0", b"early") == b"run/standing-1:straight early", "it was forgotten long ago"

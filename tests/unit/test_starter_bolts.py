@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from starter import stdlib_words, transactional_global_count, transactional_words
+from starter import transactional_global_count, transactional_words
 from tests.planned_spouts import Collected, Drive, Row
 from txtopo import BasicOutputCollector, Fields, TopologyConf, TopologyContext, TransactionAttempt, Tuple
 from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.demo import stdlib_words
 from txtopo.stores import SqliteStore
 from txtopo.topology import pickling
 from txtopo.topology.grouping import GroupingKind

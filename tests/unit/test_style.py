@@ -15,6 +15,7 @@ import pytest
 import starter
 import txtopo
 from tests.conftest import TIERS
+from txtopo import demo
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = sorted((ROOT / "txtopo").rglob("*.py"))
@@ -141,7 +142,7 @@ def test_a_name_that_txtopo_does_not_have_is_an_attribute_error() -> None:
 
 def test_the_starters_import_public_names_only() -> None:
     assert starter.__doc__
-    for path in sorted((ROOT / "starter").glob("*.py")):
+    for path in [*sorted((ROOT / "starter").glob("*.py")), demo.FILE]:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module == "txtopo":
                 assert {alias.name for alias in node.names} <= set(txtopo.__all__), named(path)

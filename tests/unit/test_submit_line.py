@@ -107,6 +107,32 @@ def test_only_a_local_master_makes_workers_use_this_interpreter(place: Path, cap
     assert not any(part.startswith("spark.pyspark.python=") for part in printed(capsys, "words.py", "--master", CLUSTER, "--print"))
 
 
+@pytest.mark.parametrize(
+    ("options", "is_ours"),
+    [
+        ((), True),
+        (("--python", "/opt/py"), False),
+        (("--", "--conf", "spark.pyspark.python=/opt/py"), False),
+        (("--", "--conf=spark.python.daemon.module=theirs"), False),
+    ],
+)
+def test_workers_of_a_local_master_end_without_a_traceback_if_their_interpreter_is_this_one(
+    place: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], is_ours: bool
+) -> None:
+    """They are then forked from our own daemon, as those of ``txtopo run`` are; another interpreter need not have txtopo before Spark ships it."""
+    line = printed(capsys, "words.py:local", "--master", "local[2]", "--print", *options)
+    assert ("spark.python.daemon.module=txtopo.runtime.daemon" in line) == is_ours
+    cluster = printed(capsys, "words.py", "--master", CLUSTER, "--print", *options)
+    assert "spark.python.daemon.module=txtopo.runtime.daemon" not in cluster
+
+
+def test_an_interpreter_for_workers_in_the_environment_is_not_asked_for_our_daemon(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/py")
+    assert not any("daemon.module" in part for part in printed(capsys, "words.py:local", "--master", "local[2]", "--print"))
+
+
 def test_spark_s_own_logging_is_left_alone_where_it_is_configured(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

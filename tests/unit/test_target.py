@@ -101,8 +101,14 @@ def test_the_configuration_of_the_file_comes_along(place: Path) -> None:
     found = target.resolve("words.py")
     assert found.conf is not None
     assert found.conf.max_spout_pending == 4
-    (place / "words.py").write_text(WORDS.replace("Config(max_spout_pending=7)", "'something else'"))
+    (place / "words.py").write_text(WORDS.replace("Config(max_spout_pending=7)", "None"))
     assert target.resolve("words.py").conf is None
+
+
+def test_a_conf_that_is_no_configuration_is_refused(place: Path) -> None:
+    (place / "words.py").write_text(WORDS.replace("Config(max_spout_pending=7)", "'something else'"))
+    with pytest.raises(UsageError, match=r"words\.py:conf is of type str"):
+        target.resolve("words.py")
 
 
 def test_an_impossible_configuration_is_an_error(place: Path) -> None:
@@ -168,7 +174,9 @@ def test_code_registered_with_cloudpickle_is_recorded_also_within_a_package(plac
     [
         ("word.py", "there is no file word.py\n  Did you mean words.py?"),
         ("./words", "there is no file ./words\n  Did you mean words.py?"),
-        ("nowhere/words.py", "there is no file nowhere/words.py, nor a directory nowhere"),
+        ("nowhere/words.py", "there is no file nowhere/words.py, nor a directory nowhere\n  The current directory is /.*\\.$"),
+        ("nope.py", "there is no file nope.py\n  The current directory is /.*\\.$"),
+        ("/nope.py", "there is no file /nope.py$"),
         ("./shop_of_words", "is a directory"),
         ("shop_of_words.order", "there is no module 'shop_of_words.order': .*\n  Did you mean shop_of_words.orders?"),
         ("wrds", "there is no module 'wrds': Python finds no 'wrds' from here\n  Did you mean words?"),
@@ -240,3 +248,25 @@ def test_what_is_not_a_topology_is_refused_wherever_it_comes_from() -> None:
     graph = target.resolve("words.py").topology
     assert isinstance(graph, TopologyGraph)
     assert target.as_topology(lambda: graph, "what was given") is graph
+
+
+@pytest.mark.parametrize(
+    ("definitions", "use", "told"),
+    [
+        ("lines = queue.Queue()", "lines.put(tup)", "the global 'lines', which Writes.execute uses"),
+        ("lines = queue.Queue()\n\ndef put(tup):\n    [lines.put(x) for x in [tup]]\n", "put(tup)", "the global 'lines', which put uses"),
+        ("lines = queue.Queue()\n\nclass Out:\n    def put(self):\n        lines.put(1)\n", "Out().put()", "the global 'lines', which Out.put uses"),
+        ("class Base(BaseBatchBolt):\n    def f(self):\n        lines\n\nlines = queue.Queue()\nBaseBatchBolt = Base\n", "pass", "which Base.f uses"),
+    ],
+)
+def test_a_global_that_cannot_be_pickled_is_named_with_the_cure(definitions: str, use: str, told: str, place: Path) -> None:
+    with_global = WORDS.replace("class Swallow", f"import queue\n{definitions}\n\nclass Writes").replace("pass\n", f"{use}\n")
+    (place / "writes.py").write_text(with_global.replace("Swallow()", "Writes()"))
+    with pytest.raises(InvalidTopologyError) as refused:
+        target.resolve("writes.py")
+    (problem,) = refused.value.problems
+    assert problem.startswith("component 'swallow': the global 'lines', which ")
+    assert told in problem
+    assert "cannot be pickled (TypeError: cannot pickle '_thread.lock' object); a program's globals travel with the code that uses them" in problem
+    assert "context.resource(name, factory)" in problem
+    assert "constructor" not in problem

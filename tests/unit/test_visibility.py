@@ -28,6 +28,7 @@ from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import Holder, TopologyState
+from txtopo.topology.transaction import RecordedAttempt
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
 TASKS = {"spout": 1, "count": 1}
@@ -47,7 +48,7 @@ class Recorder:
         attempt = TransactionAttempt(txid, txid % 2)
         self.state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid))
         self.state.seal(attempt, TASKS, None)
-        self.state.record(attempt, {}, set(stores), None)
+        self.state.record(attempt, {}, dict.fromkeys(stores, 1), None)
 
     def commit_thrice(self) -> None:
         for _ in range(3):
@@ -74,7 +75,7 @@ def test_it_is_the_recorded_txid_with_what_stores_need_to_know(recorder: Recorde
     visible = visible_txid("words")
     assert isinstance(visible, VisibleTxid)
     assert (visible, visible.topology_id, visible.generation) == (2, "words", recorder.state.generation)
-    assert visible.stores == {"count/counts": TransactionAttempt(1, 1)}
+    assert visible.stores == {"count/counts": RecordedAttempt(1, 1, 1)}
     copied = pickle.loads(pickle.dumps(visible))
     assert (copied, copied.topology_id, copied.generation, copied.stores) == (2, "words", visible.generation, visible.stores)
     assert repr(copied) == "<txid 2 of topology 'words'>"
@@ -104,7 +105,7 @@ def test_what_is_read_is_of_one_moment_also_while_it_is_written(recorder: Record
         seen.txid()
         monkeypatch.setattr(MemoryStateStore, "get", get)
         visible = seen.txid()
-    assert (visible, visible.stores) == (4, {"count/counts": TransactionAttempt(4, 0)}), "after three tries that were overtaken"
+    assert (visible, visible.stores) == (4, {"count/counts": RecordedAttempt(4, 0, 1)}), "after three tries that were overtaken"
     assert next(commits, None) is None
 
 
@@ -150,11 +151,26 @@ def test_waiting_ends_and_says_how_far_it_came(recorder: Recorder) -> None:
         wait_until_visible("letters", 1, timeout_s=0, zookeeper="localhost:1")
 
 
-def test_a_data_directory_in_which_nobody_runs_is_looked_into_once_and_left_alone(recorder: Recorder, tmp_path: Path) -> None:
-    recorder.is_live = False
-    with pytest.raises(TimeoutError):
-        wait_until_visible("words", 1, timeout_s=0.2, data_dir=tmp_path)
-    assert recorder.looks == 1, "each look starts a server there, and keeps away whoever wants to begin"
+@pytest.mark.rule(37)
+def test_a_run_that_ends_while_it_is_asked_does_not_break_its_reader(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder.commit()
+    right, losses = MemoryStateStore.get, iter([True])
+
+    def get(store: MemoryStateStore, path: str) -> base.Node | None:
+        if next(losses, False):
+            raise base.StateUnavailableError("the server has ended")
+        return right(store, path)
+
+    monkeypatch.setattr(MemoryStateStore, "get", get)
+    assert visible_txid("words") == 1
+    assert recorder.looks == 2
+
+
+def test_an_ensemble_that_does_not_answer_is_told_at_once(recorder: Recorder) -> None:
+    recorder.server.stop()
+    with pytest.raises(ZooKeeperUnavailableError, match="does not answer"):
+        visible_txid("words", zookeeper="localhost:1")
+    assert recorder.looks == 1
 
 
 def test_a_reading_is_repeated_until_it_fits(recorder: Recorder) -> None:

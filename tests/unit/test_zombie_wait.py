@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.runtime.jobs import JobLostError, JobResult
 from txtopo.runtime.surroundings import Surroundings
 from txtopo.stores import SqliteStore
+from txtopo.topology.context import SOME_TIME
 
 pytestmark = pytest.mark.rule(33)
 
@@ -65,6 +67,9 @@ class Batches:
 
     def batch(self, txid: int, own: Any = None) -> Batch:
         return Batch("whole")
+
+    def opened_at(self, txid: int) -> datetime.datetime:
+        return SOME_TIME
 
 
 class Scene:

@@ -69,6 +69,8 @@ class Config(pydantic.BaseModel):
     """The file, on the driver, that holds the password and nothing else."""
     data_dir: Path | None = None
     """Where the embedded ZooKeeper keeps its data; ``None``: ``./.txtopo``."""
+    stores_max: int = pydantic.Field(1000, ge=1)
+    """How many stores a topology may write to in all, counted by component and name: its state remembers each."""
     metadata_bytes_max: int = pydantic.Field(512 * 1024, ge=1024, le=1000 * 1024)
     """Bound of a record, or a group of records written together, in ZooKeeper (R25)."""
     inline_bytes_max: int = pydantic.Field(512 * 1024, ge=0, le=64 * 1024 * 1024)

@@ -5,7 +5,10 @@ Invariants, after every event:
 * Live attempts are those of the txids ``current`` … ``current + n - 1`` with n ≤ pending: no gaps, one attempt each (R2).
 * At most one attempt is SEALING, APPLYING or RECORDING, and it is that of ``current``; while ``current`` is RECORDING the next one may be
   SEALING, because its seal travels in the same write (R3, R25).
+* A stop because of txid N comes when every txid < N has committed: where a run stops does not depend on how fast anything is (R7).
+  Until then nothing from N on is begun.
 * At most one txid is being opened and at most one attempt is EMITTING; both happen in txid order (R4, R5).
+* An opaque spout that had nothing left is asked again if an earlier attempt was discarded meanwhile: the replay may end earlier (R20).
 * Attempt ids of a txid only grow (R1).
 """
 
@@ -50,12 +53,15 @@ class TransactionCoordinator:
         self._newest = max(self._known, default=current - 1)
         self._active: dict[int, _Active] = {}
         self._opening: int | None = None
+        self._asked_before_a_discard = False
         self._spout_said_no = False
         self._defers = False
         self._tries: dict[int, int] = {}
         self._failures: dict[int, int] = {}
         self._crashes: dict[int, int] = {}
         self._backing_off: int | None = None
+        self._doomed: int | None = None
+        self._doom: messages.Stop | None = None
         self._stopping: messages.Stop | None = None
         self._stopped = False
 
@@ -74,6 +80,11 @@ class TransactionCoordinator:
         """A stop has begun; no new work is started."""
         return self._stopping is not None
 
+    @property
+    def doomed(self) -> int | None:
+        """The txid at which the run will stop, once every earlier one has committed."""
+        return self._doomed
+
     def start(self) -> list[Command]:
         """The first commands of the run."""
         return self._advance([])
@@ -88,7 +99,12 @@ class TransactionCoordinator:
                 self._on_opened(txid)
             case messages.NotReady(txid):
                 if self._opening == txid:
-                    self._opening, self._spout_said_no = None, True
+                    self._opening = None
+                    self._spout_said_no = not (self.policy.opaque and self._asked_before_a_discard)
+            case messages.Unopenable(txid):
+                if self._opening == txid:
+                    self._opening = None
+                    self._stop_before(txid, messages.Stop(None, "unopenable"), commands)
             case messages.Poll():
                 self._spout_said_no = False
             case messages.Resume(txid):
@@ -138,7 +154,7 @@ class TransactionCoordinator:
 
     def _may_defer(self, txid: int) -> bool:
         """Whether ``txid`` may be processed together with its commit: not what has failed before, nor what is learnt from an emission job."""
-        return self._defers and not self.policy.emits_metadata and self._tries[txid] == 1
+        return self._defers and not self.policy.emits_metadata and self._tries.get(txid) == 1
 
     def _on_failed(self, attempt: TransactionAttempt, kind: messages.FailureKind, commands: list[Command]) -> None:
         if not self._step(attempt, Step.FAILED):
@@ -150,11 +166,11 @@ class TransactionCoordinator:
             counts[txid] = counts.get(txid, 0) + 1
         failures = self._failures.get(txid, 0) + self._crashes.get(txid, 0)
         if kind == "fatal":
-            self._begin_stop(messages.Stop(attempt, "fatal"), commands)
+            self._stop_before(txid, messages.Stop(attempt, "fatal"), commands)
         elif self.policy.max_crashes is not None and self._crashes.get(txid, 0) >= self.policy.max_crashes:
-            self._begin_stop(messages.Stop(attempt, "crashes", self._crashes[txid]), commands)
+            self._stop_before(txid, messages.Stop(attempt, "crashes", self._crashes[txid]), commands)
         elif self.policy.max_attempts is not None and failures >= self.policy.max_attempts:
-            self._begin_stop(messages.Stop(attempt, "poison", failures), commands)
+            self._stop_before(txid, messages.Stop(attempt, "poison", failures), commands)
         elif self._stopping is None:
             self._backing_off = txid
             commands.append(messages.BackOff(txid, 0 if kind == "outgrown" else failures))
@@ -163,6 +179,7 @@ class TransactionCoordinator:
         """Discard ``txid`` and every later live attempt (R6), the latest first."""
         for later in sorted((t for t in self._active if t >= txid), reverse=True):
             commands.append(messages.Cancel(self._active.pop(later).attempt))
+            self._asked_before_a_discard = True
 
     def _on_sealed(self, attempt: TransactionAttempt, commands: list[Command]) -> None:
         entry = self._live(attempt)
@@ -197,9 +214,16 @@ class TransactionCoordinator:
             following.status = transitions.next_status(str(following.attempt), following.status, Step.SEALED)
             commands.append(messages.Apply(following.attempt))
 
+    def _stop_before(self, txid: int, stop: messages.Stop, commands: list[Command]) -> None:
+        """Stop because of ``txid`` as soon as every earlier one has committed; of several such txids the earliest counts."""
+        if self._stopping is not None:
+            self._begin_stop(stop, commands)
+        elif self._doomed is None or txid < self._doomed:
+            self._doomed, self._doom = txid, stop
+
     def _begin_stop(self, stop: messages.Stop, commands: list[Command]) -> None:
         if self._stopping is None or (self._stopping.cause is None and stop.cause is not None):
-            self._stopping = stop
+            self._stopping = self._doom or stop
         committing = [txid for txid, entry in self._active.items() if entry.status in COMMIT_PHASE]
         self._discard_from(max(committing, default=self.current - 1) + 1, commands)
 
@@ -208,6 +232,8 @@ class TransactionCoordinator:
         if not self._defers:
             self._start_waiting(commands)
         self._take_turn(commands)
+        if self._stopping is None and self._doomed == self.current:
+            self._stopping = self._doom
         if self._stopping is None and self.policy.last_txid is not None and self.current > self.policy.last_txid:
             self._stopping = messages.Stop(None, "done")
         if self._stopping is not None:
@@ -238,6 +264,8 @@ class TransactionCoordinator:
         end = self.current + self.policy.max_spout_pending
         if self.policy.last_txid is not None:
             end = min(end, self.policy.last_txid + 1)
+        if self._doomed is not None:
+            end = min(end, self._doomed)
         for txid in range(self.current + len(self._active), end):
             if self._backing_off is not None and txid >= self._backing_off:
                 return
@@ -245,7 +273,7 @@ class TransactionCoordinator:
             if txid > self._newest:
                 # What is being emitted decides where the next batch begins, and so whether there is one.
                 if self._opening is None and not self._spout_said_no and not is_emitting:
-                    self._opening = txid
+                    self._opening, self._asked_before_a_discard = txid, False
                     commands.append(messages.Open(txid))
                 return
             emits = self.policy.opaque or txid not in self._known

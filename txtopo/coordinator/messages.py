@@ -27,6 +27,13 @@ class NotReady:
 
 
 @dataclass(frozen=True, slots=True)
+class Unopenable:
+    """The spout's own code failed when it was asked about ``txid``, in a way that ends the run."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
 class Poll:
     """Time to ask the spout again."""
 
@@ -93,12 +100,15 @@ class Drain:
     """Stop: finish commits in flight, abandon the rest."""
 
 
-Event = Opened | NotReady | Poll | Resume | Emitted | Processed | Sealed | Applied | Recorded | Failed | Defer | Drain
+Event = Opened | NotReady | Unopenable | Poll | Resume | Emitted | Processed | Sealed | Applied | Recorded | Failed | Defer | Drain
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Make ``txid`` possible: ask whether the spout is ready and, where metadata belongs to the txid, make it. Answer: Opened or NotReady."""
+    """Make ``txid`` possible: ask whether the spout is ready and, where metadata belongs to the txid, make it.
+
+    Answer: Opened, NotReady or Unopenable.
+    """
 
     txid: int
 
@@ -163,10 +173,13 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The run is over. ``cause`` is the attempt whose failure ended it, ``None`` after a Drain or when all is done."""
+    """The run is over. ``cause`` is the attempt whose failure ended it; ``None`` if none did.
+
+    Unless a Drain came between, every transaction before that of ``cause`` has committed (R7).
+    """
 
     cause: TransactionAttempt | None
-    reason: Literal["drained", "done", "fatal", "poison", "crashes"]
+    reason: Literal["drained", "done", "fatal", "poison", "crashes", "unopenable"]
     count: int = 0
 
 

@@ -32,9 +32,14 @@ def _batches(graph: TopologyGraph) -> str:
 def _of(graph: TopologyGraph, component: Component) -> list[str]:
     if component.writes.destinations:
         return [f"{written.name}, {written.holds}: {_promise(graph, component, written)}" for written in component.writes.destinations]
-    if component.committer and component.kind != "spout":
+    if writes_elsewhere(component):
         return ["no store or sink is known in it: it is called again on a replay, and must write once by itself"]
     return []
+
+
+def writes_elsewhere(component: Component) -> bool:
+    """Whether ``component`` commits, and no store or sink is known in it."""
+    return component.committer and not component.writes.destinations
 
 
 def _promise(graph: TopologyGraph, component: Component, written: Guarantee) -> str:

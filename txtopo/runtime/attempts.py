@@ -20,6 +20,7 @@ from txtopo.dataplane.outcome import Failure
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
 from txtopo.runtime.batches import Batches, moved
+from txtopo.runtime.continuity import ExpectedStores
 from txtopo.runtime.jobs import JobLostError, JobResult, Jobs, Pinned, Source
 from txtopo.runtime.surroundings import Surroundings
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH, TransactionAttempt
@@ -54,7 +55,8 @@ class Attempt:
     metadata: Any = None
     pinned: list[Pinned] = field(default_factory=list)
     groups: dict[str, Part] = field(default_factory=dict)
-    stores: frozenset[str] = frozenset()
+    stores: Mapping[str, int] = field(default_factory=dict)
+    """By ``component/store`` name, how many store transactions its tasks have committed (R34)."""
     tuples: int = 0
     busy_s: dict[str, float] = field(default_factory=dict)
     """How long its tasks were at work, by phase."""
@@ -107,7 +109,9 @@ class AttemptRunner:
         on_error: Literal["stop", "replay"],
         submitted: Callable[[TransactionAttempt], None],
         surroundings: Surroundings,
+        expected_stores: ExpectedStores | None = None,
     ) -> None:
+        self._expected_stores = expected_stores or {}
         self._run, self._jobs, self._batches, self._on_error, self._submitted = run, jobs, batches, on_error, submitted
         self._surroundings = surroundings
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
@@ -171,7 +175,7 @@ class AttemptRunner:
             self.use_cores(work, 1)
             result = self._job(work, "straight", self._batches.batch(work.attempt.txid, work.metadata), (), known_stores, committed)
             work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
-        work.stores = frozenset(result.tally.stores)
+        work.stores = dict(result.tally.stores)
 
     def cancel(self, work: Attempt) -> None:
         """Stop the attempt's jobs and give back what it holds."""
@@ -195,8 +199,10 @@ class AttemptRunner:
         pinning = self._pinning["emission" if part == "emission" else "processing"]
         pinned = part not in COMMITTING and pinning.on
         first = 0 if work.attempt.txid == self.resumed_txid else work.attempt.attempt_id // ATTEMPTS_PER_EPOCH * ATTEMPTS_PER_EPOCH
-        counts, cores = work.task_counts, work.plan.cores
-        job = Job(self._run.token, part, work.attempt, counts, known_stores, committed, batch, cores, pinned, first_attempt=first)
+        job = Job(
+            self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, work.plan.cores, pinned,
+            first_attempt=first, opened_at=self._batches.opened_at(work.attempt.txid), expected_stores=self._expected_stores,
+        )  # fmt: skip
         group = self._jobs.group(job)
         work.groups[group] = part
         if work.discarded:

@@ -5,11 +5,13 @@ when it becomes durable is the state's business.
 
 Invariants: metadata of a txid is made once, from that of the txid before; an opaque spout's is made for every attempt, from that of the attempt of
 the txid before that is now in use (R4). What is recorded of a partitioned batch are the partitions that moved; the position of a partition is that
-of the newest txid in which it moved (R21).
+of the newest txid in which it moved (R21). A txid is opened once: the time of it is asked for then, and is whatever is stored of the txid as soon
+as something is (R36).
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,8 +31,12 @@ from txtopo.topology.transaction import TransactionAttempt
 class Batches:
     """Answers for one run: is there a next batch, what is it, and what did it move?"""
 
-    def __init__(self, graph: TopologyGraph, conf: Mapping[str, Any], state: TopologyState) -> None:
-        self._id, self._state = graph.spout.id, state
+    def __init__(
+        self, graph: TopologyGraph, conf: Mapping[str, Any], state: TopologyState, time_of_opening: Callable[[int], datetime.datetime]
+    ) -> None:
+        """``time_of_opening(txid)`` is the clock (see ``surroundings``)."""
+        self._id, self._state, self._time_of_opening = graph.spout.id, state, time_of_opening
+        self._opened_at: dict[int, datetime.datetime] = {}
         instance = pickling.loads(graph.spout.template)
         self._metadata_type = instance.metadata_type
         self._is_partitioned = graph.spout.spout_kind != "transactional"
@@ -41,6 +47,8 @@ class Batches:
             state.current, "get_coordinator", instance.get_coordinator, TopologyConf(conf).overlaid(graph.spout.config), context
         )
         self._plans = self._is_partitioned and spout.plans(self._coordinator)
+        self.fraction_done: float | None = None
+        """How much of the source was committed when a transaction was last opened, from 0 to 1; ``None`` where the spout does not say."""
 
     @property
     def is_opaque(self) -> bool:
@@ -58,11 +66,23 @@ class Batches:
 
     def open(self, txid: int) -> bool:
         """Whether ``txid``, which is new, may begin; its metadata is made, unless emitting makes it. ``FailedException`` passes through."""
+        self.fraction_done = self._fraction_done(txid)
         if not self._call(txid, "is_ready", self._coordinator.is_ready):
             return False
+        self.opened_at(txid)
         if not self.emits_metadata and not self._is_opaque:
             self._state.txids.get_state(txid, self._make)
         return True
+
+    def opened_at(self, txid: int) -> datetime.datetime:
+        """When ``txid`` was opened: in this run, as was noted when that happened; else as its record says, which an earlier run has left."""
+        noted = self._opened_at.get(txid)
+        if noted is not None:
+            return noted
+        record = self._state.txids.find(txid)
+        stored = None if record is None else record.opened
+        # What an older version has sealed does not say: then it is now, for every attempt of this run, and from its next seal on for ever.
+        return self._opened_at.setdefault(txid, stored or self._time_of_opening(txid))
 
     def batch(self, txid: int, own: Any = None) -> Batch:
         """What to emit for ``txid``, whose metadata is known; ``own`` is the attempt's, where every attempt has metadata of its own."""
@@ -88,12 +108,14 @@ class Batches:
         if self._is_opaque:
             self._in_use[attempt.txid] = (attempt, metadata)
         else:
-            self._state.txids.get_state(attempt.txid, lambda txid, last: _record(txid, metadata))
+            self._state.txids.get_state(attempt.txid, lambda txid, last: self._record(txid, metadata))
 
     def discard(self, attempt: TransactionAttempt) -> None:
         """``attempt`` is over: discarded, or recorded."""
         if attempt.txid in self._in_use and self._in_use[attempt.txid][0] == attempt:
             del self._in_use[attempt.txid]
+        for txid in [txid for txid in self._opened_at if txid < self._state.current]:
+            del self._opened_at[txid]
 
     def metadata(self, txid: int) -> Any:
         """What is sealed with ``txid``: what every replay of it needs. An opaque one is replayed from the positions before it."""
@@ -111,10 +133,13 @@ class Batches:
 
     def _make(self, txid: int, last: TxidRecord | None) -> TxidRecord:
         if self._is_partitioned:
-            return _record(txid, self._plan(txid))
+            return self._record(txid, self._plan(txid))
         previous = metadata_of.from_json(None if last is None else last.metadata, self._metadata_type)
         made = self._call(txid, "initialize_transaction", self._coordinator.initialize_transaction, txid, previous)
-        return _record(txid, self._to_json(txid, "initialize_transaction", made))
+        return self._record(txid, self._to_json(txid, "initialize_transaction", made))
+
+    def _record(self, txid: int, metadata: Any) -> TxidRecord:
+        return TxidRecord(txid=txid, metadata=metadata, opened_at=self.opened_at(txid).isoformat())
 
     def _plan(self, txid: int) -> dict[str, Any]:
         n = self._num_partitions(txid)
@@ -139,6 +164,18 @@ class Batches:
             return metadata_of.to_json(made, self._metadata_type)
         except metadata_of.NotJsonError as error:
             return self._refuse(txid, hook, f"the metadata it made would not come back as it is: {error}")
+
+    def _fraction_done(self, txid: int) -> float | None:
+        if not hasattr(self._coordinator, "fraction_done"):
+            return None
+        if self._is_partitioned:
+            positions = self._state.committed_positions()[1]
+            committed: Any = {p: metadata_of.from_json(m, self._metadata_type) for p, m in positions.items()}
+        else:
+            record = self._state.txids.find(self._state.current - 1)
+            committed = metadata_of.from_json(None if record is None else record.metadata, self._metadata_type)
+        fraction = self._call(txid, "fraction_done", self._coordinator.fraction_done, committed)
+        return None if fraction is None else min(max(float(fraction), 0.0), 1.0)
 
     # -- positions -----------------------------------------------------------------------------------------------------------
 
@@ -189,10 +226,6 @@ class Batches:
 
     def _refuse(self, txid: int, hook: str, why: str) -> Any:
         raise errors.MetadataError(self._id, -1, str(txid), "opening", hook, f"spout {self._id!r}, {hook}: {why}", "")
-
-
-def _record(txid: int, metadata: Any) -> TxidRecord:
-    return TxidRecord(txid=txid, metadata=metadata)
 
 
 def moved(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ class Causes:
 
     def __init__(self) -> None:
         self._failures: dict[TransactionAttempt, AttemptFailedError] = {}
+        self.unopenable: BaseException | None = None
+        """Why a transaction could not be opened."""
 
     def add(self, attempt: TransactionAttempt, failure: AttemptFailedError) -> None:
         """Remember why ``attempt`` failed."""
@@ -26,8 +28,10 @@ class Causes:
         """``txid``, and all before it, have committed."""
         self._failures = {attempt: failure for attempt, failure in self._failures.items() if attempt.txid > txid}
 
-    def error(self, cause: TransactionAttempt | None, reason: str, count: int) -> errors.TxtopoError | None:
+    def error(self, cause: TransactionAttempt | None, reason: str, count: int) -> BaseException | None:
         """What ends a run that the coordinator stops because of ``cause``; None if nothing is wrong. Arguments as in ``messages.Stop``."""
+        if reason == "unopenable":
+            return self.unopenable
         if cause is None:
             return None
         failure = self._failures.get(cause)

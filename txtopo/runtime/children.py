@@ -1,4 +1,4 @@
-"""The children of a process, as the kernel lists them. Without ``/proc`` nobody has any."""
+"""The child processes of a process, read from ``/proc``; none on systems without ``/proc``."""
 
 from __future__ import annotations
 

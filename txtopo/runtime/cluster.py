@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -16,7 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.runtime import session, spark_settings
+from txtopo.runtime import progress as progress_line
+from txtopo.runtime import session, spark_connect, spark_settings
 from txtopo.runtime.run import TopologyRun
 from txtopo.runtime.status import RunStatus
 from txtopo.state import directory
@@ -24,6 +26,9 @@ from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.topology.graph import TopologyGraph
 
 _DIRECTORY_POLL_S = 0.1
+
+STARTING = "starting Spark …"
+"""What is said before anything that takes its time."""
 
 DEFAULT_DATA_DIR = directory.DEFAULT
 """Where the command line keeps the embedded ZooKeeper's data unless told otherwise."""
@@ -34,6 +39,7 @@ class LocalCluster:
 
     ``data_dir`` keeps ZooKeeper's state for the next cluster with the same directory; without it the state goes with the cluster.
     ``spark_conf`` is added to the settings txtopo makes the session with. Consecutive clusters with equal settings share the Spark session.
+    ``progress`` says whether to show on standard error how a run goes while the program waits for it; by default where that is a terminal.
     """
 
     def __init__(
@@ -42,17 +48,22 @@ class LocalCluster:
         spark_conf: Mapping[str, str] | None = None,
         master: str = "local[2]",
         data_dir: str | Path | None = None,
+        progress: bool | None = None,
     ) -> None:
+        self._progress = progress_line.Progress(sys.stderr) if progress_line.wanted(progress) else None
         self.runs: dict[str, TopologyRun] = {}
         """The runs of this cluster, by name."""
         self._reviving = threading.Lock()
         self._embedded: EmbeddedZooKeeper | None = None
         self._temporary: str | None = None
-        session.refuse_connect()
+        spark_connect.refuse(master, spark_conf)
+        if self._progress is not None:
+            self._progress.say(STARTING)
         if zookeeper is None:
             if data_dir is None:
                 data_dir = self._temporary = tempfile.mkdtemp(prefix="txtopo-")
             self._embedded = EmbeddedZooKeeper(data_dir).start()
+        self._data_dir = data_dir
         self.zookeeper = zookeeper if self._embedded is None else self._embedded.hosts
         """``host:port[/chroot]`` of the ZooKeeper in use."""
         try:
@@ -72,8 +83,13 @@ class LocalCluster:
             raise errors.UsageError(f"a topology named {name!r} is running in this cluster; stop it first, or choose another name")
         typed = _configured(conf, topology, spark_settings.of_context(self.context))
         assert self.zookeeper is not None
-        run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._displaces(topology.id), self._revive)
+        self._revive()
+        is_temporary = self._temporary is not None
+        run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._displaces(topology.id), self._revive, is_temporary)
         self.runs[name] = run
+        if self._progress is not None:
+            ours = "" if self._embedded is None else " (our own, temporary)" if self._temporary else f" (our own, in {self._data_dir})"
+            run.show(progress_line.ShownRun(self._progress, self.zookeeper + ours, str(self.context.master)))
         return run
 
     @property
@@ -145,7 +161,7 @@ class Submission:
         waiting: Callable[[errors.HeldError], None] = lambda held: None,
     ) -> None:
         self._embedded: EmbeddedZooKeeper | None = None
-        session.refuse_connect()
+        spark_connect.refuse(master, spark_conf)
         if conf.zookeeper is None:
             self._embedded = _own_zookeeper(Path(conf.data_dir or DEFAULT_DATA_DIR), conf.on_held, waiting)
         try:

@@ -32,7 +32,7 @@ class CommitWrites:
         self._surroundings.reach("seal.before", txid)
         try:
             self._state.require_recordable(txid, self._batches.moved(txid))
-            self._state.seal(work.attempt, work.task_counts, self._batches.metadata(txid))
+            self._state.seal(work.attempt, work.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))
         except errors.BatchTooLargeError as error:
             return refused(work, error)
         self._surroundings.reach("seal.after", txid)
@@ -53,7 +53,7 @@ class CommitWrites:
         """The seal of the next transaction, for the same write; if it could never be recorded, it fails before effects of it can exist."""
         txid = following.attempt.txid
         self._surroundings.reach("seal.before", txid)
-        seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid))
+        seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))
         try:
             self._state.require_recordable(txid, self._batches.moved(txid))
         except errors.BatchTooLargeError as error:

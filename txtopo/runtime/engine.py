@@ -20,7 +20,7 @@ from txtopo.coordinator.coordinator import Policy, TransactionCoordinator
 from txtopo.coordinator.messages import Command, Event
 from txtopo.coordinator.transitions import Status
 from txtopo.dataplane.job import Run
-from txtopo.runtime import commit_writes
+from txtopo.runtime import commit_writes, continuity
 from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.runtime.batches import Batches
 from txtopo.runtime.causes import Causes
@@ -56,8 +56,9 @@ class Engine:
         """``revive`` is called about once a second, on a thread of its own: it may bring back what the run stands on, such as a server of its own."""
         self._run, self._conf, self._state, self._board, self._rng, self._revive = run, conf, state, board, rng, revive
         self._surroundings = surroundings or Machine(run.graph.id)
-        self._batches = Batches(run.graph, run.conf, state)
-        self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted, self._surroundings)
+        expected_stores = continuity.resume(run.graph, state)
+        self._batches = Batches(run.graph, run.conf, state, self._surroundings.time_of_opening)
+        self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted, self._surroundings, expected_stores)
         self._writes = commit_writes.CommitWrites(state, self._batches, self._surroundings)
         last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
         policy = Policy(conf.max_spout_pending, conf.max_attempts, conf.max_crashes, last, self._batches.emits_metadata, self._batches.is_opaque)
@@ -120,7 +121,7 @@ class Engine:
 
     def begin(self) -> None:
         """The first commands; after them the loop does what its surroundings give it, until :attr:`ended`, and then :meth:`close`."""
-        self._board.update(state="running", generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
+        self._board.begin(generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
         self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
         self._do(self._coordinator.start())
 
@@ -181,16 +182,19 @@ class Engine:
             ready = self._batches.open(txid)
         except errors.FailedException as error:
             self._surroundings.post(functools.partial(self._open_failed, txid, error))
-        except errors.UserCodeError as error:
-            replay = self._conf.on_error == "replay"
-            self._surroundings.post(functools.partial(self._open_failed, txid, error) if replay else functools.partial(self._stop_with, error))
+        except (errors.UserCodeError, errors.InputError) as error:
+            replays = self._conf.on_error == "replay" and isinstance(error, errors.UserCodeError)
+            self._surroundings.post(functools.partial(self._open_failed if replays else self._unopenable, txid, error))
         except BaseException as error:
             self._surroundings.post(functools.partial(self._stop_with, error))
         else:
             self._surroundings.post(functools.partial(self._opened, txid, number, ready))
 
     def _opened(self, txid: int, number: int, ready: bool) -> None:
-        self._open_failures = 0
+        if self._open_failures:
+            self._open_failures = 0
+            self._board.opened(txid)
+        self._board.update(fraction_done=self._batches.fraction_done)
         if ready:
             self._handle(messages.Opened(txid))
             return
@@ -203,9 +207,13 @@ class Engine:
 
     def _open_failed(self, txid: int, error: BaseException) -> None:
         self._open_failures += 1
-        self._board.update(last_error=f"opening txid {txid}: {error}")
+        self._board.failed(f"opening txid {txid}: {error}", txid)
         self._handle(messages.NotReady(txid))
         self._surroundings.after(self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll()))
+
+    def _unopenable(self, txid: int, error: BaseException) -> None:
+        self._causes.unopenable = error
+        self._handle(messages.Unopenable(txid))
 
     # -- processing ----------------------------------------------------------------------------------------------------------
 
@@ -380,8 +388,9 @@ class Engine:
             return
         if work.failure is not None:
             self._causes.add(attempt, work.failure)
-            self._board.update(last_error=work.failure.text)
-        if not self._coordinator.stopping:
+            self._board.failed(work.failure.text, attempt.txid, is_unexpected=work.failure.kind in ("crash", "timeout"))
+        doomed = self._coordinator.doomed
+        if not self._coordinator.stopping and (doomed is None or attempt.txid < doomed):
             status = self._board.snapshot()
             outgrew = work.failure is not None and work.failure.kind == "outgrown"
             self._board.update(replays=status.replays + 1, pinned_replays=status.pinned_replays + outgrew)

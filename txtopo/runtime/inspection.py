@@ -7,53 +7,126 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from txtopo import errors
-from txtopo.state import administration, base, credentials, directory, layout, liveness
+from txtopo.state import acceptance, administration, base, credentials, directory, layout, liveness, recorded, znode_files
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.state.zookeeper import ZooKeeperStateStore
 
+T = TypeVar("T")
+
+CONNECT_S = 2.0
+"""How long a reader tries to reach the server of a data directory before it reads the files: a server that has just ended never answers."""
+
+LOOKS_MAX = 10
+"""How often a reader looks anew whose server ended meanwhile; each time another run would have to begin and end."""
+
 STARTING_WAIT_S = 15.0
-"""How long to wait for the server of a directory whose owner is just starting it."""
+"""How long a command that changes something waits for the server of a directory whose owner is just starting it."""
 
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Stored state, open. ``where`` names it; ``is_live`` is False when its ZooKeeper runs only for this look, so that nobody holds a lease."""
+    """Stored state, open. ``where`` names it; ``is_live`` is False when no run owns its ZooKeeper, so that a lease that is found is a dead one's."""
 
     store: base.StateStore
     where: str
     is_live: bool
 
 
+def look(
+    reading: Callable[[Opened | None], T],
+    data_dir: Path,
+    zookeeper: str | None = None,
+    root: str = "/txtopo",
+    who: credentials.Credentials | None = None,
+) -> T:
+    """``reading`` of the state, as :func:`opened` opens it; called again if a run ends meanwhile whose ZooKeeper was asked."""
+    for is_last in [*[False] * (LOOKS_MAX - 1), True]:
+        try:
+            with opened(data_dir, zookeeper, root, who) as found:
+                return reading(found)
+        except base.StateUnavailableError:
+            if zookeeper is not None or is_last:
+                raise
+    raise AssertionError("unreachable")
+
+
 @contextlib.contextmanager
 def opened(
-    data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None
+    data_dir: Path,
+    zookeeper: str | None = None,
+    root: str = "/txtopo",
+    who: credentials.Credentials | None = None,
+    files: znode_files.ZnodeFiles | None = None,
 ) -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``, as ``who`` may see it; ``None`` if nothing was ever stored there.
+    """The state in ``zookeeper``, or else in ``data_dir``, for a reader; ``None`` if nothing was ever stored there.
 
-    A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
+    A server that runs in ``data_dir`` is asked. Otherwise ``files``, those of ``data_dir``, are read as they are: a reader starts nothing and holds
+    nothing, so that it keeps no run from starting (R37).
     """
     if zookeeper is not None:
         with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
             yield Opened(store, store.address, is_live=True)
+        return
+    is_owned = directory.is_owned(data_dir)
+    live = _running_store(data_dir, root, who)
+    if live is not None:
+        with contextlib.closing(live):
+            yield Opened(live, str(data_dir), is_live=True)
+        return
+    still = recorded.RecordedStateStore(data_dir, root, files or recorded.files_of(data_dir))
+    yield None if still.is_empty else Opened(still, str(data_dir), is_live=is_owned)
+
+
+def _running_store(data_dir: Path, root: str, who: credentials.Credentials | None) -> ZooKeeperStateStore | None:
+    running = directory.running(data_dir)
+    if running is None:
+        return None
+    try:
+        return ZooKeeperStateStore(running.hosts, root, CONNECT_S, who=who, owner=_owner(data_dir))
+    except errors.ZooKeeperAccessError:
+        raise
+    except errors.ZooKeeperUnavailableError:
+        # Its run has just ended, or revives it. What it has answered is in the files.
+        return None
+
+
+@contextlib.contextmanager
+def owned(
+    data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None
+) -> Iterator[Opened | None]:
+    """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes it; ``None`` if nothing was ever stored there.
+
+    A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
+    """
+    if zookeeper is not None:
+        with opened(data_dir, zookeeper, root, who) as found:
+            yield found
         return
     endpoint, embedded = _server(data_dir)
     if endpoint is None:
         yield None
         return
     try:
-        with contextlib.closing(ZooKeeperStateStore(endpoint, root, who=who)) as store:
+        with contextlib.closing(ZooKeeperStateStore(endpoint, root, who=who, owner=_owner(data_dir))) as store:
             yield Opened(store, str(data_dir), is_live=embedded is None)
     finally:
         if embedded is not None:
             embedded.stop()
+
+
+def _owner(data_dir: Path) -> credentials.Credentials | None:
+    try:
+        return credentials.owner_of_directory(data_dir)
+    except OSError as error:
+        raise directory.unusable(data_dir, error) from error
 
 
 def _server(data_dir: Path) -> tuple[str | None, EmbeddedZooKeeper | None]:
@@ -175,7 +248,8 @@ def state_text(shown: dict[str, Any], is_live: bool) -> str:
         f"  epoch         {plain(shown['epoch'])}",
         f"  current       {plain(shown['current'])}",
         f"  lease         {holder_text(shown['lease'] if is_live else None)}",
-        f"  stores        {_stores_text(shown['stores'])}",
+        f"  stores        {_stores_text(shown)}",
+        *_made_of_lines(shown["components"]),
         "  transactions" + ("" if shown["records"] else "  none"),
     ]
     lines.extend(f"    {txid:<10} {_record_text(record)}" for txid, record in shown["records"].items())
@@ -184,14 +258,42 @@ def state_text(shown: dict[str, Any], is_live: bool) -> str:
     return "\n".join(lines)
 
 
+def _made_of_lines(made_of: dict[str, Any] | None) -> list[str]:
+    if made_of is None:
+        return []
+    return [f"  components    {plain(made_of)}"] if "unreadable" in made_of else [f"  {line}" for line in acceptance.shown(made_of)]
+
+
 def _record_text(record: dict[str, Any]) -> str:
     if "unreadable" in record:
         return plain(record)
-    return f"{record['status']:<6} attempt {record['attempt_id']}, tasks {record['tasks']}, metadata {record['metadata']}"
+    opened = f", opened {record['opened_at']}" if record["opened_at"] is not None else ""
+    return f"{record['status']:<6} attempt {record['attempt_id']}, tasks {record['tasks']}, metadata {record['metadata']}{opened}"
 
 
-def _stores_text(stores: Any) -> str:
-    return plain(stores) if isinstance(stores, dict) else ", ".join(stores) or "none"
+def _stores_text(shown: dict[str, Any]) -> str:
+    """The stores, each with the last recorded attempt that opened it, and how many store transactions that made (R34)."""
+    if not isinstance(shown["stores"], list):
+        return plain(shown["stores"])
+    each = (f"{name} (at {shown['recorded'][name]}, {_count_text(shown['counts'][name])})" for name in shown["stores"])
+    return ", ".join(each) or "none"
 
 
-__all__ = ["Opened", "holder", "holder_text", "nothing_stored", "opened", "plain", "require", "state_text", "status_of", "status_text"]
+def _count_text(count: int | None) -> str:
+    return "not counted" if count is None else f"{count} store transaction{'' if count == 1 else 's'}"
+
+
+__all__ = [
+    "Opened",
+    "holder",
+    "holder_text",
+    "look",
+    "nothing_stored",
+    "opened",
+    "owned",
+    "plain",
+    "require",
+    "state_text",
+    "status_of",
+    "status_text",
+]

@@ -140,7 +140,7 @@ class SparkJobs:
             text = str(error)
             if isinstance(error, TaskLostError) and isinstance(error.__cause__, _GONE):
                 raise errors.SparkLostError(text) from None
-            failure = outcome.from_text(text)
+            failure = outcome.from_text(text, self._run.secret)
             if failure is None:
                 cure = shortage.cure_of(text)
                 raise JobLostError(_readable(text) if cure is None else f"{cure} Spark says:\n{_readable(text)}") from None

@@ -8,15 +8,16 @@ Runs on: driver, main thread.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.runtime import cluster, options, progress, session, signals, spark_settings, target
+from txtopo.runtime import cluster, logged, options, progress, session, signals, spark_connect, spark_settings, target
 from txtopo.runtime.run import TopologyRun
 from txtopo.runtime.status import RunStatus
 from txtopo.state import credentials
@@ -86,15 +87,23 @@ def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, An
         raise errors.UsageError(
             f"--master {given.master} comes too late: this program runs inside spark-submit\n  Give it to spark-submit, before the file's name."
         )
+    spark_connect.refuse(given.master or "")
     if given.master is not None:
         session.require_local(given.master)
     return options.config_of(given, code, topology, spark_settings.of_this_process())
 
 
-def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path) -> int:
-    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it. ``directory`` is where its code is."""
+def run(
+    topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path, afterwards: Callable[[], int] = lambda: 0
+) -> int:
+    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it. ``directory`` is where its code is.
+
+    If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
+    """
     shown = progress.Progress(sys.stderr)
-    with signals.StopSignals(early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")) as stop:
+    with _warnings_shown(shown), signals.StopSignals(early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")) as stop:
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            shown.say(cluster.STARTING)
         try:
             submission = _submit(topology, conf, given, directory, _Waiting(shown, stop))
         except KeyboardInterrupt as interruption:
@@ -107,7 +116,22 @@ def run(topology: TopologyGraph, conf: config.Config, given: argparse.Namespace,
                 return 128 + stop.signum
             stop.watch()
             ours = "" if conf.zookeeper else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
-            return _watch(running, shown, stop, lambda began: shown.started(began, submission.zookeeper + ours, submission.master))
+            code = _watch(running, shown, stop, lambda began: shown.started(began, submission.zookeeper + ours, submission.master))
+    return code if code or stop.asked else afterwards()
+
+
+@contextlib.contextmanager
+def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
+    """While this lasts, warnings are lines of ``shown``, unless the program has said where its logs go."""
+    if logged.LOGGER.hasHandlers():
+        yield
+        return
+    handler = progress.Warnings(shown)
+    logged.LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        logged.LOGGER.removeHandler(handler)
 
 
 class _Waiting:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from txtopo import config, errors
@@ -38,6 +39,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **more})
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            near = get_close_matches(str(value), list(action.choices), n=1)
+            cure = f"Did you mean `{self.prog} {near[0]}`?" if near else f"There are {', '.join(action.choices)}."
+            raise errors.UsageError(f"there is no command `{self.prog} {value}`\n  {cure} `{self.prog} --help` says what each does.")
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         raise errors.UsageError(f"{message}\n  `{self.prog} --help` says what can be asked for.")
@@ -117,5 +125,5 @@ def _assignment(text: str) -> tuple[str, str]:
     """``key=value`` of the command line."""
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise errors.ConfigError(f"--set takes key=value, not {redaction.redacted(text, text)!r}")
+        raise errors.ConfigError(f"--set takes key=value, not {redaction.redacted(text, text)!r}\n  `txtopo config show` lists the keys.")
     return key, value

@@ -7,16 +7,28 @@ Runs on: driver, one thread.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import math
 import os
 import shutil
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
+from txtopo.runtime import logged
 from txtopo.runtime.status import RunStatus
 
 INTERVAL_S = 5.0
 """How often a plain line may say how it goes."""
+
+REWRITE_S = 0.1
+"""How often the line of a terminal is rewritten at most."""
+
+COLUMNS_MAX = 100
+"""How wide the first lines may be."""
 
 _PREFIX = "txtopo: "
 _SHORT_GENERATION = 8
@@ -29,18 +41,26 @@ def _counted(n: int, noun: str) -> str:
 def describe(status: RunStatus) -> str:
     """How it goes, in one line."""
     parts = [f"txid {status.current - 1} committed" if status.current > 1 else "nothing committed yet"]
+    if status.fraction_done is not None:
+        # Rounded down: 100 % is all of it.
+        parts.append(f"{math.floor(status.fraction_done * 100)} % of the input")
     parts.append(f"{len(status.active)} in flight")
     parts.append(f"{status.tuples_per_s:,.0f} tuples/s")
     if status.last_commit_latency_s is not None:
-        parts.append(f"last commit took {status.last_commit_latency_s:.2f} s")
+        parts.append(f"last transaction took {status.last_commit_latency_s:.2f} s")
     parts.append(_counted(status.replays, "replay"))
     if status.state == "draining":
         parts.append("stopping")
     elif status.idle:
         parts.append("waiting for input")
-    if status.last_error:
-        parts.append(f"last error: {status.last_error.splitlines()[0]}")
+    if status.standing_error:
+        parts.append(f"last error: {logged.first_line(status.standing_error)}")
     return ", ".join(parts)
+
+
+def wanted(asked: bool | None) -> bool:
+    """Whether to show progress on standard error: as ``asked``; if that is ``None``, where it is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty() if asked is None else asked
 
 
 class Progress:
@@ -57,7 +77,7 @@ class Progress:
         """The run has its topology. ``began`` is its status before anything ran."""
         begins = "begins" if began.epoch == 1 else "resumes"
         generation = f"generation {began.generation[:_SHORT_GENERATION]}, epoch {began.epoch}"
-        self.say(f"{began.topology_id} {begins} at txid {began.current} ({generation}); ZooKeeper {zookeeper}; Spark {master}")
+        self._say_parts(f"{began.topology_id} {begins} at txid {began.current} ({generation})", f"ZooKeeper {zookeeper}", f"Spark {master}")
 
     def standing_by(self, why: str) -> None:
         """The run waits until what another process holds is free."""
@@ -84,15 +104,96 @@ class Progress:
     def ended(self, status: RunStatus, how: str) -> None:
         """The run is over; ``how`` is a word."""
         counts = f"{_counted(status.committed, 'transaction')} committed, {_counted(status.tuples, 'tuple')}, {_counted(status.replays, 'replay')}"
+        if status.is_error_over and status.last_error and status.last_error_at:
+            when = status.last_error_at.astimezone().strftime("%H:%M:%S")
+            self.say(f"the last attempt that failed was of txid {status.last_error_txid}, at {when}: {logged.first_line(status.last_error)}")
         self.say(f"{status.topology_id} {how}: {counts}; the next run begins at txid {status.current}")
 
-    def say(self, text: str) -> None:
-        """One line that stays."""
+    def _say_parts(self, *parts: str) -> None:
+        """Lines that stay, of at most ``COLUMNS_MAX`` where the parts allow it; none of them is broken."""
+        lines = [parts[0]]
+        for part in parts[1:]:
+            if len(f"{_PREFIX}{lines[-1]}; {part}") <= COLUMNS_MAX:
+                lines[-1] += f"; {part}"
+            else:
+                lines.append(part)
+        for line in lines:
+            self.say(line)
+
+    def pause(self) -> None:
+        """Take the line that is rewritten from the terminal: it is the program's again."""
         if self._rewrites and self._shown:
             self._write("\r\x1b[K")
             self._shown = ""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self.pause()
         self._write(f"{_PREFIX}{text}\n")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+class Warnings(logging.Handler):
+    """Shows what is logged as a warning among the lines of a command, which tells errors by itself."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(logging.WARNING)
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show ``record``."""
+        if record.levelno < logging.ERROR:
+            self._progress.say(self.format(record))
+
+
+class ShownRun:
+    """How one run of a program is shown: while the program waits for the run, and no oftener than a person can read.
+
+    Invariants: may be called from any thread. A run is announced once, when it has its topology, and ends once. A terminal that has gone
+    ends the showing, and nothing else.
+    """
+
+    def __init__(self, progress: Progress, zookeeper: str, master: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress, self._zookeeper, self._master, self._clock = progress, zookeeper, master, clock
+        self._lock = threading.Lock()
+        self._announced = self._ended = False
+        self._updated_at: float | None = None
+
+    def update(self, status: RunStatus, began: RunStatus | None) -> None:
+        """Show ``status``. ``began`` is that before anything ran, ``None`` while the run stands by."""
+        with self._showing():
+            now = self._clock()
+            if self._ended or (self._updated_at is not None and now - self._updated_at < REWRITE_S):
+                return
+            if began is not None and not self._announced:
+                self._announced = True
+                self._progress.started(began, self._zookeeper, self._master)
+            elif began is None and self._updated_at is None:
+                self._progress.standing_by(status.last_error or "")
+            elif began is not None:
+                self._progress.update(status)
+            self._updated_at = now
+
+    def pause(self) -> None:
+        """The program no longer waits."""
+        with self._showing():
+            if not self._ended:
+                self._progress.pause()
+
+    def ended(self, status: RunStatus, how: str) -> None:
+        """The run is over; ``how`` is a word."""
+        with self._showing():
+            if not self._ended:
+                self._ended = True
+                self._progress.ended(status, how)
+
+    @contextlib.contextmanager
+    def _showing(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (OSError, ValueError):
+                self._ended = True

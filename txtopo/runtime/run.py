@@ -19,10 +19,11 @@ from pyspark import InheritableThread
 
 from txtopo import config, errors
 from txtopo.dataplane.job import Limits, Run
-from txtopo.runtime import session
+from txtopo.runtime import logged, progress, session
 from txtopo.runtime.engine import Engine
 from txtopo.runtime.jobs import SparkJobs
-from txtopo.runtime.status import RunStatus, StatusBoard
+from txtopo.runtime.revival import Revival
+from txtopo.runtime.status import RunStatus
 from txtopo.state import base, credentials, layout, lease, liveness, patience
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
@@ -50,15 +51,24 @@ class TopologyRun:
     """
 
     def __init__(
-        self, name: str, conf: config.Config, graph: TopologyGraph, context: Any, zookeeper: str, displaces: bool, revive: Callable[[], None]
+        self,
+        name: str,
+        conf: config.Config,
+        graph: TopologyGraph,
+        context: Any,
+        zookeeper: str,
+        displaces: bool,
+        revive: Callable[[], None],
+        is_state_temporary: bool = False,
     ) -> None:
         """Take the topology and begin, or begin to wait for it; refuses what cannot run here. Everything that can be wrong beforehand is found now.
 
         ``displaces``: whoever left a lease in this ZooKeeper is known to be dead. ``revive`` is called about once a second (see the engine).
+        ``is_state_temporary``: the state goes with the cluster.
         """
         self.name, self.topology_id, self.conf = name, graph.id, conf
         refuse_local_only(graph, str(context.master))
-        self._graph, self._context, self._revive = graph, context, revive
+        self._graph, self._context, self._is_state_temporary = graph, context, is_state_temporary
         self._displaces = displaces or conf.on_held == "take"
         self._error: BaseException | None = None
         self._given_up = threading.Event()
@@ -67,7 +77,9 @@ class TopologyRun:
         """Set when the run is stopped while it has no engine yet: then nobody waits for ZooKeeper any more."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
-        self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))
+        self._board = logged.LoggedBoard(RunStatus(graph.id, name, state="standby"))
+        self._shown: progress.ShownRun | None = None
+        self._revive = Revival(revive, self._board)
         self._store = ZooKeeperStateStore(
             zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
         )
@@ -83,6 +95,10 @@ class TopologyRun:
             raise
         self._thread = InheritableThread(target=self._run, name=f"txtopo-{name}", daemon=True)
         self._thread.start()
+
+    def __repr__(self) -> str:
+        status = self.status()
+        return f"<run {self.name!r} of topology {self.topology_id!r}: {status.state}, next txid {status.current}, {len(status.active)} in flight>"
 
     @property
     def began(self) -> RunStatus | None:
@@ -104,7 +120,7 @@ class TopologyRun:
         jobs: SparkJobs | None = None
         try:
             began = RunStatus(graph.id, self.name, generation=state.generation, epoch=state.epoch, current=state.current)
-            limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max)
+            limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max, conf.stores_max)
             mapping = {**conf.as_mapping(), "topology.name": self.name, "topology.transactional.id": graph.id}
             is_local = session.local_cores(str(self._context.master)) is not None
             run = Run(uuid.uuid4().hex, graph, cores, mapping, state.generation, is_local, limits)
@@ -130,8 +146,8 @@ class TopologyRun:
                 self._engine.run()
             self._board.update(state="stopped", active=())
         except BaseException as error:
-            self._error = error
-            self._board.update(state="failed", active=(), last_error=str(error))
+            self._error = self._state_is_gone(self._revive.explained(error))
+            self._board.failed(str(self._error), None, state="failed", active=())
         finally:
             try:
                 if self._engine is not None:
@@ -141,6 +157,20 @@ class TopologyRun:
                     self._jobs.close()
             except Exception as error:
                 self._error = self._error or error
+            if self._shown is not None:
+                self._end_shown(self._shown)
+
+    def _state_is_gone(self, error: BaseException) -> BaseException:
+        """``error``; or, if a store remains of a run whose state went with its cluster, what can be done about that."""
+        if not self._is_state_temporary or not isinstance(error, errors.StateMismatchError) or not error.without_state:
+            return error
+        return errors.StateMismatchError(
+            f"{str(error).splitlines()[0]}\n"
+            "  The state that belongs to the store is gone: without data_dir, a LocalCluster keeps its state in a temporary directory and\n"
+            "  removes it at its end. Nothing was written. First empty the store, so that the topology can begin with the first batch:\n"
+            f"  `{error.without_state}`; or empty all stores of the topology: `txtopo reset TARGET --execute`\n"
+            "  Then keep the state, as the store is kept: LocalCluster(data_dir=PATH)"
+        )
 
     def _stand_by(self) -> None:
         """Until the topology is ours, or not wanted any more. A ZooKeeper that is away is waited for as long as a commit would wait."""
@@ -166,6 +196,16 @@ class TopologyRun:
                     continue
                 except patience.AbandonedError:
                     return
+
+    def show(self, shown: progress.ShownRun) -> None:
+        """Show how the run goes whenever it is waited for, and how it ended."""
+        self._shown = shown
+        shown.update(self.status(), self.began)
+        if not self.is_alive:
+            self._end_shown(shown)
+
+    def _end_shown(self, shown: progress.ShownRun) -> None:
+        shown.ended(self.status(), "failed" if self._error else "stopped" if self._given_up.is_set() else "done")
 
     # -- looking -------------------------------------------------------------------------------------------------------------
 
@@ -194,10 +234,19 @@ class TopologyRun:
         return self._wait(lambda status: False, timeout_s, "the topology to end")
 
     def _wait(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, what: str) -> RunStatus:
+        try:
+            return self._wait_until(is_met, timeout_s, what)
+        finally:
+            if self._shown is not None:
+                self._shown.pause()
+
+    def _wait_until(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, what: str) -> RunStatus:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             ended = not self._thread.is_alive()
             status = self.status()
+            if self._shown is not None and not ended:
+                self._shown.update(status, self.began)
             if is_met(status):
                 return status
             if ended:

@@ -15,7 +15,6 @@ import atexit
 import contextlib
 import os
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Mapping
@@ -24,12 +23,16 @@ from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JNetworkError
+from pyspark import java_gateway
 
 from txtopo import errors
-from txtopo.runtime import half_started, spark_settings
+from txtopo.runtime import half_started, jvm_output, logged, sockets, spark_connect, spark_settings
 from txtopo.state import java
 
 _HERE = Path(__file__).parent
+
+DAEMON = "txtopo.runtime.daemon"
+"""The module that workers are forked from where they run the interpreter of the driver."""
 
 REQUIRED: dict[str, tuple[str, str]] = {
     "spark.speculation": ("false", "a second copy of a task would emit the batch twice"),
@@ -94,21 +97,6 @@ def local_cores(master: str) -> int | None:
     return os.cpu_count() or 1 if inside == "*" else int(inside)
 
 
-def refuse_connect() -> None:
-    """Spark Connect has no SparkContext: no jobs of our own, no local properties, no broadcasts."""
-    active: Any = None
-    if "pyspark.sql" in sys.modules:
-        from pyspark.sql import SparkSession
-
-        active = SparkSession.getActiveSession()
-    remote = os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_CONNECT_MODE_ENABLED") or os.environ.get("SPARK_API_MODE") == "connect"
-    if remote or (active is not None and "connect" in type(active).__module__):
-        raise errors.SetupError(
-            "this is a Spark Connect session, which has no SparkContext; txtopo runs Spark jobs of its own and needs a classic one\n"
-            "  Unset SPARK_REMOTE, leave spark.api.mode at classic, and start with --master (local[2], spark://…, yarn, k8s://…)."
-        )
-
-
 def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Every setting of a context of ours; those in ``given`` win, except that what R33 needs cannot be overridden."""
     settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
@@ -117,10 +105,9 @@ def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[st
         f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -XX:+ExplicitGCInvokesConcurrent"
     )
     if local_cores(master) is not None:
-        settings["spark.python.daemon.module"] = "txtopo.runtime.daemon"
-    socket_dir = Path(tempfile.gettempdir())
-    if len(str(socket_dir)) < 60:
-        settings["spark.python.unix.domain.socket.dir"] = str(socket_dir)
+        settings["spark.python.daemon.module"] = DAEMON
+    if sockets.is_short_enough(sockets.directory()):
+        settings["spark.python.unix.domain.socket.dir"] = str(sockets.directory())
     settings.update({key: str(value) for key, value in (given or {}).items()})
     settings["spark.master"] = master
     refuse_unsafe(settings, "spark_conf")
@@ -157,7 +144,6 @@ def require_local(master: str) -> None:
 def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
     """The process's Spark context on this machine, made with our settings; an earlier one of ours is reused if they are equal, else replaced."""
     global _ours
-    refuse_connect()
     java.require_java()
     if pyspark.SparkContext._active_spark_context is None:
         require_local(master)
@@ -175,17 +161,35 @@ def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for text in replaced(spark_settings.all_before_start(os.environ)):
         warnings.warn(text, stacklevel=2)
+    logged.LOGGER.info("starting Spark with master %s", master)
     conf = pyspark.SparkConf().setAppName("txtopo").setAll(list(settings.items()))
     try:
         with warnings.catch_warnings(), half_started.ended_if_interrupted():
             warnings.simplefilter("ignore")
-            context = pyspark.SparkContext(conf=conf)
+            context = pyspark.SparkContext(conf=conf, gateway=_gateway(conf))
     except Exception as error:
         said = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
         raise errors.SetupError("Spark did not start:\n  " + "\n  ".join(said[:5])) from error
     _ours = (settings, context)
     atexit.register(stop_ours)
     return context
+
+
+def _gateway(conf: pyspark.SparkConf) -> Any | None:
+    """The connection to a JVM that is started for it, with its standard error passed on by us; ``None`` if there is a JVM already."""
+    if pyspark.SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    output = jvm_output.PassedOn()
+    with output as stderr:
+        gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})
+
+    def finish() -> None:
+        # What a JVM that has died said at the end is not lost because this program ends, too.
+        if gateway.proc.poll() is not None:
+            output.finish()
+
+    atexit.register(finish)
+    return gateway
 
 
 def replaced(found: Mapping[str, str]) -> list[str]:
@@ -212,12 +216,12 @@ def submitted_context() -> Any | None:
     """The context of ``spark-submit``, made with what the data plane needs where the user set nothing; ``None`` outside of it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ and pyspark.SparkContext._active_spark_context is None:
         return None
-    refuse_connect()
     active = pyspark.SparkContext._active_spark_context
     if active is None:
         # Without a JVM, SparkConf would not know what spark-submit was told, and what is missing would not be missing.
         pyspark.SparkContext._ensure_initialized()
         conf = pyspark.SparkConf()
+        spark_connect.refuse_settings(dict(conf.getAll()))
         for key, (value, _) in REQUIRED.items():
             conf.setIfMissing(key, value)
         for key, value in WANTED.items():
@@ -229,6 +233,8 @@ def submitted_context() -> Any | None:
         if local_cores(conf.get("spark.master", "local[*]") or "") is None:
             # A container's own temporary directory may have a longer path than a socket can have (108 bytes).
             conf.setIfMissing("spark.python.unix.domain.socket.dir", "/tmp")
+        elif sockets.is_short_enough(sockets.directory()):
+            conf.setIfMissing("spark.python.unix.domain.socket.dir", str(sockets.directory()))
         active = pyspark.SparkContext(conf=conf)
     check_context(active)
     return active

@@ -57,6 +57,8 @@ def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
         if name in ("--conf", "-c"):
             key, _, text = value.partition("=")
             found[key] = text
+        elif name == "--remote":
+            found["spark.remote"] = value
     return found
 
 

@@ -17,16 +17,16 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
-import tempfile
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 
+from txtopo.runtime import sockets
 from txtopo.runtime.threads import WorkThreads
 
 _IDLE_S = 0.1
@@ -34,6 +34,9 @@ _LIFE_S = 1.0
 _ACCEPT_POLL_S = 0.05
 _END_S = 5.0
 _REMEMBERED_MAX = 1_000
+
+_numbers = itertools.count(1)
+"""Of the standing tasks of this process, for their addresses."""
 
 Launch = Callable[[str, str], None]
 """Runs a Spark job of this group, whose one task is told this address, until it ends; raises what Spark raises."""
@@ -82,12 +85,8 @@ class _Task:
         self._hung_up = threading.Event()
         self._socket: socket.socket | None = None
         self._channel: Connection | None = None
-        self._directory = tempfile.mkdtemp(prefix="txtopo-task-")
-        try:
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError:
-            os.rmdir(self._directory)
-            raise
+        self._address = str(sockets.directory() / f"task-{next(_numbers)}")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._listener.bind(self.address)
             self._listener.listen(1)
@@ -99,7 +98,7 @@ class _Task:
     @property
     def address(self) -> str:
         """Where the task connects to: in a directory that nobody else may enter."""
-        return str(Path(self._directory) / "socket")
+        return self._address
 
     def ask(self, request: bytes) -> bytes:
         """The answer to ``request``."""
@@ -161,8 +160,6 @@ class _Task:
         self._listener.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.address)
-        with contextlib.suppress(FileNotFoundError):
-            os.rmdir(self._directory)
 
 
 class StandingTasks:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -41,11 +43,24 @@ class RunStatus:
     tuples: int = 0
     """Tuples the spout emitted in committed transactions of this run."""
     tuples_per_s: float = 0.0
-    """The same per second, over the last ten seconds."""
+    """The same per second, over the last ten seconds, or since the commit before the last one if that is longer ago."""
+    fraction_done: float | None = None
+    """How much of the source is committed, from 0 to 1; ``None`` where the spout does not say."""
     last_commit_latency_s: float | None = None
     """From opening to commit, for the newest committed transaction."""
     last_error: str | None = None
-    """What made the newest failed attempt fail, or ended the run."""
+    """What made the newest failed attempt fail, or ended the run. It stays when the run goes on: see ``standing_error``."""
+    last_error_txid: int | None = None
+    """The transaction that ``last_error`` is about; ``None`` if it is about the whole run."""
+    last_error_at: datetime.datetime | None = None
+    """When it was; UTC."""
+    is_error_over: bool = False
+    """The run has got past ``last_error``: that transaction is committed, or was opened after all."""
+
+    @property
+    def standing_error(self) -> str | None:
+        """``last_error``, until the run has got past it."""
+        return None if self.is_error_over else self.last_error
 
 
 class StatusBoard:
@@ -53,20 +68,43 @@ class StatusBoard:
 
     _RATE_WINDOW_S = 10.0
 
-    def __init__(self, status: RunStatus) -> None:
-        self._status = status
+    def __init__(self, status: RunStatus, clock: Callable[[], float] | None = None) -> None:
+        self._status, self._clock = status, clock or time.monotonic
         self._changed = threading.Condition()
-        self._recent: deque[tuple[float, int]] = deque()
+        self._recent: deque[tuple[float, int]] = deque([(self._clock(), 0)])
+        """Commits: when, and how many tuples. The first is where the window begins; its own tuples came before."""
 
     def update(self, **changes: Any) -> None:
         """Change fields and wake who waits."""
         with self._changed:
             self._status = replace(self._status, **changes)
+            status = self._status
+            if status.last_error_txid is not None and status.current > status.last_error_txid and not status.is_error_over:
+                self._status = replace(status, is_error_over=True)
             self._changed.notify_all()
+
+    def begin(self, **changes: Any) -> None:
+        """The run begins to work: from now on its tuples are counted. Change fields, too."""
+        with self._changed:
+            self._recent = deque([(self._clock(), 0)])
+        self.update(state="running", **changes)
+
+    def failed(self, error: str, txid: int | None, is_unexpected: bool = False, **changes: Any) -> None:
+        """Transaction ``txid`` could not be opened, or an attempt of it has failed; ``None``: the run has. Change fields, too.
+
+        ``is_unexpected``: the attempt has failed without user code: a worker died, or it took too long.
+        """
+        now = datetime.datetime.now(datetime.UTC)
+        self.update(last_error=error, last_error_txid=txid, last_error_at=now, is_error_over=False, **changes)
+
+    def opened(self, txid: int) -> None:
+        """The spout has answered for ``txid``: if the last error was that it did not, that is over."""
+        if self._status.last_error_txid == txid:
+            self.update(is_error_over=True)
 
     def count_commit(self, tuples: int, latency_s: float | None) -> None:
         """One more transaction is committed."""
-        now = time.monotonic()
+        now = self._clock()
         with self._changed:
             self._recent.append((now, tuples))
             self._forget_old(now)
@@ -77,17 +115,16 @@ class StatusBoard:
 
     def snapshot(self) -> RunStatus:
         """The status now."""
-        now = time.monotonic()
+        now = self._clock()
         with self._changed:
             self._forget_old(now)
-            rate = 0.0
-            if self._recent:
-                span = max(now - self._recent[0][0], 0.1)
-                rate = sum(tuples for _, tuples in self._recent) / span
+            (begin, _), *commits = self._recent
+            rate = sum(tuples for _, tuples in commits) / max(now - begin, 0.1)
             return replace(self._status, tuples_per_s=rate)
 
     def _forget_old(self, now: float) -> None:
-        while self._recent and now - self._recent[0][0] > self._RATE_WINDOW_S:
+        # The newest commit always counts: where each takes longer than the window, the rate is that of the last.
+        while len(self._recent) > 2 and now - self._recent[1][0] > self._RATE_WINDOW_S:
             self._recent.popleft()
 
     def wait(self, timeout_s: float) -> None:

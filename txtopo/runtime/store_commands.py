@@ -120,15 +120,15 @@ def _clear(given: argparse.Namespace) -> int:
     store = opening.open_store(given.store, given.table)
     # The store alone does not know whether its topology runs; where somebody can tell, ask.
     if whereabouts.where(given).zookeeper is not None or directory.running(whereabouts.data_dir(given)) is not None:
-        with whereabouts.opened(given) as opened:
-            upkeep.require_stopped(opened, given.topology)
+        whereabouts.look(given, lambda found: None if found is None else upkeep.require_stopped(found, given.topology))
     print(upkeep.clear_store(store, given.topology, given.component, given.execute))
     return whereabouts.say_how_to_execute(given)
 
 
 def _adopt(given: argparse.Namespace) -> int:
     store = opening.open_store(given.store, given.table, must_exist=False)
-    with whereabouts.opened(given) as opened:
-        found = inspection.require(opened, whereabouts.data_dir(given))
-        print(upkeep.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute))
+    def adopt(found: inspection.Opened) -> str:
+        return upkeep.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute)
+
+    print(whereabouts.changed(given, adopt))
     return whereabouts.say_how_to_execute(given)

@@ -24,7 +24,7 @@ import pyspark
 
 from txtopo import errors
 from txtopo.config import sources
-from txtopo.runtime import cluster, options, packages, run, session, spark_settings, target
+from txtopo.runtime import cluster, options, packages, run, session, spark_connect, spark_settings, target
 from txtopo.topology import redaction
 
 EPILOG = """\
@@ -73,6 +73,9 @@ def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequenc
     spark = dict(_pairs(theirs))
     _refuse_options(spark)
     conf = _confs(theirs)
+    # What spark-submit would find by itself, in spark-defaults.conf or the file that is named after --.
+    found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
+    spark_connect.refuse(given.master, found_by_spark)
     session.refuse_unsafe(conf, "what comes after --")
     is_local = session.local_cores(given.master) is not None
     on_cluster = spark.get("--deploy-mode", conf.get("spark.submit.deployMode")) == "cluster"
@@ -85,8 +88,6 @@ def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequenc
     build = given.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
     code = packages.of_code(build)
     zips = [str(package.path) for package in (packages.of_txtopo(build), code) if package is not None]
-    # What spark-submit would find by itself, in spark-defaults.conf or the file that is named after --.
-    found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
     ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, found_by_spark, spark, given.python)
     line = [spark_submit(), "--master", given.master, *([] if "--name" in spark else ["--name", given.name or found.topology.id])]
     for key in sorted(ours.keys() - conf.keys()):
@@ -118,6 +119,9 @@ def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark
     found: dict[str, str] = {}
     if python is not None or (is_local and "PYSPARK_PYTHON" not in os.environ):
         found["spark.pyspark.python"] = python or sys.executable
+        if python is None and "spark.pyspark.python" not in settings and "spark.python.daemon.module" not in settings:
+            # Workers of this interpreter have txtopo, and end without a traceback when Spark closes their sockets.
+            found["spark.python.daemon.module"] = session.DAEMON
     if on_cluster:
         return found
     found["spark.pyspark.driver.python"] = sys.executable
@@ -186,7 +190,7 @@ def _refuse_on_cluster(given: argparse.Namespace, is_embedded: bool) -> None:
 def _refuse_secrets(arguments: Sequence[str]) -> None:
     """Refuse what would be seen by everybody who sees the line."""
     for argument in arguments:
-        key = argument.rpartition("--conf=")[2].rpartition("--set=")[2].partition("=")[0]
+        key, _, value = argument.rpartition("--conf=")[2].rpartition("--set=")[2].partition("=")
         if "=" in argument and not key.startswith("-") and redaction.is_secret(key) and not _PATH_OF_A_SECRET.search(key):
             cure = (
                 "Put it into a file, and give that after --: --properties-file FILE."
@@ -194,7 +198,7 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
                 else f"Put it into the environment, as {sources.ENVIRONMENT_PREFIX}…, or into a file of settings."
             )
             raise errors.UsageError(f"{key} is a secret, and Spark shows to everybody what spark-submit is given\n  {cure}")
-        if redaction.redacted(argument) != argument:
+        if redaction.redacted(value or key) != (value or key):
             raise errors.UsageError(
                 f"{redaction.redacted(argument)}: there is a password in this address, and Spark shows to everybody what spark-submit is given\n"
                 "  Leave it out, and have the program read it from the environment or from a file."

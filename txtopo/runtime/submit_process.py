@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from txtopo import errors
-from txtopo.runtime import children
+from txtopo.runtime import children, jvm_output
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -52,10 +52,13 @@ def run(arguments: Sequence[str], program: str) -> int:
     # Before there is a child: a signal between its start and this would end us, and then it.
     found: dict[int, Any] = {signum: signal.signal(signum, pass_on) for signum in _SIGNALS}
     try:
-        process = subprocess.Popen(list(arguments), start_new_session=True, preexec_fn=end_with_parent)
+        output = jvm_output.PassedOn()
+        with output as stderr:
+            process = subprocess.Popen(list(arguments), start_new_session=True, preexec_fn=end_with_parent, stderr=stderr)
         for signum in early:
             pass_on(signum)
         code = process.wait()
+        output.finish()
     except OSError as error:
         raise errors.SetupError(f"{arguments[0]} cannot be run: {error.strerror or error}") from None
     finally:

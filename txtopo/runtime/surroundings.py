@@ -8,6 +8,7 @@ Invariants: actions are given out one at a time, those that are due first, then 
 
 from __future__ import annotations
 
+import datetime
 import heapq
 import itertools
 import queue
@@ -37,6 +38,9 @@ class Surroundings(Protocol):
 
     def now(self) -> float:
         """The time, in seconds from some point."""
+
+    def time_of_opening(self, txid: int) -> datetime.datetime:
+        """What time it is, aware, in UTC: asked when ``txid`` is opened, and kept with it (R36)."""
 
     def sleep(self, duration_s: float) -> None:
         """Wait, in a thread that was got from :meth:`threads`."""
@@ -68,6 +72,9 @@ class Machine:
 
     def now(self) -> float:
         return time.monotonic()
+
+    def time_of_opening(self, txid: int) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC)
 
     def sleep(self, duration_s: float) -> None:
         time.sleep(duration_s)

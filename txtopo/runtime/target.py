@@ -67,7 +67,7 @@ def resolve(text: str) -> Target:
     conf = getattr(module, "conf", None)
     return Target(
         topology=as_topology(found, f"{place}:{attribute}"),
-        conf=config.Config(conf) if isinstance(conf, Mapping) else conf if isinstance(conf, config.Config) else None,
+        conf=_as_config(conf, place),
         directory=directory,
     )
 
@@ -86,6 +86,17 @@ def as_topology(value: Any, what: str) -> TopologyGraph:
             "  Name what builder.build_topology() returns, a builder, or a function without arguments that makes one."
         )
     return value
+
+
+def _as_config(value: Any, place: str) -> config.Config | None:
+    if value is None or isinstance(value, ModuleType | config.Config):
+        return value if isinstance(value, config.Config) else None
+    if not isinstance(value, Mapping):
+        raise errors.UsageError(
+            f"{place}:conf is of type {type(value).__name__}, and would be the code's configuration\n"
+            "  Make it a Config or a dict, or call it otherwise."
+        )
+    return config.Config(value)
 
 
 @contextlib.contextmanager
@@ -140,10 +151,11 @@ def _near_files(path: Path) -> str:
     with_suffix = path.with_name(path.name + ".py")
     if with_suffix.is_file():
         return f"\n  Did you mean {with_suffix}?"
+    from_here = "" if path.is_absolute() else f"\n  The current directory is {Path.cwd()}."
     if not path.parent.is_dir():
-        return f", nor a directory {path.parent}"
+        return f", nor a directory {path.parent}{from_here}"
     near = get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=3)
-    return "\n  Did you mean " + " or ".join(str(path.with_name(name)) for name in near) + "?" if near else ""
+    return "\n  Did you mean " + " or ".join(str(path.with_name(name)) for name in near) + "?" if near else from_here
 
 
 def _load_module(place: str) -> ModuleType:
@@ -163,8 +175,12 @@ def _load_module(place: str) -> ModuleType:
 def _near_modules(place: str) -> str:
     *packages, last = place.split(".")
     folder = Path(*packages)
+    if packages and folder.with_suffix(".py").is_file():
+        return f"\n  Did you mean {'.'.join(packages)}:{last}?"
     near = get_close_matches(last, [file.stem for file in folder.glob("*.py")], n=3) if folder.is_dir() else []
-    return "\n  Did you mean " + " or ".join(".".join([*packages, name]) for name in near) + "?" if near else ""
+    if not near:
+        return f"\n  The current directory is {Path.cwd()}."
+    return "\n  Did you mean " + " or ".join(".".join([*packages, name]) for name in near) + "?"
 
 
 # -- the attribute -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.runtime import inspection
-from txtopo.state import administration, base, layout
+from txtopo.state import acceptance, administration, base, layout
 from txtopo.stores import Store, StoreChange
 
 
@@ -47,9 +47,14 @@ def reset_state(found: inspection.Opened, topology_id: str, execute: bool) -> st
         for component, _, table in (store.partition("/") for store in stores):
             lines.append(f"  {table}, written by {component}: `txtopo store clear PATH {table} --topology {topology_id}`")
     if execute:
-        _remove_dead_lease(found, topology_id)
-        administration.reset(found.store, topology_id)
+        remove_state(found, topology_id)
     return "\n".join(lines)
+
+
+def remove_state(found: inspection.Opened, topology_id: str) -> None:
+    """Remove the state of a topology that no run holds, atomically."""
+    _remove_dead_lease(found, topology_id)
+    administration.reset(found.store, topology_id)
 
 
 def restored_state(found: inspection.Opened, topology_id: str, execute: bool) -> str:
@@ -63,6 +68,16 @@ def restored_state(found: inspection.Opened, topology_id: str, execute: bool) ->
         f"the next run of topology {topology_id!r} {'begins' if execute else 'would begin'} with transaction {inspection.plain(shown['current'])}, "
         "in attempts whose numbers no run before can have used"
     )
+
+
+def accept_state(found: inspection.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool) -> str:
+    """Have the next run of a topology be accepted although it is not what it was; what was, or would be, accepted."""
+    administration.show(found.store, topology_id)
+    require_stopped(found, topology_id)
+    if execute:
+        _remove_dead_lease(found, topology_id)
+    lines = acceptance.accept(found.store, topology_id, accepted, execute)
+    return "\n".join([f"{'accepted' if execute else 'would accept'} of topology {topology_id!r}:", *(f"  {line}" for line in lines)])
 
 
 def _remove_dead_lease(found: inspection.Opened, topology_id: str) -> None:
@@ -79,7 +94,7 @@ def clear_store(store: Store, topology_id: str, components: Sequence[str], execu
     """Remove what a topology has written; what was, or would be, removed."""
     written = [fence for fence in store.fences() if fence.topology_id == topology_id and fence.component in (components or [fence.component])]
     change = store.clear(topology_id, components or None, dry_run=not execute)
-    lines = [f"{'removed' if execute else 'would remove'} from {store.address}, of topology {topology_id!r}: {_change_text(change)}"]
+    lines = [f"{'removed' if execute else 'would remove'} from {store.address}, of topology {topology_id!r}: {change_text(change)}"]
     lines.extend(f"  component {fence.component}: at transaction {fence.txid} of generation {fence.generation}" for fence in written)
     if not change.rows and not change.fences:
         lines.append(f"  {_topologies_text(store)}")
@@ -105,7 +120,7 @@ def adopt_store(store: Store, found: inspection.Opened, topology_id: str, compon
     change = store.adopt(topology_id, generation, current - 1, chosen, from_topology=from_topology, dry_run=not execute)
     return (
         f"{'adopted' if execute else 'would adopt'} {store.address}, for component{'s' if len(chosen) > 1 else ''} {', '.join(chosen)}"
-        f" of topology {topology_id!r}: {_change_text(change)}\n"
+        f" of topology {topology_id!r}: {change_text(change)}\n"
         f"{'there was no such store: it begins empty' + chr(10) if is_new else ''}"
         f"what it holds {'counts' if execute else 'would count'} as the result of all transactions before {current}, generation {generation}"
     )
@@ -120,7 +135,8 @@ def _known_writers(store: Store, stores: Any) -> set[str]:
     return {component for component, _, table in named if table == store.name}
 
 
-def _change_text(change: StoreChange) -> str:
+def change_text(change: StoreChange) -> str:
+    """How much was, or would be, changed."""
     return f"{_counted(change.rows, 'row')}, {_counted(change.fences, 'fence')}"
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from txtopo import config, errors
 from txtopo.runtime import inspection
-from txtopo.state import base, credentials, directory, layout, records
+from txtopo.state import base, credentials, directory, layout, recorded, records
 from txtopo.stores import visible
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Visibility:
     """What is committed of the topology ``topology_id``; a context manager, which keeps its connection.
 
     :param zookeeper: ``host:port[/chroot]`` of the ensemble that the topology's runs were given.
-    :param data_dir: their data directory, if they were given none; while nothing runs there, each look starts its ZooKeeper for a moment.
+    :param data_dir: their data directory, if they were given none; while nothing runs there, the files of its ZooKeeper are read.
     :param conf: settings (``zookeeper``, ``data_dir``, ``zookeeper_root``, credentials) for what is not given here; by default those that a run
         would have that is started here.
     """
@@ -55,6 +55,7 @@ class Visibility:
         self._paths = layout.Layout(topology_id)
         self._data_dir = Path(data_dir or self._conf.data_dir or directory.DEFAULT)
         self._zookeeper = zookeeper if zookeeper is not None or data_dir is not None else self._conf.zookeeper
+        self._files = recorded.files_of(self._data_dir)
         self._live = contextlib.ExitStack()
         self._store: base.StateStore | None = None
 
@@ -64,14 +65,18 @@ class Visibility:
         :raises errors.UsageError: there is no such topology.
         :raises errors.ZooKeeperUnavailableError: its ZooKeeper does not answer.
         """
-        try:
-            with self._opened() as found:
-                if found is None:
-                    raise errors.UsageError(inspection.nothing_stored(self._data_dir))
-                return self._read(found)
-        except base.StateUnavailableError as error:
-            self.close()
-            raise errors.ZooKeeperUnavailableError(f"ZooKeeper does not answer: {error}\n  Try again when it does.") from error
+        for looks in range(1, inspection.LOOKS_MAX + 1):
+            try:
+                with self._opened() as found:
+                    if found is None:
+                        raise errors.UsageError(inspection.nothing_stored(self._data_dir))
+                    return self._read(found)
+            except base.StateUnavailableError as error:
+                self.close()
+                # In a data directory a run has ended, and what it recorded is in the files.
+                if self._zookeeper is not None or looks == inspection.LOOKS_MAX:
+                    raise errors.ZooKeeperUnavailableError(f"ZooKeeper does not answer: {error}\n  Try again when it does.") from error
+        raise AssertionError("unreachable")
 
     def wait(self, txid: int, timeout_s: float = 60.0) -> visible.VisibleTxid:
         """Wait until transaction ``txid`` is visible: every effect of it is in its store, and will never be replayed. What is visible then.
@@ -80,18 +85,15 @@ class Visibility:
 
         :raises TimeoutError: it is not visible after ``timeout_s`` seconds; says how far the topology has come.
         """
-        deadline, came, is_first = time.monotonic() + timeout_s, "nothing of the topology is stored", True
+        deadline = time.monotonic() + timeout_s
         while True:
-            # While nobody runs a data directory's ZooKeeper nothing can change there, and a look would keep whoever wants to begin waiting.
-            if is_first or self._zookeeper is not None or directory.running(self._data_dir) is not None:
-                try:
-                    found = self.txid()
-                    if found >= txid:
-                        return found
-                    came = f"transaction {int(found)} is"
-                except (errors.UsageError, errors.ZooKeeperUnavailableError) as error:
-                    came = str(error).partition("\n")[0]
-            is_first = False
+            try:
+                found = self.txid()
+                if found >= txid:
+                    return found
+                came = f"transaction {int(found)} is"
+            except (errors.UsageError, errors.ZooKeeperUnavailableError) as error:
+                came = str(error).partition("\n")[0]
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"transaction {txid} of topology {self._paths.topology_id!r} is not visible after {timeout_s:g} s: {came}")
             time.sleep(POLL_S)
@@ -125,14 +127,14 @@ class Visibility:
 
     @contextlib.contextmanager
     def _opened(self) -> Any:
-        """The state; a connection to a server that runs for others, too, is kept, and one of our own is not."""
+        """The state; a connection to a server is kept."""
         if self._store is not None:
             yield self._store
             return
         with contextlib.ExitStack() as opening:
-            where = inspection.opened(self._data_dir, self._zookeeper, self._conf.zookeeper_root, credentials.of(self._conf))
+            where = inspection.opened(self._data_dir, self._zookeeper, self._conf.zookeeper_root, credentials.of(self._conf), self._files)
             found = opening.enter_context(where)
-            if found is not None and found.is_live:
+            if found is not None and not isinstance(found.store, recorded.RecordedStateStore):
                 self._store = found.store
                 self._live.push(opening.pop_all())
             yield None if found is None else found.store

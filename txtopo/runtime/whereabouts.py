@@ -1,4 +1,4 @@
-"""Where the state of topologies is, as somebody at the command line says, and how to get there.
+"""Options of the command line that say where the state of topologies is, and the connection to that state.
 
 Apart from the commands because those about states and those about stores ask alike.
 
@@ -8,12 +8,16 @@ Runs on: driver.
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from txtopo import config, errors
 from txtopo.runtime import inspection, options, spark_settings
 from txtopo.state import credentials, directory
+
+T = TypeVar("T")
 
 DRY_RUN = "Without --execute nothing is changed: what would be is printed.\n"
 """For the help of commands that change something."""
@@ -43,14 +47,41 @@ def data_dir(given: argparse.Namespace) -> Path:
     return where(given).data_dir or Path(directory.DEFAULT)
 
 
-def opened(given: argparse.Namespace) -> Any:
-    """The state, as ``inspection.opened`` opens it."""
+def look(given: argparse.Namespace, reading: Callable[[inspection.Opened | None], T]) -> T:
+    """``reading`` of the state, by ``inspection.look``."""
+    return inspection.look(reading, *_place(given))
+
+
+def owned(given: argparse.Namespace) -> contextlib.AbstractContextManager[inspection.Opened | None]:
+    """The state for a command that changes it, by ``inspection.owned``."""
+    return inspection.owned(*_place(given))
+
+
+def changed(given: argparse.Namespace, change: Callable[[inspection.Opened], T]) -> T:
+    """``change`` of the state, which must be there. Without ``--execute`` it is only looked at, which holds nobody up."""
+    if not given.execute:
+        return look(given, lambda found: change(inspection.require(found, data_dir(given))))
+    with owned(given) as found:
+        return change(inspection.require(found, data_dir(given)))
+
+
+def changed_as(given: argparse.Namespace, settings: config.Config, change: Callable[[inspection.Opened | None, str], T]) -> T:
+    """``change`` of the state that a run with ``settings`` has, if there is any, and of the place it is looked for."""
+    place = _place(given, settings)
+    where = str(place[0] if settings.zookeeper is None else settings.zookeeper)
+    if not given.execute:
+        return inspection.look(lambda found: change(found, where), *place)
+    with inspection.owned(*place) as found:
+        return change(found, where)
+
+
+def _place(given: argparse.Namespace, settings: config.Config | None = None) -> tuple[Path, str | None, str, credentials.Credentials | None]:
     if given.data_dir is not None and given.zookeeper is not None:
         raise errors.UsageError("the state is either in --data-dir or in --zookeeper\n  Give one of them.")
     if given.data_dir is not None and not given.data_dir.is_dir():
         raise errors.UsageError(f"there is no directory {given.data_dir}\n  Give the data directory that the runs were given.")
-    settings = where(given)
-    return inspection.opened(data_dir(given), settings.zookeeper, settings.zookeeper_root, credentials.of(settings))
+    settings = settings or where(given)
+    return settings.data_dir or Path(directory.DEFAULT), settings.zookeeper, settings.zookeeper_root, credentials.of(settings)
 
 
 def say_how_to_execute(given: argparse.Namespace) -> int:

@@ -1,0 +1,54 @@
+"""How long the engine waits before a transaction is tried again: longer each time, up to a bound, and never twice the same (R7)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from txtopo import Config
+from txtopo.coordinator import messages
+from txtopo.runtime.engine import Engine
+
+LEAST_S, MOST_S = 0.5, 8.0
+
+
+class Surroundings:
+    """Notes what is put off, and for how long."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    def after(self, delay_s: float, action: Any) -> None:
+        self.delays.append(delay_s)
+
+
+def waits(failures: list[int], seed: int = 1) -> list[float]:
+    """How long the engine puts off a transaction that has failed so often."""
+    engine: Any = object.__new__(Engine)
+    engine._conf, engine._rng = Config(backoff_min_s=LEAST_S, backoff_max_s=MOST_S), random.Random(seed)
+    engine._surroundings = Surroundings()
+    for count in failures:
+        engine._execute(messages.BackOff(1, count))
+    found: list[float] = engine._surroundings.delays
+    return found
+
+
+@pytest.mark.rule(7)
+def test_a_replay_waits_twice_as_long_each_time_up_to_a_bound() -> None:
+    for count, bound in [(1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (5, 8.0), (6, 8.0), (40, 8.0), (2_000, 8.0)]:
+        assert all(bound / 2 <= wait <= bound for wait in waits([count] * 50)), count
+
+
+@pytest.mark.rule(7)
+def test_waits_are_spread_so_that_topologies_that_failed_together_do_not_come_back_together() -> None:
+    found = waits([5] * 50)
+    assert len(set(found)) == 50
+    assert max(found) - min(found) > MOST_S / 4
+    assert found != waits([5] * 50, seed=2)
+
+
+@pytest.mark.rule(7)
+def test_what_nobody_is_to_blame_for_is_replayed_at_once() -> None:
+    assert waits([0, 0]) == [0.0, 0.0]

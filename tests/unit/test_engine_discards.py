@@ -1,0 +1,75 @@
+"""What was begun for an attempt that is discarded meanwhile does nothing more, and what it has learnt decides nothing (R6)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from txtopo import TransactionAttempt
+from txtopo.coordinator import messages
+from txtopo.coordinator.messages import Event
+from txtopo.coordinator.transitions import Status
+from txtopo.runtime.engine import Engine
+
+OLD, LIVE = TransactionAttempt(2, 0), TransactionAttempt(2, 1)
+
+
+class Noted:
+    """Stands for everything the engine tells: keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
+        self.told.append((attempt, metadata))
+
+    def seal(self, work: Any) -> Event:
+        self.told.append(work.attempt)
+        return messages.Sealed(work.attempt)
+
+
+def engine(status: Status, noted: Noted) -> Any:
+    """An engine whose live attempt of transaction 2 is ``LIVE``, while what was begun for ``OLD`` still runs."""
+    made: Any = object.__new__(Engine)
+    made._coordinator = SimpleNamespace(active={2: (LIVE, status)})
+    made._attempts = {attempt: SimpleNamespace(attempt=attempt, discarded=attempt == OLD, metadata=f"of {attempt}") for attempt in (OLD, LIVE)}
+    made._batches = made._writes = noted
+    made._post = lambda event: None
+    return made
+
+
+@pytest.mark.rule(4, 6)
+def test_a_plan_that_comes_when_its_attempt_is_discarded_does_not_decide_what_the_batch_is() -> None:
+    noted = Noted()
+    made = engine(Status.EMITTING, noted)
+    made._learn(messages.Emitted(OLD))
+    assert noted.told == []
+    made._learn(messages.Emitted(LIVE))
+    assert noted.told == [(LIVE, f"of {LIVE}")]
+    engine(Status.PROCESSING, noted)._learn(messages.Emitted(LIVE))
+    assert len(noted.told) == 1, "learnt twice"
+
+
+@pytest.mark.rule(6)
+def test_a_discarded_attempt_that_waits_for_its_thread_is_not_worked_on() -> None:
+    made, ran = engine(Status.PROCESSING, Noted()), list[TransactionAttempt]()
+
+    def job(attempt: TransactionAttempt) -> Event:
+        ran.append(attempt)
+        return messages.Processed(attempt)
+
+    assert made._event_of(OLD, lambda: job(OLD)) == messages.Failed(OLD, "failed")
+    assert made._event_of(TransactionAttempt(1, 0), lambda: job(OLD)) == messages.Failed(TransactionAttempt(1, 0), "failed")
+    assert made._event_of(LIVE, lambda: job(LIVE)) == messages.Processed(LIVE)
+    assert ran == [LIVE]
+
+
+@pytest.mark.rule(6, 23)
+def test_a_discarded_attempt_is_not_sealed() -> None:
+    noted = Noted()
+    made = engine(Status.SEALING, noted)
+    made._seal(made._attempts[OLD])
+    made._seal(made._attempts[LIVE])
+    assert noted.told == [LIVE]

@@ -1,0 +1,82 @@
+"""What a JVM of ours writes to standard error reaches the user, but for one line; and nothing of it once this process is dead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from txtopo.runtime.jvm_output import LineFilter
+
+WARNING = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+
+
+def shown(chunks: Sequence[bytes]) -> bytes:
+    lines = LineFilter()
+    return b"".join([*(lines.passed(chunk) for chunk in chunks), lines.rest()])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (WARNING, b""),
+        (WARNING + b"hello\n", b"hello\n"),
+        (b"hello\n" + WARNING + b"bye", b"hello\nbye"),
+        (b"WARNING: Using incubator modules: jdk.incubator.foreign\n", b"WARNING: Using incubator modules: jdk.incubator.foreign\n"),
+        (b"WARNING: A terminally deprecated method\n", b"WARNING: A terminally deprecated method\n"),
+        (b"a user said: " + WARNING, b"a user said: " + WARNING),
+        (b"WARNING: Using", b"WARNING: Using"),
+        (WARNING.rstrip(), b""),
+        (b"\n\n\r\n\xff\x00\n", b"\n\n\r\n\xff\x00\n"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_only_that_line_is_left_out_however_it_comes(written: bytes, expected: bytes, size: int) -> None:
+    assert shown([written[i : i + size] for i in range(0, len(written), size)]) == expected
+
+
+def test_a_line_without_an_end_is_shown_at_once() -> None:
+    lines = LineFilter()
+    assert [lines.passed(b"."), lines.passed(b"."), lines.passed(b"W")] == [b".", b".", b"W"]
+
+
+PARENT = """
+import os, signal, subprocess, sys
+from txtopo.runtime import jvm_output
+output = jvm_output.PassedOn()
+with output as stderr:
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stderr=stderr, stdin=subprocess.PIPE)
+{then}
+"""
+
+
+def run(then: str, child: str) -> subprocess.CompletedProcess[str]:
+    """A process with a child; returns when neither has standard output open any more."""
+    return subprocess.run([sys.executable, "-c", PARENT.format(then=then), child], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_all_that_a_child_said_has_been_passed_on_when_it_has_ended() -> None:
+    done = run("child.wait()\noutput.finish()\nos._exit(0)", "import sys; sys.stderr.write('no memory\\n' * 50_000)")
+    assert done.stderr == "no memory\n" * 50_000
+
+
+def test_what_the_child_of_a_killed_process_says_reaches_no_terminal() -> None:
+    """The child ends with its standard input, as Spark's JVM does, and complains before that."""
+    child = """
+import os, sys
+sys.stdin.read()
+try:
+    os.write(2, b"ERROR: the driver has gone")
+except BrokenPipeError:
+    os.write(1, b"nobody reads")
+"""
+    done = run("os.kill(os.getpid(), signal.SIGKILL)", child)
+    assert (done.returncode, done.stdout, done.stderr) == (-9, "nobody reads", "")
+
+
+def test_an_exception_in_the_block_comes_after_what_the_child_said() -> None:
+    starts = "with jvm_output.PassedOn() as again:\n    subprocess.run(child.args, stderr=again)\n"
+    done = run(f"child.wait()\n{starts}    raise OSError('no JVM')", "import sys; print('no memory', file=sys.stderr)")
+    assert done.stderr.startswith("no memory\nno memory\nTraceback")

@@ -1,0 +1,115 @@
+"""The logger ``txtopo``: what is logged at which level, and that a library says nothing but warnings by itself."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.topologies import NotingBolt, builder
+from txtopo import Config
+from txtopo.runtime import cluster, logged, main, options
+from txtopo.runtime.progress import Progress
+from txtopo.runtime.status import RunStatus
+from txtopo.topology.graph import TopologyGraph
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+
+
+def play(board: logged.LoggedBoard) -> None:
+    """A run in which everything happens that is logged."""
+    board.begin(current=1, epoch=2)
+    board.failed("FailedException: not now\n  in component 'a'", 1)
+    board.failed("a worker died\nTraceback", 1, is_unexpected=True)
+    board.count_commit(7, 0.1)
+    board.failed("KeyError: 'x'\n  in component 'a'", None, state="failed")
+
+
+def board() -> logged.LoggedBoard:
+    return logged.LoggedBoard(RunStatus("words", "run"))
+
+
+def test_what_happens_in_a_run_is_logged_in_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "txtopo"):
+        play(board())
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("txtopo", "INFO", "topology 'words' begins at txid 1 (epoch 2)"),
+        ("txtopo", "INFO", "topology 'words' replays txid 1: FailedException: not now"),
+        ("txtopo", "WARNING", "topology 'words' replays txid 1: a worker died"),
+        ("txtopo", "DEBUG", "topology 'words': 1 transactions committed, the last with 7 tuples"),
+        ("txtopo", "ERROR", "topology 'words' ended with an error, which wait_* and join raise: KeyError: 'x'"),
+    ]
+
+
+def test_every_level_that_is_used_is_in_the_documentation(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "txtopo"):
+        play(board())
+    section = PAGE.read_text(encoding="utf-8").partition("## Logging")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `([A-Z]+)` \|", section, flags=re.MULTILINE)) == {record.levelname for record in caplog.records}
+
+
+def test_a_program_that_configures_no_logging_sees_warnings_and_errors_only() -> None:
+    code = "from tests.unit.test_logging import board, play; play(board())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=PAGE.parents[1])
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "topology 'words' replays txid 1: a worker died",
+        "topology 'words' ended with an error, which wait_* and join raise: KeyError: 'x'",
+    ]
+
+
+def test_a_command_shows_warnings_among_its_lines_and_errors_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logged.LOGGER, "propagate", False)
+    stream = io.StringIO()
+    with main._warnings_shown(Progress(stream)):
+        play(board())
+    assert stream.getvalue() == "txtopo: topology 'words' replays txid 1: a worker died\n"
+    assert logged.LOGGER.handlers == []
+
+
+def test_a_command_leaves_warnings_to_a_program_that_has_said_where_its_logs_go(caplog: pytest.LogCaptureFixture) -> None:
+    stream = io.StringIO()
+    with main._warnings_shown(Progress(stream)):
+        play(board())
+    assert stream.getvalue() == ""
+    assert "a worker died" in caplog.text
+
+
+def test_a_cluster_and_a_command_say_that_spark_starts_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class NotNowError(Exception):
+        pass
+
+    def not_now(*arguments: object, **more: object) -> None:
+        raise NotNowError
+
+    monkeypatch.setattr(cluster, "EmbeddedZooKeeper", not_now)
+    with pytest.raises(NotNowError):
+        cluster.LocalCluster(data_dir=tmp_path, progress=True)
+    assert capsys.readouterr().err == "txtopo: starting Spark …\n"
+    with pytest.raises(NotNowError):
+        cluster.LocalCluster(data_dir=tmp_path)
+    assert capsys.readouterr().err == "", "this is no terminal"
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotNowError):
+        main.run(topology(), Config(), arguments(), tmp_path)
+    assert capsys.readouterr().err == "txtopo: starting Spark …\n"
+
+
+def arguments() -> argparse.Namespace:
+    parser = options.Parser()
+    options.add_run_options(parser)
+    return parser.parse_args([])
+
+
+def topology() -> TopologyGraph:
+    made = builder()
+    made.set_bolt("note", NotingBolt()).shuffle_grouping("spout")
+    return made.build_topology()

@@ -1,0 +1,101 @@
+"""Standard error of a JVM that this process starts: passed on line by line, without a warning that says nothing to a user.
+
+What the JVM writes goes through a pipe that this process reads, and not to the terminal. So the JVM of a driver that was killed writes to
+a pipe without a reader: its complaints about the lost driver do not reach a terminal on which the next command is being typed.
+
+Runs on: driver, and where ``txtopo submit`` is typed; a thread of its own for each pipe.
+
+Invariants: every byte but those of ``UNWANTED`` lines is passed on, in order, without waiting for the end of a line. The JVM never
+waits for a reader: this process reads until the JVM has closed its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from types import TracebackType
+
+UNWANTED = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
+"""Lines that are left out. Spark itself adds this module to every JVM of its own, and Java says so each time."""
+
+_CHUNK_BYTES = 64 * 1024
+_STDERR = 2
+_FINISH_S = 5.0
+
+
+class LineFilter:
+    """Takes bytes as they come and gives back what is to be shown of them."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        """The beginning of a line that may yet become an unwanted one."""
+        self._in_line = False
+        """The beginning of the present line was given back already."""
+
+    def passed(self, chunk: bytes) -> bytes:
+        """What may be shown now that ``chunk`` has come."""
+        shown: list[bytes] = []
+        for line in (self._kept + chunk).splitlines(keepends=True) if b"\n" in chunk else [self._kept + chunk]:
+            self._kept = b""
+            if self._in_line or not any(_may_be(line, unwanted) for unwanted in UNWANTED):
+                shown.append(line)
+                self._in_line = not line.endswith(b"\n")
+            elif not line.endswith(b"\n"):
+                self._kept = line
+        return b"".join(shown)
+
+    def rest(self) -> bytes:
+        """What was kept back, now that nothing more comes."""
+        kept, self._kept = self._kept, b""
+        return b"" if kept in UNWANTED else kept
+
+
+def _may_be(line: bytes, unwanted: bytes) -> bool:
+    """Whether ``line``, which may not be at its end yet, is ``unwanted``, or could become it."""
+    return line.rstrip(b"\r\n") == unwanted if line.endswith(b"\n") else unwanted.startswith(line)
+
+
+class PassedOn:
+    """A context manager around the start of one process, whose standard error is the file descriptor it gives; passed on until it ends."""
+
+    def __init__(self) -> None:
+        # What standard error is now, as a child would have inherited it: something else may be put there later.
+        shown = os.dup(_STDERR)
+        reads, self._writes = os.pipe()
+        self._reader = threading.Thread(target=_pass_on, args=(reads, shown), name="txtopo-jvm-output", daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> int:
+        return self._writes
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        os.close(self._writes)
+        if isinstance(error, Exception):
+            # What the process said before it ended is the reason.
+            self.finish()
+
+    def finish(self) -> None:
+        """Once the process has ended: wait until all it said is passed on."""
+        self._reader.join(_FINISH_S)
+
+
+def _pass_on(reads: int, shown: int) -> None:
+    lines = LineFilter()
+    try:
+        while chunk := os.read(reads, _CHUNK_BYTES):
+            _write(shown, lines.passed(chunk))
+        _write(shown, lines.rest())
+    finally:
+        os.close(reads)
+        os.close(shown)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    # A terminal that is gone must not keep the JVM waiting for a reader.
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+__all__ = ["UNWANTED", "LineFilter", "PassedOn"]
