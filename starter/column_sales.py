@@ -16,6 +16,7 @@ TXTOPO_STARTER_STORE names, otherwise .txtopo/column-sales.db, with tables ``sho
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 from collections import Counter
 from pathlib import Path
@@ -66,16 +67,16 @@ class AddUpPart(BaseArrowBatchBolt):
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.collector = collector
-        self.parts: dict[str, list[pa.Table]] = {key: [] for key in KEYS}
+        self.sums: dict[str, list[pa.Table]] = {key: [] for key in KEYS}
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([batch])
-        for key, parts in self.parts.items():
-            parts.append(summed(table, key))
+        for key, sums in self.sums.items():
+            self.sums[key] = [summed(pa.concat_tables([*sums, table.select([key, "cents"])]), key)]
 
     def finish_batch(self) -> None:
-        for key, parts in self.parts.items():
-            for batch in summed(pa.concat_tables(parts), key).to_batches() if parts else ():
+        for key, sums in self.sums.items():
+            for batch in itertools.chain.from_iterable(table.to_batches() for table in sums):
                 self.collector.emit_batch(batch, f"by {key}")
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:

@@ -27,7 +27,7 @@ def test_a_starter_run_by_python_resumes_where_it_stopped_and_its_state_can_be_s
     run: list[str | Path] = ["python", STARTERS / "transactional_global_count.py", "--master", "local[2]"]
     first = done(run, tmp_path)
     assert "txtopo: global-count begins at txid 1 (generation " in first
-    assert "epoch 1); ZooKeeper 127.0.0.1:" in first
+    assert "epoch 1)\ntxtopo: ZooKeeper 127.0.0.1:" in first
     assert "(our own, in .txtopo); Spark local[2]\n" in first
     assert "txtopo: global-count done: 3 transactions committed, 19 tuples, 0 replays; the next run begins at txid 4\n" in first
     assert total(tmp_path) == 19
@@ -129,7 +129,7 @@ def test_signals_stop_a_run_without_losing_or_repeating_anything_and_status_sees
 
 def test_a_run_that_is_interrupted_while_it_starts_ends_with_one_clear_message(tmp_path: Path) -> None:
     with Command(["txtopo", "run", STARTERS / "transactional_words.py", "--master", "local[2]"], tmp_path) as command:
-        command.wait_until_it_says("jdk.incubator.vector")  # Spark is just being started.
+        command.wait_until_it_says("txtopo: starting Spark …\n")
         command.signal(signal.SIGTERM)
         assert command.wait() == 143
         assert "txtopo: stopping: as soon as Spark has started (again to stop now)\n" in command.said

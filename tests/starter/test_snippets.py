@@ -1,7 +1,8 @@
 """Every Python snippet of the documentation runs, and prints what the page says it prints.
 
 A page is one session: its snippets share their names, and a directory of their own. A block of text after ``<!-- output -->`` is what the
-snippet before it prints. ``<!-- no-run -->`` marks a fragment that only makes sense in place. All pages share one Spark.
+snippet before it prints. ``<!-- no-run -->`` marks a fragment that only makes sense in place. All pages share one Spark. What runs
+a topology runs twice: its stores are there the second time, and it then prints something else.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ def test_the_snippets_of_a_page_run_and_print_what_it_says(
         snippet.run(names)
         if snippet.output is not None:
             assert capsys.readouterr().out == snippet.output, f"{page.name}, line {snippet.line + 1}"
+    if not any("LocalCluster(" in snippet.code for snippet in snippets(page)):
+        return
+    # A reader who runs an example again, in the same place, meets the stores of the first time.
+    names = {"__name__": "__main__"}
+    for snippet in snippets(page):
+        snippet.run(names)
 
 
 def test_the_pages_that_teach_have_snippets_and_say_what_they_print() -> None:

@@ -9,9 +9,9 @@ identifier or a word of a comment or text, as it is written: a run of letters, d
 digit. About thirty transactions of a megabyte; ``split`` sums up its part of the batch first, so that little travels. The buckets say how many
 words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
 
-Run it with ``txtopo run starter/stdlib_words.py --data-dir .txtopo/demo``; kill it wherever you like and run it again.
-``python -m starter.stdlib_words report`` then prints the results and counts anew without txtopo: every count must be equal. The store
-is the file that TXTOPO_STARTER_STORE names, otherwise .txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
+``txtopo demo`` runs it, prints the results, and counts anew without txtopo: every count must be equal. Kill it wherever you like and run it
+again. ``python -m txtopo.demo.stdlib_words report`` prints the results once more. The store is the file that TXTOPO_STARTER_STORE
+names, otherwise .txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def main_report() -> int:
     return 0 if is_equal else 1
 
 
-conf = Config(max_spout_pending=3, until="exhausted")
+conf = Config(max_spout_pending=3, until="exhausted", message_timeout_s=120)
+"""A first batch waits until Spark has started its Python workers: on a busy machine longer than the usual 30 s."""
 
 if __name__ == "__main__" and sys.argv[1:] == ["report"]:
     sys.exit(main_report())
