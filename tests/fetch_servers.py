@@ -62,15 +62,20 @@ SERVERS = {
 }
 
 
+class ServerMissingError(RuntimeError):
+    """There is no server to test with: a test that ends so has found out nothing."""
+
+
 def found(name: str) -> Found:
     """The server ``name``.
 
-    :raises RuntimeError: neither was it fetched, nor does the machine have it.
+    :raises ServerMissingError: neither was it fetched, nor does the machine have it.
     """
     server = SERVERS[name]
     there = _fetched(server) or _installed(server)
     if there is None:
-        raise RuntimeError(f"there is no {server.program} to test with\n  Type: make servers; or, where there is no apt-get, install {server.name}.")
+        cure = f"Type: make servers; or, where there is no apt-get, install {server.name}."
+        raise ServerMissingError(f"there is no {server.program} to test with\n  {cure}")
     return there
 
 

@@ -171,9 +171,9 @@ def held_by_driver() -> int:
 
 def znodes_of(zookeeper: str) -> tuple[int, int]:
     """How many znodes there are below the topology, and their size."""
-    from kazoo.client import KazooClient
+    from tests import zookeepers
 
-    client = KazooClient(hosts=zookeeper)
+    client = zookeepers.client(zookeeper)
     client.start(timeout=20)
     try:
         pending, count, size = ["/txtopo/load"], 0, 0

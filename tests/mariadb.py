@@ -107,7 +107,7 @@ class MariaServer(databases.DatabaseServer):
             except pymysql.err.MySQLError as error:
                 if error.args[0] != pymysql.constants.ER.NO_SUCH_THREAD:  # it has just ended by itself
                     raise
-        self._wait_until(lambda: not set(ended) & set(self.backends(database)))
+        self.wait_until(lambda: not set(ended) & set(self.backends(database)))
         return len(ended)
 
     def waiting_for_locks(self, database: str) -> int:

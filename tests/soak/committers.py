@@ -1,4 +1,4 @@
-"""What the committers of all workloads have in common: they collect while they execute, write in one store transaction, and fail now and then.
+"""What the committers of all workloads have in common: they collect while they execute, write in store transactions, and fail now and then.
 
 They fail after they have written, because that is when a replay must find that it has been there before.
 """
@@ -36,6 +36,9 @@ class Flaw:
 class Committer(BaseTransactionalBolt, ICommitter):
     """Writes what it has collected. A subclass says how, in :meth:`collect` and :meth:`write`, and may emit afterwards, in :meth:`tell`."""
 
+    shares = 1
+    """In so many store transactions each task writes: the more there are, the more often a store is lost between two of them."""
+
     def __init__(self, store: Any, flaw: Flaw) -> None:
         self.store, self.flaw = store, flaw
 
@@ -47,8 +50,9 @@ class Committer(BaseTransactionalBolt, ICommitter):
         self.collect(tup)
 
     def finish_batch(self) -> None:
-        with self.store.transaction(self.context, self.attempt) as opened:
-            self.write(opened)
+        for share in range(self.shares):
+            with self.store.transaction(self.context, self.attempt) as opened:
+                self.write(opened, share)
         self.flaw.strike(self.context, self.attempt)
         self.tell()
 
@@ -60,8 +64,8 @@ class Committer(BaseTransactionalBolt, ICommitter):
         """One tuple of it."""
         raise NotImplementedError
 
-    def write(self, opened: Any) -> None:
-        """All of it, into the open store transaction; also if there is nothing: opening is what takes back (R31)."""
+    def write(self, opened: Any, share: int) -> None:
+        """A share of it, into the open store transaction; also if there is nothing: opening is what takes back (R31)."""
         raise NotImplementedError
 
     def tell(self) -> None:

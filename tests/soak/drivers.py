@@ -24,7 +24,7 @@ from tests.soak import driver, processes
 from tests.soak.world import World
 from txtopo.config import sources
 
-FINISHED, FENCED, ZOOKEEPER_AWAY = 0, 4, 5
+FINISHED, FENCED, ZOOKEEPER_AWAY, MISMATCH = 0, 4, 5, 6
 STARTS_IN_VAIN_MAX = 12
 """So many drivers in a row that committed nothing, and were not killed either: nobody gets anywhere any more."""
 START_AGAIN_AFTER_S = 0.3
@@ -109,8 +109,11 @@ class Driver:
 class Drivers:
     """All drivers of a trial, those that have ended included. ``note`` is called with a sentence for each thing that happens."""
 
-    def __init__(self, world: World, note: Callable[[str], None]) -> None:
-        self._world, self._note = world, note
+    def __init__(self, world: World, note: Callable[[str], None], refused: Callable[[str], str | None]) -> None:
+        """``refused`` is told why a driver ended with exit code 6; what it returns is wrong about that, if it returns anything."""
+        self._world, self._note, self._refused = world, note, refused
+        self.are_held = False
+        """Whether no driver is started, since something is being done that none may see."""
         self.all: list[Driver] = []
         self.living: list[Driver] = []
         self.violations: list[str] = []
@@ -164,6 +167,9 @@ class Drivers:
             self.exits[f"exit {code}"] += 1
         if code == FINISHED and self._world.finish.exists():
             self.finished = True
+        elif not ended.was_killed and code == MISMATCH:
+            wrong = self._refused(said)
+            self.violations.extend([] if wrong is None else [wrong])
         elif not ended.was_killed and code not in (FENCED, ZOOKEEPER_AWAY):
             self.violations.append(f"driver {ended.number} ended by itself, with exit code {code}: {said or 'see its .err file'}")
         if self._in_vain >= STARTS_IN_VAIN_MAX:
@@ -171,7 +177,7 @@ class Drivers:
 
     def keep_one(self) -> None:
         """Start a driver if there is none, a moment after the last one ended."""
-        if not self.living and not self.finished and time.monotonic() - self._ended_at > START_AGAIN_AFTER_S:
+        if not self.living and not self.finished and not self.are_held and time.monotonic() - self._ended_at > START_AGAIN_AFTER_S:
             self.start()
 
     def current(self, workload: str) -> int:

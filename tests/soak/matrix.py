@@ -14,7 +14,7 @@ from tests.soak.nemeses import OUTSIDE_ONLY
 from tests.soak.trial import Plan
 from tests.soak.world import World
 
-SECONDS = {"driver": 16.0, "workers": 18.0, "executors": 12.0, "zookeeper": 8.0, "pauses": 14.0, "rivals": 34.0}
+SECONDS = {"driver": 16.0, "workers": 18.0, "executors": 12.0, "zookeeper": 8.0, "pauses": 14.0, "rivals": 34.0, "fail-over": 60.0}
 """For how long each nemesis strikes: long enough for each thing it does to be done at least once on a machine of two cores."""
 OPAQUE = ("opaque", "planned-opaque")
 INSIDE = frozenset({"driver", "workers", "executors"})

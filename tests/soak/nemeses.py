@@ -15,11 +15,18 @@ from dataclasses import dataclass, field
 
 from tests.soak import processes
 from tests.soak.drivers import Driver, Drivers
+from tests.soak.fail_over import FailOver
+from tests.soak.reader import Reader
+from tests.soak.workloads import WORKLOADS
 from tests.soak.world import MESSAGE_TIMEOUT_S, SESSION_TIMEOUT_S
 from txtopo.state.embedded import EmbeddedZooKeeper
 
 Pauses = Iterator[float]
 TICK_S = 0.1
+IN_A_PART = 0.6
+"""How often a replica is stopped in the middle of a commit, after the first time."""
+PART_WITHIN_S = 1.0
+PARTS_TRIED_MAX = 30
 PATIENCE_S = 60.0
 """How long a nemesis waits for what it needs to be there; then it gives up, which is no violation."""
 
@@ -33,6 +40,8 @@ class Field:
     zookeeper: EmbeddedZooKeeper | None
     """The server, if it outlives the drivers."""
     note: Callable[[str], None]
+    stores: FailOver
+    reader: Reader
     tally: Counter[str] = field(default_factory=Counter)
     paused: list[processes.Process] = field(default_factory=list)
 
@@ -65,6 +74,7 @@ class Field:
         for process in self.paused:
             process.send(signal.SIGCONT)
         self.paused.clear()
+        self.drivers.are_held = False
         if self.zookeeper is not None and not self.zookeeper.is_alive:
             self.zookeeper.restart()
 
@@ -192,6 +202,40 @@ def usurper(it: Field) -> Pauses:
     yield from it.until(lambda: second.exit_code is not None or second.is_running)
 
 
+def fail_over(it: Field) -> Pauses:
+    """Every store is lost, and what a replica had of it when that was stopped takes its place. No process outlives the stores it wrote to.
+
+    Mostly the replica is stopped in the middle of a commit, and the drivers are killed when that is recorded."""
+    yield from it.until(lambda: bool(it.running()))
+    it.stores.prepare()
+    yield it.dice.uniform(1.0, 4.0)
+    is_in_a_part = False
+    parted = [name for name in it.stores.workloads if WORKLOADS[name].is_parted]
+    if parted and (not it.tally["stores lost"] or it.dice.random() < IN_A_PART):
+        for _ in range(PARTS_TRIED_MAX):
+            if is_in_a_part := it.stores.stop_in_a_part(parted, PART_WITHIN_S):
+                break
+            yield TICK_S
+    if not is_in_a_part:
+        it.stores.stop()
+        # Shorter than a transaction, or longer.
+        yield it.dice.choice((0.0, 0.2, 1.0, 3.0))
+    it.drivers.are_held = True
+    for each in list(it.drivers.living):
+        it.drivers.kill(each)
+    it.reader.pause()
+    yield from it.until(lambda: not any(process.is_alive for process in it.drivers.seen))
+    it.stores.lose(it.drivers.current)
+    lacking = {name: it.stores.lacking(name) for name in it.stores.workloads}
+    it.strike("stores lost", ", ".join(f"{name} lacks {what}" for name, what in lacking.items()))
+    it.tally.update(f"workloads that lacked {what}" for what in lacking.values())
+    it.drivers.are_held = False
+    yield from it.until(lambda: it.stores.is_settled(it.drivers.current))
+    if it.stores.is_settled(it.drivers.current):
+        it.stores.end()
+        it.reader.go_on()
+
+
 NEMESES: dict[str, tuple[Callable[[Field], Pauses], ...]] = {
     "none": (),
     "driver": (kill_driver,),
@@ -200,8 +244,9 @@ NEMESES: dict[str, tuple[Callable[[Field], Pauses], ...]] = {
     "zookeeper": (kill_zookeeper,),
     "pauses": (pause_driver, pause_zookeeper),
     "rivals": (rival, standby, usurper),
+    "fail-over": (fail_over,),
 }
 """Groups of nemeses, as they are asked for."""
 
-OUTSIDE_ONLY = frozenset({"rivals"})
-"""These need a ZooKeeper that outlives the drivers."""
+OUTSIDE_ONLY = frozenset({"rivals", "fail-over"})
+"""These need a ZooKeeper that outlives the drivers: for a second one, or to be asked what is recorded."""

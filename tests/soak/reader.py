@@ -27,6 +27,8 @@ class Reader:
         self._checkers: dict[str, Checker] = {name: WORKLOADS[name].checker(world) for name in world.workloads}
         self._stores: dict[str, Mapping[str, Any]] = {name: WORKLOADS[name].stores(world) for name in world.workloads}
         self._stop = threading.Event()
+        self._looking = threading.Lock()
+        self._is_paused = False
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self.reads: Counter[str] = Counter()
         self.violations: list[str] = []
@@ -41,11 +43,24 @@ class Reader:
         if self._thread.is_alive():
             self._thread.join()
 
+    def pause(self) -> None:
+        """Look no more until :meth:`go_on`; the look that has begun is over when this returns."""
+        with self._looking:
+            self._is_paused = True
+
+    def go_on(self) -> None:
+        """Look again, and know nothing of what was seen before."""
+        with self._looking:
+            self._checkers = {name: WORKLOADS[name].checker(self._world) for name in self._world.workloads}
+            self._is_paused = False
+
     def _run(self) -> None:
         while not self._stop.is_set():
             for workload, stores in self._stores.items():
                 for name, store in stores.items():
-                    self._look(workload, name, store)
+                    with self._looking:
+                        if not self._is_paused:
+                            self._look(workload, name, store)
                     if self._stop.wait(PAUSE_S):
                         return
 
@@ -62,6 +77,8 @@ class Reader:
     def end(self) -> list[str]:
         """Judge the last state of every store; :meth:`stop` first."""
         wrong = []
+        if self._is_paused:
+            self.go_on()
         for workload, stores in self._stores.items():
             seen = {name: snapshot(store) for name, store in stores.items()}
             wrong.extend(self._checkers[workload].end(seen, self._world.feed(workload).available()))

@@ -13,12 +13,12 @@ from typing import Any
 
 from tests.soak.world import World
 from txtopo import TopologyContext, TransactionAttempt
-from txtopo.stores import SqliteStore, sessions, stamps
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, sessions, stamps
 from txtopo.stores.updates import Update
 
-SABOTAGES = ("blind-store", "no-take-back", "unsteady-source")
+SABOTAGES = ("blind-store", "no-take-back", "no-counts", "unsteady-source")
 """What can be broken: a store that applies whatever it is given, whoever applied it before · a fence that takes nothing back (R31) ·
-a transactional source that gives another batch on replay (R18)."""
+a store that compares its fence and not how much of the attempt is there (R34) · a transactional source that gives another batch on replay (R18)."""
 
 
 def open_store(world: World, name: str, opaque: bool = False) -> Any:
@@ -27,13 +27,12 @@ def open_store(world: World, name: str, opaque: bool = False) -> Any:
         return BlindStore(str(world.path / f"{name}.db"))
     if world.sabotage == "no-take-back":
         return UntakenStore(world.path / f"{name}.db", name, opaque=opaque)
+    counts = world.sabotage != "no-counts"
     if world.store == "sqlite":
-        return SqliteStore(world.path / f"{name}.db", name, opaque=opaque)
-    from txtopo.stores import RedisStore, SqlStore
-
+        return (SqliteStore if counts else UncountedSqliteStore)(world.path / f"{name}.db", name, opaque=opaque)
     if world.store.startswith("redis:"):
-        return RedisStore(world.store, name, opaque=opaque, answer_timeout_s=WAIT_S)
-    return SqlStore(world.store, name, opaque=opaque, lock_timeout_s=WAIT_S, idle_timeout_s=WAIT_S)
+        return (RedisStore if counts else UncountedRedisStore)(world.store, name, opaque=opaque, answer_timeout_s=WAIT_S)
+    return (SqlStore if counts else UncountedSqlStore)(world.store, name, opaque=opaque, lock_timeout_s=WAIT_S, idle_timeout_s=WAIT_S)
 
 
 WAIT_S = 5.0
@@ -47,6 +46,26 @@ class UntakenStore(SqliteStore):
         self, session: sessions.Session, context: TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
+
+
+class Uncounted(Store):
+    """Goes by the attempt of its fence alone: a copy in which tasks of the recorded attempt are missing passes for complete."""
+
+    def _recorded(self, context: TopologyContext) -> stamps.Recorded | None:
+        recorded = super()._recorded(context)
+        return recorded and {component: TransactionAttempt(last.txid, last.attempt_id) for component, last in recorded.items()}
+
+
+class UncountedSqliteStore(Uncounted, SqliteStore):
+    """In a file."""
+
+
+class UncountedSqlStore(Uncounted, SqlStore):
+    """In a database."""
+
+
+class UncountedRedisStore(Uncounted, RedisStore):
+    """In a Redis server."""
 
 
 class BlindStore:

@@ -21,8 +21,10 @@ from tests.databases import DatabaseServer
 from tests.mariadb import MariaServer
 from tests.postgres import PostgresServer
 from tests.redis_server import RedisServer
+from tests.replication import Replicated
 from tests.soak import nemeses, processes
 from tests.soak.drivers import Drivers
+from tests.soak.fail_over import FailOver
 from tests.soak.reader import Reader
 from tests.soak.workloads import WORKLOADS
 from tests.soak.world import World
@@ -80,17 +82,23 @@ class Trial:
         self._world = replace(plan.world, directory=directory)
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._database = contextlib.ExitStack()
-        if plan.world.store in SERVERS:
+        servers: Replicated | None = None
+        if "fail-over" in plan.nemeses and plan.world.store != "sqlite":
+            servers = self._database.enter_context(Replicated(plan.world.store))
+            self._world = replace(self._world, store=servers.new_url())
+        elif plan.world.store in SERVERS:
             self._world = replace(self._world, store=self._database.enter_context(SERVERS[plan.world.store]()).new_url())
-        if plan.world.store == "redis":
+        elif plan.world.store == "redis":
             self._world = replace(self._world, store=self._database.enter_context(RedisServer()).url())
         if plan.outside:
-            self._zookeeper = EmbeddedZooKeeper(self._world.path / "ensemble").start()
+            self._zookeeper = EmbeddedZooKeeper(self._world.path / "ensemble", is_private=False).start()
             self._world = replace(self._world, zookeeper=self._zookeeper.hosts)
         self._world.save()
-        self._drivers = Drivers(self._world, self._note)
-        self._field = nemeses.Field(random.Random(f"{plan.world.seed}/nemesis"), self._drivers, self._zookeeper, self._note, self.outcome.tally)
+        self._stores = FailOver(self._world, self._note, servers)
+        self._drivers = Drivers(self._world, self._note, self._stores.refused)
         self._reader = Reader(self._world)
+        dice = random.Random(f"{plan.world.seed}/nemesis")
+        self._field = nemeses.Field(dice, self._drivers, self._zookeeper, self._note, self._stores, self._reader, self.outcome.tally)
 
     def run(self) -> Outcome:
         """All of it."""
@@ -205,6 +213,8 @@ class Trial:
         out.reads, out.replays = self._reader.reads.total(), drivers.total("replays")
         if self._strikes_nothing():
             out.violations.append("nothing was struck: this trial has shown nothing")
+        if self._stores.refusals:
+            out.tally["replicas refused"] = self._stores.refusals
         out.tally["drivers started"] = len(drivers.all)
         out.tally["takeovers"] = sum(each.role in ("standby", "usurper", "rival") and each.is_running for each in drivers.all)
         out.tally.update({f"drivers ended with {code}": count for code, count in drivers.exits.items()})

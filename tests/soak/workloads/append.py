@@ -41,14 +41,16 @@ class Keys:
 class Appender(Committer):
     """Appends."""
 
+    shares = 3
+
     def begin(self) -> None:
         self.keys: set[str] = set()
 
     def collect(self, tup: Tuple) -> None:
         self.keys.add(tup["key"])
 
-    def write(self, opened: Any) -> None:
-        for key in sorted(self.keys):
+    def write(self, opened: Any, share: int) -> None:
+        for key in sorted(self.keys)[share :: self.shares]:
             opened.update(key, lambda old: [*(old or []), self.attempt.txid])
 
 
@@ -57,6 +59,7 @@ class Append(Workload):
 
     name = "append"
     take = pace = TAKE
+    is_parted = True
 
     def stores(self, world: World) -> dict[str, Any]:
         return {"append": open_store(world, "append")}

@@ -59,7 +59,7 @@ class Ledger(Committer):
     def collect(self, tup: Tuple) -> None:
         self.deltas[tup["key"]] += tup["delta"]
 
-    def write(self, opened: Any) -> None:
+    def write(self, opened: Any, share: int) -> None:
         opened.update_many(dict(self.deltas), added)
 
 
@@ -68,6 +68,7 @@ class Bank(Workload):
 
     name = "bank"
     take = pace = 6
+    is_parted = False
 
     def stores(self, world: World) -> dict[str, Any]:
         return {"bank": open_store(world, "bank")}

@@ -33,6 +33,8 @@ class Workload(abc.ABC):
     name: str
     take: int
     """Rows of each partition in a transaction, at most."""
+    is_parted: bool
+    """Whether an attempt is of several store transactions to one store, always as many."""
     pace: int
     """The same, on average; what the feed publishes is a multiple of it."""
 

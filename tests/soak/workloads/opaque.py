@@ -48,7 +48,7 @@ class KeyedCount(Committer):
         self.counts[f"word {tup['word']}"] += 1
         self.counts[f"tuple {tup['place']}"] += 1
 
-    def write(self, opened: Any) -> None:
+    def write(self, opened: Any, share: int) -> None:
         opened.update_many(dict(self.counts), added)
 
 
@@ -56,6 +56,7 @@ class Opaque(Workload):
     """The workload: planned by the driver, or learnt by emitting."""
 
     take, pace = 4, 2
+    is_parted = True
 
     def __init__(self, name: str, planned: bool) -> None:
         self.name, self.planned = name, planned

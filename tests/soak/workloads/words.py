@@ -26,6 +26,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
+from txtopo.stores import Update
 
 BUCKET_SIZE = 10
 VOCABULARY = tuple(f"word{n}" for n in range(40))
@@ -66,14 +67,18 @@ class Split(BaseBasicBolt):
 class Count(Committer):
     """Counts words; emits each with its count now and before."""
 
+    shares = 2
+
     def begin(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.updates: dict[str, Update] = {}
 
     def collect(self, tup: Tuple) -> None:
         self.counts[tup["word"]] += 1
 
-    def write(self, opened: Any) -> None:
-        self.updates = opened.update_many(dict(self.counts), added)
+    def write(self, opened: Any, share: int) -> None:
+        words = sorted(self.counts)[share :: self.shares]
+        self.updates |= opened.update_many({word: self.counts[word] for word in words}, added)
 
     def tell(self) -> None:
         for word, update in sorted(self.updates.items()):
@@ -106,7 +111,7 @@ class Buckets(Committer):
     def collect(self, tup: Tuple) -> None:
         self.deltas[tup["bucket"]] += tup["delta"]
 
-    def write(self, opened: Any) -> None:
+    def write(self, opened: Any, share: int) -> None:
         opened.update_many(dict(self.deltas), added)
 
 
@@ -115,6 +120,7 @@ class Words(Workload):
 
     name = "words"
     take = pace = 6
+    is_parted = True
 
     def stores(self, world: World) -> dict[str, Any]:
         return {name: open_store(world, name) for name in ("words", "buckets")}
