@@ -1,7 +1,7 @@
 """Applies one mutation at a time to a copy of the tree and runs the tests that should notice: ``python -m tests.mutants.runner [NAME …]``.
 
 A mutation that no test notices *survives*, and is a hole in the tests. A mutation that cannot be applied, or after which the tests cannot even be
-collected, proves nothing and is reported as broken. Either ends the program with status 1.
+collected, proves nothing and is reported as broken; so does one whose tests lack their server. Either ends the program with status 1.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 SIDE_BY_SIDE = 2
 SECONDS_MAX = 300
+_MISSING = "ServerMissingError"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,14 @@ def judge(mutation: Mutation) -> Verdict:
             done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
         except subprocess.TimeoutExpired:
             return Verdict(mutation.name, "noticed", time.monotonic() - began, f"no end within {SECONDS_MAX} s")
-    seconds = time.monotonic() - began
+    return verdict_of(mutation, done, time.monotonic() - began)
+
+
+def verdict_of(mutation: Mutation, done: subprocess.CompletedProcess[str], seconds: float) -> Verdict:
+    """What pytest, which is ``done``, has found out about ``mutation``; a missing server has failed tests that a mutation had not."""
+    if _MISSING in done.stdout:
+        missing = next(line for line in done.stdout.splitlines() if _MISSING in line)
+        return Verdict(mutation.name, "broken", seconds, missing.strip())
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     if done.returncode == 1 and failed:
         return Verdict(mutation.name, "noticed", seconds, failed[0].removeprefix("FAILED ").split(" - ")[0])

@@ -1,0 +1,157 @@
+"""The mutations that make the simulator blind to something, or see what is not there."""
+
+from __future__ import annotations
+
+from tests.mutants.mutation import Mutation
+
+READABLE = ("tests/unit/test_simulator_readable.py",)
+SINKS = ("tests/unit/test_simulator_sinks.py",)
+
+CLOCKS = ("tests/unit/test_simulator_clocks.py",)
+LOOKS = ("tests/unit/test_simulator_looks.py",)
+RACES = ("tests/unit/test_simulator_races.py",)
+RECOMPUTES = ("tests/unit/test_simulator_recomputes.py",)
+
+SIMULATED = (
+    Mutation(
+        "what a sink writes is not compared by the simulator",
+        "txtopo/testing/simulator/outcome.py",
+        "[*_stores(found, expected), *_rows(found, expected)]",
+        "[*_stores(found, expected)]",
+        SINKS,
+    ),
+    Mutation(
+        "two sinks of one database write to one simulated table",
+        "txtopo/testing/simulator/substitutes.py",
+        'for name in ("__class__", "address", "target"))',
+        'for name in ("__class__", "address"))',
+        SINKS,
+    ),
+    Mutation(
+        "a simulated sink takes nothing back",
+        "txtopo/testing/simulator/sinks.py",
+        "        table.inserted = [row for row in table.inserted if row.mark != mark]\n",
+        "",
+        SINKS,
+    ),
+    Mutation(
+        "a committer that writes elsewhere is not named",
+        "txtopo/testing/simulator/looked_at.py",
+        " or guarantees.writes_elsewhere(component)]",
+        "]",
+        LOOKS,
+    ),
+    Mutation(
+        "a destination of a user's own passes for compared",
+        "txtopo/testing/simulator/substitutes.py",
+        "self.is_strange or isinstance(obj, destination.Destination)",
+        "self.is_strange",
+        LOOKS,
+    ),
+    Mutation(
+        "the run without failures is repeated at the same time",
+        "txtopo/testing/simulator/simulation.py",
+        "self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)",
+        "self._played(Decisions())",
+        CLOCKS,
+    ),
+    Mutation(
+        "the clock does not jump",
+        "txtopo/testing/simulator/schedule.py",
+        "        self._clock_s += clocks.JUMPS[jump]\n",
+        "",
+        CLOCKS,
+    ),
+    Mutation(
+        "what is imported inside a function has the real clock",
+        "txtopo/testing/simulator/clocks.py",
+        "            if name in _MODULES and id(globals) in mine:\n                return _MODULES[name]\n",
+        "",
+        CLOCKS,
+    ),
+    Mutation(
+        "shifted clocks stay in the user's modules",
+        "txtopo/testing/simulator/clocks.py",
+        "                namespace[name] = value\n",
+        "                pass\n",
+        CLOCKS,
+    ),
+    Mutation(
+        "both processes have the same hash seed",
+        "txtopo/testing/simulator/recomputation.py",
+        "HASH_SEEDS = (1, 2)",
+        "HASH_SEEDS = (1, 1)",
+        RECOMPUTES,
+    ),
+    Mutation(
+        "routes are not compared between processes",
+        "txtopo/testing/simulator/recomputation.py",
+        "            yield from _dealt_otherwise(topology, first, second, txid, component)\n",
+        "",
+        RECOMPUTES,
+    ),
+    Mutation(
+        "batches that are rightly others are compared between processes",
+        "txtopo/testing/simulator/recomputation.py",
+        "        if is_other or ours.batches.get(txid) != theirs.batches.get(txid):\n",
+        "        if False:\n",
+        RECOMPUTES,
+    ),
+    Mutation(
+        "simulate asks no other process",
+        "txtopo/testing/simulator/simulation.py",
+        "simulation.recompute() if other_processes else None",
+        "None",
+        RECOMPUTES,
+    ),
+    Mutation(
+        "reads of ZooKeeper never fail in schedules",
+        "txtopo/testing/simulator/driver.py",
+        "        if how == READ_FAULTS[0]:\n",
+        "        if how:\n            return\n        if how == READ_FAULTS[0]:\n",
+        RACES,
+    ),
+    Mutation(
+        "batches are made in one piece in schedules",
+        "txtopo/testing/simulator/driver.py",
+        "            self._aside.append((self.schedule.commits, baton.current()))\n            baton.park()\n",
+        "",
+        RACES,
+    ),
+    Mutation(
+        "what is recorded while a batch is planned is passed over",
+        "txtopo/runtime/batches.py",
+        "        committed, positions = self._state.committed_positions()\n        for earlier",
+        "        committed, positions = self._state.committed_positions()\n"
+        "        in_use = {earlier: self._metadata_in_use(earlier) for earlier in in_use}\n        for earlier",
+        RACES,
+    ),
+    Mutation(
+        "what a default of a parameter keeps is not looked at",
+        "txtopo/testing/simulator/processes.py",
+        "                self._functions.append(value)\n",
+        "",
+        READABLE,
+    ),
+    Mutation(
+        "what a default of a method's parameter keeps is not looked at",
+        "txtopo/testing/simulator/processes.py",
+        "            self._functions.extend(functions)\n",
+        "",
+        READABLE,
+    ),
+    Mutation(
+        "effects that change by themselves are compared",
+        "txtopo/testing/simulator/trial.py",
+        "effects is None or effects() == effects()",
+        "True",
+        READABLE,
+    ),
+    Mutation(
+        "a conf that is no configuration is passed over",
+        "txtopo/runtime/target.py",
+        "    if not isinstance(value, Mapping):\n",
+        "    if not isinstance(value, Mapping):\n        return None\n    if not isinstance(value, Mapping):\n",
+        ("tests/unit/test_cli_mistakes.py",),
+    ),
+)
