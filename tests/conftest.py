@@ -16,6 +16,7 @@ from tests.mariadb import mariadb
 from tests.postgres import postgres
 from tests.redis_server import redis_server
 from txtopo.config import sources
+from txtopo.testing.contracts.worker_process import WorkerProcess
 
 __all__ = ["cluster", "mariadb", "postgres", "redis_server", "shared_cluster"]
 
@@ -29,6 +30,14 @@ os.environ[sources.FILE_VARIABLE] = ""
 
 
 DATABASES = {"mariadb": maria.running_server, "postgresql": postgresql.running_server}
+
+
+@pytest.fixture
+def process() -> Iterator[WorkerProcess]:
+    """A worker process, for the contexts of tasks that run in it."""
+    process = WorkerProcess()
+    yield process
+    process.close()
 
 
 @pytest.fixture(params=sorted(DATABASES))

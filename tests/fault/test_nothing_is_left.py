@@ -95,6 +95,23 @@ def test_in_the_middle_of_a_commit(tmp_path: Path, signum: signal.Signals) -> No
     driver.expect_nothing_left()
 
 
+def test_a_killed_driver_leaves_a_quiet_terminal(tmp_path: Path) -> None:
+    """Spark's JVM, whose driver is gone in the middle of a job, complains for itself."""
+    driver = Driver(tmp_path)
+    shut = driver.gate / "shut"
+    shut.touch()
+    with driver.start() as command:
+        command.wait_until(lambda: in_a_commit(driver))
+        command.signal(signal.SIGKILL)
+        assert command.wait() == -signal.SIGKILL
+        shut.unlink()
+        driver.expect_nothing_left()
+        assert command.wait() == -signal.SIGKILL
+        lines = command.said.splitlines()
+        assert lines
+        assert [line for line in lines if not line.startswith("txtopo: ")] == []
+
+
 def test_a_commit_that_does_not_end_is_waited_for_as_long_as_said_and_then_abandoned(tmp_path: Path) -> None:
     driver = Driver(tmp_path)
     shut = driver.gate / "shut"

@@ -17,9 +17,9 @@ from tests.soak.world import World
 
 @pytest.mark.rule(28)
 def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into_it() -> None:
-    command = "--seed 2 --seconds 30 --workload bank --nemesis none --store sqlite --zookeeper inside --sabotage blind-store"
+    command = "--seed 2 --seconds 60 --workload bank --nemesis none --store sqlite --zookeeper inside --sabotage blind-store"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "tests.soak", *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False
     )
     kept = re.search(r"^all files: (.+)$", done.stdout, flags=re.MULTILINE)
     assert kept is not None, done.stdout + done.stderr
@@ -30,7 +30,7 @@ def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into
         assert "VIOLATION with seed 2, none against bank, sqlite" in done.stdout
         assert re.search(r"^  bank: after rows .*: 'account \d' is -?\d+, not -?\d+", done.stdout, flags=re.MULTILINE), done.stdout
         assert re.search(r"^ +\d+\.\d s  driver 1 \(first, pid \d+\) starts$", done.stdout, flags=re.MULTILINE)
-        assert "again: python -m tests.soak --seed 2 --seconds 30 --store sqlite" in done.stdout
+        assert "again: python -m tests.soak --seed 2 --seconds 60 --store sqlite" in done.stdout
         assert {"world.json", "history.txt", "driver-1.err", "driver-1.jsonl", "bank.db"} <= {file.name for file in directory.iterdir()}
     finally:
         shutil.rmtree(directory)

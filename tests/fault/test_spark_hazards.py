@@ -6,6 +6,7 @@ Each scenario is one that loses, doubles or mixes data where nobody guards again
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,9 +74,12 @@ def test_a_pinned_block_lost_between_the_phases_fails_the_commit_instead_of_runn
 ) -> None:
     answer = hazardous.play("killed between the phases, pinned", tmp_path)
     survived(answer, "between the phases", replays=2)
-    (refusal,) = answer.refusals
-    assert refusal.startswith("commit: ")
-    assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in refusal
+    lost = [refusal for refusal in answer.refusals if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in refusal]
+    # On a busy machine a job of the replay may fall ill of the loss, too; how many do is Spark's affair.
+    assert answer.refusals[0] in lost
+    assert all(refusal.startswith("commit: ") for refusal in lost)
+    emitted = [line.split()[:4] for line in answer.journal if re.match(r"numbers \d+ emitted ", line)]
+    assert [line for line in emitted if emitted.count(line) > 1] == [], "Spark asked the spout again within one attempt"
 
 
 @pytest.mark.rule(4, 33)

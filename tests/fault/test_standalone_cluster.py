@@ -41,7 +41,7 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     directory = tmp_path_factory.mktemp("standalone")
     python = standalone.bare_interpreter(directory / "bare")
-    with standalone.StandaloneCluster(directory / "cluster") as cluster, EmbeddedZooKeeper(directory / "zookeeper") as zookeeper:
+    with standalone.StandaloneCluster(directory / "cluster") as cluster, EmbeddedZooKeeper(directory / "zookeeper", is_private=False) as zookeeper:
         yield Place(cluster, zookeeper, python)
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.synchronize import Event, Semaphore
 from pathlib import Path
 from typing import Any, Protocol
@@ -181,13 +181,6 @@ class Zombie:
     def outcome(self) -> str:
         """What came of its next block."""
         return str(self._outcomes.get(timeout=BOUND_S))
-
-
-@pytest.fixture
-def process() -> Iterator[contract.Process]:
-    process = contract.Process()
-    yield process
-    process.close()
 
 
 @pytest.mark.rule(29, 30, 31)

@@ -26,13 +26,6 @@ Link = redis_connection.Link
 
 
 @pytest.fixture
-def process() -> Iterator[contract.Process]:
-    process = contract.Process()
-    yield process
-    process.close()
-
-
-@pytest.fixture
 def other() -> Iterator[contract.Process]:
     """Another worker process, with a connection and a memory of its own."""
     process = contract.Process()
@@ -178,7 +171,7 @@ def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore
     context = process.task()
     with pytest.raises(FailedException, match="the connection is lost"):
         contract.block(store, context, 2, 0, lambda opened: WAYS[way](opened, {"x": 10}))
-    assert (context.store_steps, context.touched_stores, store.get("x")) == ({}, set(), 11)
+    assert (context.store_steps, context.touched_stores, store.get("x")) == ({}, {}, 11)
     contract.block(store, process.task(), 2, 1, lambda opened: WAYS[way](opened, {"x": 10}))
     assert dict(store.items()) == {"x": 11}
     assert contract.run(store, process.task(), 2, 2, x=10)["x"].curr == 11

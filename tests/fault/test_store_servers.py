@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -20,13 +20,6 @@ from txtopo.stores import SqlStore, StoreTransaction
 
 BOUND_S = 60
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def process() -> Iterator[contract.Process]:
-    process = contract.Process()
-    yield process
-    process.close()
 
 
 @pytest.fixture(params=[False, True], ids=["transactional", "opaque"])
@@ -103,7 +96,7 @@ def test_a_commit_whose_acknowledgement_is_lost_is_not_applied_again(
         patch.setattr(sa.Connection, "commit", commit_and_die)
         with pytest.raises(FailedException, match=r"the connection is lost \(the server went away"):
             contract.run(store, context, 2, 0, x=10)
-    assert (context.store_steps, context.touched_stores, store.get("x")) == ({}, set(), 11)
+    assert (context.store_steps, context.touched_stores, store.get("x")) == ({}, {}, 11)
     assert contract.run(store, process.task(), 2, 1, x=10)["x"].curr == 11
     assert dict(store.items()) == {"x": 11}
 

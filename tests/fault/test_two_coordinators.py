@@ -84,7 +84,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper", is_private=False) as zookeeper:
         scene = Scene(tmp_path, zookeeper)
         with contextlib.closing(scene.state):
             yield scene

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,19 @@ import pytest
 
 from tests.clusters import Journal, fast, run_to_idle
 from tests.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
-from txtopo import FencedError, Fields, LocalCluster, StateMismatchError, UserCodeError, ZooKeeperUnavailableError
+from txtopo import (
+    BatchOutputCollector,
+    FencedError,
+    Fields,
+    LocalCluster,
+    StateMismatchError,
+    TopologyConf,
+    TopologyContext,
+    TransactionAttempt,
+    UserCodeError,
+    ZooKeeperUnavailableError,
+    cli,
+)
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -46,6 +60,66 @@ def test_a_sealed_transaction_is_replayed_first_under_its_own_task_counts(cluste
     tasks = {line.split()[1]: line.split()[2:] for line in journal.lines() if line.startswith("tasks")}
     assert tasks["2:1000000"] == ["1", "2"], "txid 2 was sealed with two tasks of 'pass', and a new epoch has begun"
     assert tasks["3:1000000"] == ["1", "3"], "new parallelism applies from the first unsealed transaction"
+
+
+class TellsTheTime(EndsInside):
+    """Writes down what ``context.opened_at`` says, in both phases."""
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        super().prepare(conf, context, collector, attempt)
+        journal_time(self.journal, context, attempt)
+
+    def finish_batch(self) -> None:
+        journal_time(self.journal, self.context, self.attempt)
+        super().finish_batch()
+
+
+def journal_time(journal: Journal, context: TopologyContext, attempt: TransactionAttempt) -> None:
+    journal.write(f"opened {attempt.txid} {attempt.attempt_id} {context.phase} {context.opened_at.isoformat()}")
+
+
+@pytest.mark.rule(36)
+@pytest.mark.parametrize("kind", ["planned", "storm-style"])
+def test_a_transaction_was_opened_when_it_was_opened_also_after_a_restart(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
+    journal = Journal(tmp_path / "journal")
+    store = SqliteStore(tmp_path / "kept.db", "kept")
+    id = f"opened-{kind}"
+    before = datetime.datetime.now(datetime.UTC)
+    topology = keeping_topology(id, Partitioned(journal, 2, 20, 2, kind == "planned"), TellsTheTime(store, journal))
+    run = cluster.submit_topology(id, fast(max_spout_pending=2), topology)
+    with pytest.raises(UserCodeError, match="ended inside"):
+        run.join(60)
+    restarted = datetime.datetime.now(datetime.UTC)
+    run_to_idle(cluster, topology)
+    told = [line.split()[1:] for line in journal.lines() if line.startswith("opened")]
+    assert {(txid, attempt, phase) for txid, attempt, phase, _ in told} >= {("2", a, p) for a in ("0", "1000000") for p in ("processing", "commit")}
+    times = {txid: {datetime.datetime.fromisoformat(time) for of, _, _, time in told if of == txid} for txid, _, _, _ in told}
+    assert [len(found) for found in times.values()] == [1] * 10
+    first, second, last = (min(times[txid]) for txid in ("1", "2", "10"))
+    assert before < first < second < restarted < last
+
+
+@pytest.mark.rule(35)
+def test_a_topology_that_is_not_what_it_was_is_refused_with_the_command_that_accepts_it(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = Journal(tmp_path / "journal")
+
+    def topology(size: int, store: str, partitioned: bool = False) -> Any:
+        spout = Partitioned(journal, 2, size, 5, planned=True) if partitioned else Ranges(journal, size, 5)
+        return keeping_topology("changes", spout, Keep(SqliteStore(tmp_path / "kept.db", store), journal))
+
+    run_to_idle(cluster, topology(10, "kept"))
+    run = cluster.submit_topology("changes", fast(), topology(20, "renamed"))
+    with pytest.raises(StateMismatchError, match=r"txtopo state accept changes --store keep/renamed`"):
+        run.join(60)
+    assert cli.main(["state", "accept", "changes", "--store", "keep/renamed", "--zookeeper", str(cluster.zookeeper), "--execute"]) == 0
+    assert "component 'keep' may begin renamed with nothing in it" in capsys.readouterr().out
+    run_to_idle(cluster, topology(20, "renamed"))
+    assert SqliteStore(tmp_path / "kept.db", "renamed").get("total") == sum(range(10, 20))
+    with pytest.raises(StateMismatchError, match="'numbers' \\(a whole batch\\); it now has 'numbers' \\(partitions\\)"):
+        cluster.submit_topology("changes", fast(), topology(20, "renamed", partitioned=True))
+    assert run_to_idle(cluster, topology(25, "renamed")).status().current == 6
 
 
 @pytest.mark.rule(23)
@@ -133,8 +207,12 @@ def test_a_takeover_within_one_program_ends_the_first_run_with_exit_code_4(clust
 def test_a_run_that_cannot_look_after_its_lease_ends_with_what_went_wrong(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    calls = itertools.count()
+
     def revive() -> None:
-        raise OSError("no room for a new server")
+        # The first call is that of submit_topology itself.
+        if next(calls):
+            raise OSError("no room for a new server")
 
     monkeypatch.setattr(cluster, "_revive", revive)
     spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)

@@ -65,7 +65,7 @@ except txtopo.SetupError as error:
     print("REFUSED", error, error.exit_code)
 """
     done = run_python(code, tmp_path, **{variable: "sc://127.0.0.1" if variable == "SPARK_REMOTE" else "connect"})
-    assert "REFUSED this is a Spark Connect session" in done.stdout, done.stderr
+    assert "is Spark Connect, which has no SparkContext" in done.stdout, done.stderr
     assert not (tmp_path / "zk").exists()
 
 
@@ -76,3 +76,29 @@ def test_cores_of_masters() -> None:
     assert session.local_cores("local[*]") == os.cpu_count()
     assert session.local_cores("local-cluster[2,3,512]") == 6
     assert session.local_cores("spark://127.0.0.1:7077") is None
+
+
+def test_what_a_jvm_says_that_cannot_start_reaches_the_user(tmp_path: Path) -> None:
+    code = """
+import txtopo
+from txtopo.runtime import session
+try:
+    session.spark_context("local[1]", {"spark.driver.extraJavaOptions": "-javaagent:/no/such.jar"})
+except txtopo.SetupError as error:
+    print("REFUSED", error)
+"""
+    done = run_python(code, tmp_path)
+    assert "REFUSED Spark did not start:" in done.stdout, done.stderr
+    assert "/no/such.jar" in done.stderr
+
+
+def test_a_program_that_starts_spark_prints_nothing_of_java(tmp_path: Path) -> None:
+    code = """
+from txtopo.runtime import session
+context = session.spark_context("local[1]")
+print(context.parallelize([1, 2], 1).map(lambda n: (n, __import__("sys").stderr.write(f"number {n}\\n"))[0]).sum())
+"""
+    done = run_python(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "3\n"
+    assert done.stderr == "number 1\nnumber 2\n"

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import fast, run_to_idle
+from tests.failing_stores import FailingSqliteStore, Place, Swallowing
 from tests.faulty import FaultyCount
-from txtopo import LocalCluster, PoisonBatchError, UserCodeError, WorkerCrashError
+from txtopo import LocalCluster, PoisonBatchError, TransactionalTopologyBuilder, UserCodeError, WorkerCrashError
+from txtopo.testing import MemoryTransactionalSpout
 
 HOOKS = [
     "split.prepare",
@@ -37,6 +39,19 @@ def test_failed_exception_in_any_hook_replays_the_batch_and_everything_counts_on
     assert run.status().replays >= 1
     assert "told to fail" in (run.status().last_error or "")
     assert all(len(faulty.seen_after(txid)) == 1 for txid in (1, 2, 3)), "a replay showed downstream something else than the first attempt"
+
+
+@pytest.mark.rule(39)
+@pytest.mark.parametrize("place", ["opening", "committing"])
+def test_a_failure_of_a_store_that_a_committer_swallows_is_replayed(cluster: LocalCluster, tmp_path: Path, place: Place) -> None:
+    store = FailingSqliteStore(tmp_path / "sum.db", "sums").told_to(place, tmp_path / "failed")
+    builder = TransactionalTopologyBuilder(f"swallows-{place}", "spout", MemoryTransactionalSpout({0: [(1,), (2,), (3,)]}, ["n"], 1))
+    builder.set_bolt("sum", Swallowing(store)).global_grouping("spout")
+    run = run_to_idle(cluster, builder.build_topology())
+    assert (tmp_path / "failed").exists(), "the fault was hit"
+    assert (store.get("sum"), run.status().committed) == (6, 3)
+    assert run.status().replays >= 1
+    assert f"no luck in {place}" in (run.status().last_error or "")
 
 
 @pytest.mark.rule(7)
