@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.client import KazooClient
-
+from bench import znodes
 from bench.contenders.txtopo_runs import drained
 from txtopo import LocalCluster
 
@@ -19,7 +18,7 @@ class Floor:
         self._cluster = LocalCluster(data_dir=f"{directory}/zookeeper")
         source = self._cluster.context.parallelize([0], 1)
         java = source._jrdd
-        self._client = KazooClient(self._cluster.zookeeper)
+        self._client = znodes.client(self._cluster.zookeeper)
         self._client.start(timeout=20)
         for path in ("/bench/a", "/bench/b"):
             self._client.create(path, b"0", makepath=True)

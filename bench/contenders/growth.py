@@ -9,9 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kazoo.client import KazooClient
-
-from bench import processes, spouts, topologies
+from bench import processes, spouts, topologies, znodes
 from bench.contenders.txtopo_runs import Runs, check
 from txtopo import Config, TopologyRun
 from txtopo.runtime import session
@@ -86,7 +84,7 @@ class Growth(Runs):
         }
 
     def _znodes(self) -> int:
-        client = KazooClient(self.cluster.zookeeper)
+        client = znodes.client(self.cluster.zookeeper)
         client.start(timeout=20)
         try:
             pending, count = [f"/txtopo/{self._id}"], 0
