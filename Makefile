@@ -11,7 +11,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := .txtopo/demo
+MADE := $(VENV)/.made
 MINUTES ?= 10
+RUNS := $(VENV)/.installed-to-run
 INSTALLED := $(VENV)/.installed
 INSTALLED_DOCS := $(VENV)/.installed-docs
 INSTALLED_BENCH := $(VENV)/.installed-bench
@@ -24,7 +26,7 @@ help: ## Say what there is
 
 venv: java $(INSTALLED) ## Make .venv with everything that running and developing needs
 
-$(INSTALLED): pyproject.toml
+$(MADE):
 	@stop() { printf >&2 '%s\n' "$$@"; exit 1; }; \
 	command -v "$(PYTHON)" >/dev/null || stop "there is no $(PYTHON)" "  Install Python 3.11 or newer: apt-get install python3 python3-venv"; \
 	"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -32,11 +34,23 @@ $(INSTALLED): pyproject.toml
 	if ! "$(BIN)/python" -c 'import pip' 2>/dev/null; then \
 	  "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
 	    stop "$(PYTHON) cannot make a virtual environment: its venv package is not installed" "  Type: apt-get install python3-venv"; \
+	  echo "making $(VENV)"; \
 	  rm -rf "$(VENV)"; \
 	  "$(PYTHON)" -m venv "$(VENV)"; \
 	fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
+
+# What running needs, without what developing needs: who only wants to see the demo waits for less.
+$(RUNS): pyproject.toml | $(MADE)
+	@echo "installing txtopo and what running it needs into $(VENV): pyspark alone is some 400 MB, so the first time may take minutes"
+	$(BIN)/python -m pip install --disable-pip-version-check --editable .
+	@touch $@
+
+# It has what running needs, too: the demo after it installs nothing.
+$(INSTALLED): pyproject.toml | $(MADE)
+	@echo "installing what running and developing need into $(VENV); the first time this may take minutes"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(RUNS) $@
 
 $(INSTALLED_DOCS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
@@ -62,10 +76,8 @@ java: # Both Spark and the embedded ZooKeeper need it.
 	  exit 1; \
 	fi
 
-demo: java $(INSTALLED) ## Count every word of Python's own library, exactly once; interrupt it, type it again
-	$(BIN)/txtopo run starter/stdlib_words.py --until-exhausted --data-dir $(DEMO)
-	@echo
-	@$(BIN)/python -m starter.stdlib_words report
+demo: java $(RUNS) ## Count every word of Python's own library, exactly once; interrupt it, type it again
+	$(BIN)/txtopo demo
 
 demo-reset: ## Forget what the demo has counted
 	rm -rf $(DEMO)

@@ -28,7 +28,7 @@ from txtopo.state import layout
 from txtopo.stores import redis_layout, relational, sqlite_layout
 
 DOCS = Path(__file__).resolve().parent
-RULES = range(1, 34)
+RULES = tuple(map(int, re.findall(r"^\*\*R(\d+)\.\*\*", (DOCS / "semantics.md").read_text(encoding="utf-8"), flags=re.MULTILINE)))
 """The rules of semantics.md."""
 
 
@@ -87,6 +87,26 @@ def _bound(limit: Any) -> str:
 
 def _markdown(text: str) -> str:
     return text.replace("``", "`").replace("|", "\\|")
+
+
+def modules() -> str:
+    """For each package of txtopo, a table of its modules: the first line of every docstring."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((DOCS.parent / "txtopo").rglob("*.py")):
+        package = ".".join(path.relative_to(DOCS.parent).parent.parts)
+        line = _purpose(path)
+        if path.stem == "__init__":
+            found[package] = [f"**`{package}`** {line}", "", "| module | |", "|---|---|"]
+        else:
+            found[package].append(f"| `{path.stem}` | {line} |")
+    return "\n\n".join("\n".join(rows[:1] if len(rows) == 4 else rows) for rows in found.values())
+
+
+def _purpose(path: Path) -> str:
+    """The first line of the docstring of the module at ``path``, as Markdown."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring is not None, f"{path} does not say what it is for"
+    return _markdown(re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", docstring.splitlines()[0]))
 
 
 def states() -> str:
@@ -153,6 +173,7 @@ def _drawing(module: Any) -> str:
 
 
 REGIONS: dict[str, Callable[[], str]] = {
+    "modules": modules,
     "settings": settings,
     "states": states,
     "errors": error_tree,
