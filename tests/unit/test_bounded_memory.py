@@ -365,6 +365,23 @@ def test_what_a_run_remembers_of_its_commits_does_not_grow_while_nobody_looks(mo
     assert board.snapshot().committed == 1000
 
 
+def test_the_rate_is_of_the_commits_in_the_window_and_of_no_others() -> None:
+    now = 0.0
+    board = status.StatusBoard(status.RunStatus("id", "name"), clock=lambda: now)
+    board.begin()
+    for second in range(1, 21):
+        now = float(second)
+        board.count_commit(100 * second, 0.1)
+    # The window begins with the last commit that is older than ten seconds; its own tuples came before.
+    assert board.snapshot().tuples_per_s == sum(100 * second for second in range(10, 21)) / 11
+    now = 25.5
+    assert board.snapshot().tuples_per_s == sum(100 * second for second in range(16, 21)) / 10.5
+    board.begin()
+    now = 26.5
+    board.count_commit(7, 0.1)
+    assert board.snapshot().tuples_per_s == 7
+
+
 def test_a_piece_reader_is_a_file() -> None:
     file = io.BufferedReader(wire.PieceReader(itertools.chain([b"ab", b""], [b"cdef"])))
     assert (file.read(3), file.read(), file.read()) == (b"abc", b"def", b"")

@@ -35,7 +35,8 @@ from txtopo.topology.transaction import TransactionAttempt
 _RENEW_INTERVAL_S = 1.0
 _LATE_S = 0.25
 """A job that takes longer than this is not one of a small transaction, whatever its tasks may say of themselves."""
-_COLLECT_GARBAGE_EVERY = 100
+_COLLECT_GARBAGE_EVERY_S = 10.0
+"""Objects of the JVM live as long as what holds them here, and Python by itself looks through all of its heap seldom."""
 _THREADS_END_S = 5.0
 
 
@@ -77,6 +78,7 @@ class Engine:
         self._opens = 0
         self._open_failures = 0
         self._causes = Causes()
+        self._collected_at = self._surroundings.now()
         self.ended = False
         """Nothing is left to do."""
         self.error: BaseException | None = None
@@ -378,8 +380,9 @@ class Engine:
         self._pace.committed(work.busy_s)
         self._surroundings.post(self._set_pace)
         self._board.count_commit(work.tuples, self._surroundings.now() - work.opened_at)
-        if work.attempt.txid % _COLLECT_GARBAGE_EVERY == 0:
+        if self._surroundings.now() - self._collected_at > _COLLECT_GARBAGE_EVERY_S:
             gc.collect()
+            self._collected_at = self._surroundings.now()
         self._surroundings.reach("forget.after", work.attempt.txid)
 
     def _cancel(self, attempt: TransactionAttempt) -> None:

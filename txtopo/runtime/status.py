@@ -73,6 +73,8 @@ class StatusBoard:
         self._changed = threading.Condition()
         self._recent: deque[tuple[float, int]] = deque([(self._clock(), 0)])
         """Commits: when, and how many tuples. The first is where the window begins; its own tuples came before."""
+        self._recent_tuples = 0
+        """The tuples of all commits in the window, so that who looks often need not add them up."""
 
     def update(self, **changes: Any) -> None:
         """Change fields and wake who waits."""
@@ -87,6 +89,7 @@ class StatusBoard:
         """The run begins to work: from now on its tuples are counted. Change fields, too."""
         with self._changed:
             self._recent = deque([(self._clock(), 0)])
+            self._recent_tuples = 0
         self.update(state="running", **changes)
 
     def failed(self, error: str, txid: int | None, is_unexpected: bool = False, **changes: Any) -> None:
@@ -107,6 +110,7 @@ class StatusBoard:
         now = self._clock()
         with self._changed:
             self._recent.append((now, tuples))
+            self._recent_tuples += tuples
             self._forget_old(now)
             status = self._status
             changed = replace(status, committed=status.committed + 1, tuples=status.tuples + tuples, last_commit_latency_s=latency_s)
@@ -118,14 +122,14 @@ class StatusBoard:
         now = self._clock()
         with self._changed:
             self._forget_old(now)
-            (begin, _), *commits = self._recent
-            rate = sum(tuples for _, tuples in commits) / max(now - begin, 0.1)
-            return replace(self._status, tuples_per_s=rate)
+            begin, _ = self._recent[0]
+            return replace(self._status, tuples_per_s=self._recent_tuples / max(now - begin, 0.1))
 
     def _forget_old(self, now: float) -> None:
         # The newest commit always counts: where each takes longer than the window, the rate is that of the last.
         while len(self._recent) > 2 and now - self._recent[1][0] > self._RATE_WINDOW_S:
             self._recent.popleft()
+            self._recent_tuples -= self._recent[0][1]
 
     def wait(self, timeout_s: float) -> None:
         """Until something changes, or ``timeout_s`` have passed."""

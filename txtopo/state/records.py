@@ -191,19 +191,15 @@ class TxidRecord(Record):
     metadata: Any = None
     opened_at: str | None = None
 
-    @pydantic.model_validator(mode="after")
-    def _is_an_instant(self) -> TxidRecord:
-        if self.opened_at is not None and datetime.datetime.fromisoformat(self.opened_at).tzinfo is None:
-            raise ValueError(f"opened_at is {self.opened_at}, which has no time zone")
-        return self
-
     @property
     def opened(self) -> datetime.datetime | None:
         """``opened_at`` in UTC; None if it is not known."""
         return None if self.opened_at is None else datetime.datetime.fromisoformat(self.opened_at).astimezone(datetime.UTC)
 
     @pydantic.model_validator(mode="after")
-    def _sealed_says_how(self) -> TxidRecord:
+    def _is_whole(self) -> TxidRecord:
+        if self.opened_at is not None and datetime.datetime.fromisoformat(self.opened_at).tzinfo is None:
+            raise ValueError(f"opened_at is {self.opened_at}, which has no time zone")
         if self.status == "sealed" and (self.attempt_id is None or self.tasks is None):
             raise ValueError("a sealed transaction names its attempt and its tasks")
         return self
