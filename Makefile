@@ -18,6 +18,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DOCS := $(VENV)/.installed-docs
 INSTALLED_BENCH := $(VENV)/.installed-bench
 SERVERS := $(VENV)/.servers
+CLASSES := $(VENV)/spark-classes.jsa
 
 .PHONY: help venv java servers demo demo-reset test schedules long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
 
@@ -64,6 +65,10 @@ $(SERVERS): $(INSTALLED) tests/fetch_servers.py
 	$(BIN)/python -m tests.fetch_servers
 	@touch $@
 
+# Which Java wrote it does not matter: another one goes on without it.
+$(CLASSES): tests/quick_java.py | $(INSTALLED)
+	$(BIN)/python -m tests.quick_java
+
 servers: $(SERVERS) ## Fetch the database servers that the tests start, into .venv
 
 java: # Both Spark and the embedded ZooKeeper need it.
@@ -82,23 +87,23 @@ demo: java $(RUNS) ## Count every word of Python's own library, exactly once; in
 demo-reset: ## Forget what the demo has counted
 	rm -rf $(DEMO)
 
-test: java $(INSTALLED) $(SERVERS) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
+test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest -m 'not fault and not long'
 
-schedules: java $(INSTALLED) ## Simulate ten thousand schedules, and run sixty generated topologies on Spark: what takes minutes and kills nothing
+schedules: java $(INSTALLED) $(CLASSES) ## Simulate ten thousand schedules, and run sixty generated topologies on Spark: what takes minutes and kills nothing
 	$(BIN)/python -m pytest -m 'long and not fault'
 
-long: java $(INSTALLED) $(SERVERS) ## Run the tests that take minutes: what schedules has, and more kills; before a release
+long: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests that take minutes: what schedules has, and more kills; before a release
 	$(BIN)/python -m pytest -m long
 
-mutants: java $(INSTALLED) $(SERVERS) ## Break a copy of the source in over a hundred ways; a test must notice each
+mutants: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Break a copy of the source in over a hundred ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
 
-fault: java $(INSTALLED) $(SERVERS) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
+fault: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
 	$(BIN)/python -m pytest -m 'fault and not long'
 	$(BIN)/python -m tests.soak --matrix --seed 1
 
-soak: java $(INSTALLED) $(SERVERS) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
+soak: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(INSTALLED) ## Look for mistakes in the source (ruff)

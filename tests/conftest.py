@@ -10,6 +10,7 @@ import pytest
 
 from tests import mariadb as maria
 from tests import postgres as postgresql
+from tests import quick_java
 from tests.clusters import cluster, shared_cluster
 from tests.databases import Database
 from tests.mariadb import mariadb
@@ -27,6 +28,7 @@ NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
 for _name in [name for name in os.environ if name.startswith(sources.ENVIRONMENT_PREFIX) and name not in sources.RESERVED]:
     del os.environ[_name]
 os.environ[sources.FILE_VARIABLE] = ""
+quick_java.be_quick()
 
 
 DATABASES = {"mariadb": maria.running_server, "postgresql": postgresql.running_server}

@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.quick_java import QUICK_JAVA
+
 SESSION_TIMEOUT_S = 40.0
 """Far longer than a start takes: a driver that waited for its predecessor's session to expire would be seen to."""
 ROOT = Path(__file__).parent.parent
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""For a JVM that lives a few seconds."""
 STRIKE_TIMEOUT_S = 90.0
 """How long it may take until every fault has struck."""
 

@@ -27,11 +27,12 @@ from typing import Self
 
 import pyspark
 
+from tests.quick_java import QUICK_JAVA
+
 SPARK_HOME = Path(pyspark.__file__).parent
 PATIENCE_S = 60.0
 """How long a master or a worker may take to be there; on a busy machine, 10 s."""
 
-_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -52,7 +53,7 @@ class Daemon:
             "SPARK_LOCAL_DIRS": str(place / "local"),
             "SPARK_WORKER_DIR": str(place / "applications"),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{_QUICK} -Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_JAVA} -Dspark.master.rest.enabled=false",
         }
         command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
         with self._log.open("wb") as log:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.drivers import QUICK_JAVA
+from tests.quick_java import QUICK_JAVA
 from txtopo.connectors.sql import SqlSink
 from txtopo.connectors.sql_streaming import ForeachWriter
 

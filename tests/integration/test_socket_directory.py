@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import QUICK_JAVA, ROOT
+from tests.drivers import ROOT
+from tests.quick_java import QUICK_JAVA
 
 RUNNING = """
 import json, os, sys

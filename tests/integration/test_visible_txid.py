@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests import transfers
-from tests.drivers import QUICK_JAVA, ROOT
+from tests.drivers import ROOT
+from tests.quick_java import QUICK_JAVA
 from txtopo import OutrunError, Visibility, VisibleTxid, visible_txid, wait_until_visible
 
 HELD = 7

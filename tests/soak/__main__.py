@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tests import quick_java
 from tests.soak import matrix, report
 from tests.soak.nemeses import NEMESES, OUTSIDE_ONLY
 from tests.soak.stores import SABOTAGES
@@ -82,6 +83,7 @@ def main() -> int:
     given = parser().parse_args()
     # Whoever ends this with SIGTERM wants its drivers to end, too: as an exception it reaches the trial.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    quick_java.be_quick()
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
     outcomes = [once(plan) for plan in trials(given, seed)]
