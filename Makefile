@@ -95,13 +95,14 @@ schedules: java $(INSTALLED) $(CLASSES) ## Simulate ten thousand schedules, and 
 
 long: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests that take minutes: what schedules has, and more kills; before a release
 	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m tests.soak --matrix --seed 1
 
 mutants: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Break a copy of the source in over a hundred ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
 
 fault: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
 	$(BIN)/python -m pytest -m 'fault and not long'
-	$(BIN)/python -m tests.soak --matrix --seed 1
+	$(BIN)/python -m tests.soak --brief --seed 1
 
 soak: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

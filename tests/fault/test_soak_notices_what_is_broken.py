@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak.__main__ import STORES
 from tests.soak.driver import ROOT
 from tests.soak.trial import Plan, Trial
 from tests.soak.world import World
@@ -53,6 +54,18 @@ def test_what_is_broken_is_noticed(sabotage: str, workload: str, what: str) -> N
     assert outcome.directory is not None, f"nothing was noticed in {outcome.transactions}"
     shutil.rmtree(outcome.directory)
     assert re.search(what, "\n".join(outcome.violations)), outcome.violations
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.rule(34)
+@pytest.mark.parametrize("store", STORES)
+def test_a_fence_whose_transactions_are_not_counted_is_noticed_when_a_replica_with_a_part_of_an_attempt_takes_over(store: str) -> None:
+    world = World("", 2, ("append", "words"), store=store, sabotage="no-counts")
+    outcome = Trial(Plan(world, ("fail-over",), 120.0, outside=True)).run()
+    assert outcome.directory is not None, f"nothing was noticed in {outcome.tally}"
+    shutil.rmtree(outcome.directory)
+    assert re.search(r"append: |words: ", "\n".join(outcome.violations)), outcome.violations
 
 
 @pytest.mark.long

@@ -26,7 +26,8 @@ STORES = ("sqlite", "postgresql", "mariadb", "redis")
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    made.add_argument("--matrix", action="store_true", help="every nemesis against every workload on every store, for a bounded time (make fault)")
+    made.add_argument("--matrix", action="store_true", help="every nemesis, on SQLite and on a server, for a bounded time (make long)")
+    made.add_argument("--brief", action="store_true", help="the matrix with each nemesis on one of the two, in turn (make fault)")
     made.add_argument("--minutes", type=float, default=10.0, help="how long a soak takes, about (default 10)")
     made.add_argument("--seconds", type=float, help="one trial in which nemeses strike for so long, instead of a soak")
     made.add_argument("--seed", type=int, help="of everything that is random; chosen, and printed, if not given")
@@ -69,8 +70,9 @@ def trials(given: argparse.Namespace, seed: int) -> Iterator[Plan]:
         strikes = given.nemesis or [name for name in NEMESES if outside or name not in OUTSIDE_ONLY]
         world = World("", seed, workloads, store=stores[0], master=given.master, sabotage=given.sabotage)
         yield Plan(world, tuple(strikes), given.seconds, outside)
-    elif given.matrix:
-        yield from (plan for plan in matrix.plans(seed, stores, workloads) if not given.nemesis or plan.nemeses[0] in given.nemesis)
+    elif given.matrix or given.brief:
+        plans = matrix.brief if given.brief else matrix.plans
+        yield from (plan for plan in plans(seed, stores, workloads) if not given.nemesis or plan.nemeses[0] in given.nemesis)
     else:
         for number in itertools.count():
             yield matrix.mixed(seed, number, stores, workloads, TRIAL_S)

@@ -1,4 +1,4 @@
-"""The trials of ``make fault`` and of ``make soak``: which nemesis strikes which workloads, over which store, for how long.
+"""The trials of ``make fault``, ``make long`` and ``make soak``: which nemesis strikes which workloads, over which store, for how long.
 
 The workloads of a trial run in the same driver, side by side, each a topology of its own: what strikes the driver strikes all of them, and
 starting Spark, which costs more than anything else here, is paid once.
@@ -35,6 +35,12 @@ def plans(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> Itera
         rests = OPAQUE[(list(SECONDS).index(kind) + (store != "sqlite")) % 2]
         chosen = tuple(name for name in workloads if name != rests or not set(OPAQUE) <= set(workloads))
         yield Plan(World("", seed + number, chosen, store=store, master=master), (kind,), SECONDS[kind], outside)
+
+
+def brief(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> list[Plan]:
+    """One of the two plans of each nemesis: a server and SQLite take turns."""
+    whole = list(plans(seed, stores, workloads))
+    return [plan for plan in whole if (plan.world.store == "sqlite") == (list(SECONDS).index(plan.nemeses[0]) % 2 == 1)]
 
 
 def mixed(seed: int, number: int, stores: Sequence[str], workloads: tuple[str, ...], seconds: float) -> Plan:

@@ -53,6 +53,14 @@ def test_the_matrix_has_every_nemesis_on_sqlite_and_on_a_server_against_every_wo
     assert {plan.outside for plan in plans if plan.nemeses == ("zookeeper",)} == {True, False}
 
 
+def test_the_brief_matrix_has_every_nemesis_once_on_sqlite_and_servers_in_turn() -> None:
+    brief = matrix.brief(1, STORES, tuple(WORKLOADS))
+    whole = list(matrix.plans(1, STORES, tuple(WORKLOADS)))
+    assert [plan.nemeses[0] for plan in whole if plan in brief and plan.world.store == "sqlite"] == ["workers", "zookeeper", "rivals"]
+    assert [plan.nemeses[0] for plan in whole if plan in brief and plan.world.store != "sqlite"] == ["driver", "executors", "pauses", "fail-over"]
+    assert len(brief) == len(matrix.SECONDS)
+
+
 def test_in_the_matrix_every_nemesis_meets_every_kind_of_server_in_turn() -> None:
     seeds = range(len(STORES) - 1)
     met = [{plan.nemeses[0]: plan.world.store for plan in matrix.plans(seed, STORES, ("bank",)) if plan.world.store != "sqlite"} for seed in seeds]
