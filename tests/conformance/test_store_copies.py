@@ -13,7 +13,7 @@ import pytest
 
 from tests.conformance.test_store_contract import FACTORIES, Process, plus
 from tests.store_copies import COPIERS, PutBack
-from txtopo.errors import StateMismatchError
+from txtopo.errors import FailedException, StateMismatchError
 from txtopo.stores import Store, VisibleTxid
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
@@ -145,6 +145,46 @@ def test_a_fail_over_in_the_middle_of_an_attempt_that_loses_a_task_is_noticed_by
     topology.record(contexts, 2, 0)
     with pytest.raises(StateMismatchError, match=r"holds 1 store transactions of attempt 2:0 .*, but ZooKeeper has recorded 2"):
         topology.attempt(3, 0)
+
+
+def goes_on(topology: Topology, contexts: Sequence[TopologyContext], committed: int) -> None:
+    """The blocks of attempt 2:0 from number ``committed`` on, its record, and the next transaction."""
+    for number in range(committed, topology.tasks * BLOCKS):
+        topology.block(contexts[number % topology.tasks], 2, 0, number // topology.tasks)
+    topology.record(contexts, 2, 0)
+    topology.attempt(3, 0)
+
+
+@pytest.mark.rule(27, 34)
+@pytest.mark.parametrize("tasks", [1, TASKS])
+def test_a_fail_over_between_two_blocks_of_an_attempt_never_passes_for_complete(topology: Topology, tasks: int) -> None:
+    topology.tasks = tasks
+    topology.record(topology.attempt(1, 0), 1, 0)
+    before, known = topology.copies[-1], dict(topology.known)
+    for committed in range(1, tasks * BLOCKS):
+        for lagging in range(2 * committed - 1):
+            topology.fail_over(before)
+            topology.copies.clear()
+            topology.known = dict(known)
+            contexts = topology.attempt(2, 0, committed)
+            topology.fail_over(topology.copies[lagging])
+            with pytest.raises((FailedException, StateMismatchError)):
+                goes_on(topology, contexts, committed)
+
+
+@pytest.mark.rule(7, 34)
+@pytest.mark.parametrize("tasks", [1, TASKS])
+def test_a_task_that_does_not_find_what_it_committed_in_its_attempt_has_it_replayed(topology: Topology, tasks: int) -> None:
+    topology.tasks = tasks
+    topology.record(topology.attempt(1, 0), 1, 0)
+    contexts, before = topology.contexts(), topology.copies[-1]
+    topology.block(contexts[0], 2, 0, 0)
+    topology.fail_over(before)
+    with pytest.raises(FailedException, match=r"has lost what attempt 2:0 of component 'count' committed: it is at attempt 1:0"):
+        topology.block(contexts[0], 2, 0, 1)
+    topology.record(topology.attempt(2, 1), 2, 1)
+    topology.record(topology.attempt(3, 0), 3, 0)
+    assert dict(topology.store.items()) == topology.right(3)
 
 
 @pytest.mark.rule(27, 34)

@@ -262,7 +262,7 @@ class Store(destination.Destination):
         """
         with self._session(context.resource) as session:
             number = self._number(context)
-            session.is_alone = context.num_tasks == 1 and number == 1
+            session.is_alone = context.num_tasks == 1
             self._stand_at_fence(session, context, mine, recorded)
             session.count(mine, number)
             yield session
@@ -331,12 +331,14 @@ class Store(destination.Destination):
             raise _other_generation(self, fence, mine)
         elif where == "above":
             raise errors.StaleAttemptError(self.address, mine.component, fence.position, mine.position)
+        elif self._number(context) > 1 and fence.attempt != stamps.CLOSED_ATTEMPT:
+            raise completeness.lost(self.address, fence, mine)
         elif last is not None and where == "behind":
             raise completeness.behind(self.address, fence, last, _command(self, "adopt", fence.topology_id))
         elif last is not None and where in ("incomplete", "overfull"):
             raise completeness.mismatch(self.address, fence, last, _command(self, "adopt", fence.topology_id))
         elif last is not None and where == "unexplained":
-            raise _unexplained(self, fence, last)
+            raise completeness.unexplained(self.address, fence, last, _command(self, "adopt", fence.topology_id))
         elif where == "replayed" and fence.attempt < context.first_attempt and not self.opaque:
             # The batch was made anew, and may be another: only opaque values can be taken back to before it.
             raise _never_sealed(self, fence)
@@ -416,15 +418,6 @@ def _emptied(store: Store, mine: stamps.Stamp) -> errors.StateMismatchError:
         "  It was emptied, or it is another store. Restore it, or choose:\n"
         f"    `{_command(store, 'adopt', mine.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
         f"    `txtopo state reset {mine.topology_id}`: forget what was committed and begin with the first batch"
-    )
-
-
-def _unexplained(store: Store, fence: stamps.Fence, last: attempts.TransactionAttempt) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
-        "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
-        f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds\n"
-        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     )
 
 

@@ -1,4 +1,4 @@
-"""The errors for a store that does not fit the state: it lacks attempts (R27), or its count is not the recorded one (R34).
+"""The errors for a store that does not fit the state: it lacks attempts (R27), has one that was not recorded, or its count is another one (R34).
 
 Apart from ``base``, which refuses, and from ``stamps``, which compares. Standard library only.
 """
@@ -18,6 +18,27 @@ def behind(address: str, fence: stamps.Fence, last: transaction.TransactionAttem
         "  `txtopo state show`, restore the newest copy, or choose:\n"
         f"    `{adopt}`: go on from what it holds now; what came after it is lost\n"
         f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+    )
+
+
+def unexplained(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
+    """Why the store at ``address``, whose fence is above the recorded attempt of the same transaction, may not be written."""
+    return errors.StateMismatchError(
+        f"store {address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
+        "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
+        f"    `{adopt}`: go on from what the store holds\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+    )
+
+
+def lost(address: str, fence: stamps.Fence, mine: stamps.Stamp) -> errors.FailedException:
+    """Why a task of ``mine``, which has committed store transactions in this attempt, may not go on at ``fence``, which is of an earlier attempt.
+
+    The replay writes the whole transaction again.
+    """
+    return errors.FailedException(
+        f"store {address} has lost what attempt {mine.position} of component {mine.component!r} committed: it is at attempt {fence.position}\n"
+        "  A replica or an older copy took the place of the store. The transaction is replayed."
     )
 
 

@@ -71,9 +71,9 @@ _HERE = "generation = :of_generation AND txid = :of_txid AND attempt = :of_attem
 # A row of each task, so that those of one attempt need not wait for each other's commit. Assignments are made from left to right.
 _COUNTED = (
     "INSERT INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
-    " SELECT :of_store, :of_topology, :of_component, :of_task, :of_generation, :of_txid, :of_attempt, :number {given} ON DUPLICATE KEY UPDATE"
+    " SELECT :of_store, :of_topology, :of_component, :of_task, :of_generation, :of_txid, :of_attempt, 1 {given} ON DUPLICATE KEY UPDATE"
     " transactions = IF(txtopo_count.generation = :of_generation AND txtopo_count.txid = :of_txid AND txtopo_count.attempt = :of_attempt,"
-    " GREATEST(transactions, :number), :number), generation = :of_generation, txid = :of_txid, attempt = :of_attempt"
+    " transactions + (transactions < :number), 1), generation = :of_generation, txid = :of_txid, attempt = :of_attempt"
 )
 _COUNT = sa.text(_COUNTED.format(given="FROM DUAL"))
 _STAND = sa.text(
@@ -83,7 +83,7 @@ _STAND = sa.text(
     )
 )
 _STAND_ALONE = sa.text(
-    "UPDATE txtopo_fence SET counted = GREATEST(counted, :number) WHERE store = :of_store AND topology = :of_topology"
+    "UPDATE txtopo_fence SET counted = GREATEST(counted, 0) + (counted < :number) WHERE store = :of_store AND topology = :of_topology"
     f" AND component = :of_component AND {_HERE} AND (:lists OR NOT listed)"
 )
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -55,16 +55,20 @@ _HERE = "(generation, txid, attempt) = (:of_generation, CAST(:of_txid AS bigint)
 _COUNTED = (
     "INSERT INTO txtopo_count AS kept(store, topology, component, task, generation, txid, attempt, transactions)"
     " SELECT :of_store, :of_topology, :of_component, CAST(:of_task AS integer), :of_generation, CAST(:of_txid AS bigint),"
-    " CAST(:of_attempt AS bigint), CAST(:number AS bigint) {given}"
+    " CAST(:of_attempt AS bigint), 1 {given}"
     " ON CONFLICT (store, topology, component, task) DO UPDATE SET generation = EXCLUDED.generation,"
     " txid = EXCLUDED.txid, attempt = EXCLUDED.attempt, transactions = CASE WHEN (kept.generation, kept.txid, kept.attempt) ="
-    " (EXCLUDED.generation, EXCLUDED.txid, EXCLUDED.attempt) THEN greatest(kept.transactions, EXCLUDED.transactions) ELSE EXCLUDED.transactions END"
+    " (EXCLUDED.generation, EXCLUDED.txid, EXCLUDED.attempt)"
+    " THEN kept.transactions + CAST(kept.transactions < CAST(:number AS bigint) AS integer) ELSE 1 END"
 )
 _STAND = sa.text(
     f"WITH standing AS (SELECT listed FROM txtopo_fence WHERE {_WHO} AND {_HERE} FOR SHARE),"
     f" counted AS ({_COUNTED.format(given='FROM standing')}) SELECT listed FROM standing"
 )
-_STAND_ALONE = sa.text(f"UPDATE txtopo_fence SET counted = greatest(counted, :number) WHERE {_WHO} AND {_HERE} RETURNING listed")
+_STAND_ALONE = sa.text(
+    "UPDATE txtopo_fence SET counted = greatest(counted, 0) + CAST(counted < CAST(:number AS bigint) AS integer)"
+    f" WHERE {_WHO} AND {_HERE} RETURNING listed"
+)
 # A new version of a row that finds room in the page of the old one needs no entry in any index; half of a page has room for one of each of its rows.
 _ROOM = {"fillfactor": 50}
 # Texts without a line feed travel as one: to make an array of Python's objects takes the driver longer. An empty one is NULL.

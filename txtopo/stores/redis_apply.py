@@ -185,7 +185,7 @@ if new_fence ~= '' then
   redis.call('HSET', KEYS[2], field, new_fence)
   redis.call('DEL', KEYS[7])
 end
-if number > tonumber(redis.call('HGET', KEYS[7], task) or 0) then redis.call('HSET', KEYS[7], task, number) end
+if number > tonumber(redis.call('HGET', KEYS[7], task) or 0) then redis.call('HINCRBY', KEYS[7], task, 1) end
 return {'done', version}
 """)
 """meta, fences, rows, order, deleted, written, counts; what :class:`Change` says, of merges the operator (none: there are none), their keys one to a

@@ -40,12 +40,12 @@ class Session(abc.ABC):
     @abc.abstractmethod
     def count(self, mine: stamps.Stamp, number: int) -> None:
         """Have this transaction count for the fence, which is that of ``mine``; ``number`` is its number among those of the task in this attempt,
-        from 1 on (R34). :attr:`stamps.Fence.count` is the sum of the highest numbers of all tasks of its attempt. Two tasks of an attempt do not
-        wait for each other here: so the number is kept for each task."""
+        from 1 on (R34). One is added to what is counted of the task, unless that has reached ``number``: the task then runs again in its attempt.
+        Never more than one: a copy that took the place of the database may lack earlier transactions of the task. :attr:`stamps.Fence.count` is
+        the sum over all tasks. Two tasks of an attempt do not wait for each other here: so each task is counted by itself."""
 
     is_alone = False
-    """Whether the transaction is the first one, in its attempt, of its component's only task: the fence may then be raised and count it in one step,
-    as no other task has to count there."""
+    """Whether the transaction is of its component's only task: the fence itself may then count, since no other task has to count there."""
 
     is_counted = True
     """Whether the transaction was counted when it committed. One that left nothing behind need not be."""

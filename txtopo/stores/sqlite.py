@@ -39,9 +39,13 @@ _TOTAL = "(SELECT sum(transactions) FROM txtopo_count AS counted WHERE {})".form
 _FENCES = f"SELECT topology, component, generation, txid, attempt, counted, {_TOTAL} FROM txtopo_fence AS fence WHERE store = ?"
 _COUNT = (
     "INSERT OR REPLACE INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
-    " VALUES (:store, :topology, :component, :task, :generation, :txid, :attempt, max(:number, ifnull((SELECT transactions FROM txtopo_count"
-    " WHERE store = :store AND topology = :topology AND component = :component AND task = :task"
-    " AND generation = :generation AND txid = :txid AND attempt = :attempt), 0)))"
+    " VALUES (:store, :topology, :component, :task, :generation, :txid, :attempt, ifnull((SELECT transactions + (transactions < :number)"
+    " FROM txtopo_count WHERE store = :store AND topology = :topology AND component = :component AND task = :task"
+    " AND generation = :generation AND txid = :txid AND attempt = :attempt), 1))"
+)
+_COUNT_ALONE = (
+    "UPDATE txtopo_fence SET counted = max(counted, 0) + (counted < :number)"
+    " WHERE store = :store AND topology = :topology AND component = :component"
 )
 
 
@@ -194,10 +198,9 @@ class _Session(sessions.Session):
         if self._is_counted:
             return
         who = {"store": self._table, "topology": mine.topology_id, "component": mine.component, "task": mine.task}
+        at = {"generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
         with faults.translating(self._path):
-            self._connection.execute(
-                _COUNT, {**who, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt, "number": number}
-            )
+            self._connection.execute(_COUNT_ALONE if self.is_alone else _COUNT, {**who, **at, "number": number})
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         rows: dict[str, stamps.Row] = {}

@@ -157,7 +157,8 @@ class _Session(sessions.Session):
 
     def count(self, mine: stamps.Stamp, number: int) -> None:
         counts = self._table.counts.setdefault((mine.topology_id, mine.component), {})
-        counts[mine.task] = max(number, counts.get(mine.task, 0))
+        counted = counts.get(mine.task, 0)
+        counts[mine.task] = counted + (counted < number)
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         return {text: _copied(self._table.rows[text]) for text in texts if text in self._table.rows}

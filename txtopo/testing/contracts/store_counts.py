@@ -20,8 +20,8 @@ from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 CONTRACT = clauses.Contract[Subject]("store")
 
 _COUNT = (
-    "Have Session.count keep, with the commit, the highest number of each task for the attempt of the fence; give their sum as the count of the "
-    "fence, in read_fence and in fences()."
+    "Have Session.count add one, with the commit, to what is counted of the task for the attempt of the fence, unless that has reached the number; "
+    "give the sum over the tasks as the count of the fence, in read_fence and in fences()."
 )
 _WAIT_S = 60.0
 
