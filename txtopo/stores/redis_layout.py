@@ -71,7 +71,6 @@ class Names:
         """Where what a component wrote is listed."""
         return self._written + fence_field(topology_id, component)
 
-
     def counts(self, topology_id: str, component: str) -> str:
         """Where the store transactions of a component's tasks are counted."""
         return self._counts + fence_field(topology_id, component)
@@ -159,9 +158,9 @@ return {{meta[1], meta[2], tonumber(meta[3]), tenure, meta[5] or '', redis.call(
   then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form, count, tonumber(redis.call('HGET', KEYS[6], ARGV[7]) or 0)}}
 """)
 """meta, fences, served, deleted, rows, counts; layout, run_id, field of the fence, a tenure, form, the layout that is brought forward, a task →
-nothing if there is no store, the layout alone if it is another
-one, else layout, born, version, tenure, held, fence, who served in the given tenure and in the one after it, how many keys
-are deleted, form, the count of the fence, and what of it is the task's: an empty store takes the form of who comes."""
+nothing if there is no store, the layout alone if it is another one, else layout, born, version, tenure, held, fence, the server processes of the
+given tenure and of the next, how many keys are deleted, form, the count of the fence, and what of that is the task's. An empty store takes the
+form that is given."""
 
 HOLD = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')

@@ -87,7 +87,6 @@ class Acknowledged(NamedTuple):
     version: int
 
 
-
 class Session(sessions.Session):
     """One transaction of the task ``mine``."""
 

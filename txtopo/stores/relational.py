@@ -128,8 +128,7 @@ class Session(sessions.Session):
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side.
 
-        The transaction is then counted as the one of this ``number`` too, by the statement that looks at the fence; in the fence itself if the task
-        ``is_alone``.
+        The statement that looks at the fence also counts the transaction, which has this ``number``: in the fence itself if the task ``is_alone``.
         """
 
     def takes_fence(self) -> bool:
@@ -163,7 +162,7 @@ class Session(sessions.Session):
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._raised = True
-        # Who has the fence alone counts there. Others count in rows of their own, so that they need not wait for each other's commit.
+        # A task that has the fence for itself counts there. Other tasks count in rows of their own, so that none waits for the commit of another.
         self._is_counted = self._taken is not None
         values = {
             "generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists, "counted": int(self._is_counted)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """Of one store; each but the last two has ``of_topology`` and ``of_component``."""
+    """Of one store. ``total`` is part of others; each of these but the last two has ``of_topology`` and ``of_component``."""
 
     total: sa.ScalarSelect[Any]
     """Of a fence that is selected: the sum of the numbers of store transactions of its attempt, NULL if there is none (R34)."""

@@ -22,12 +22,12 @@ WAIT_S = 60.0
 
 
 class Turn:
-    """Whose turn it is at one store."""
+    """The turn at one store."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.thread: int | None = None
-        """The thread whose turn it is."""
+        """The thread that has the turn; None if no thread has it."""
 
 
 @contextlib.contextmanager
@@ -44,7 +44,10 @@ def taken(context: contexts.TopologyContext, name: str, address: str) -> Iterato
             "  End it first: a task makes its transactions of a store one after the other. Write all in one block."
         )
     if not turn.lock.acquire(timeout=WAIT_S):
-        failure = errors.FailedException(f"the store {address} is busy: another thread of this task held a transaction open for {WAIT_S:g} s")
+        failure = errors.FailedException(
+            f"the store {address} is busy: another thread of this task held a transaction open for {WAIT_S:g} s\n"
+            "  End each transaction of a store in less time; or write to the store in one thread."
+        )
         context.on_failure(failure)
         raise failure
     turn.thread = threading.get_ident()
