@@ -87,6 +87,14 @@ class TestRowsThatAResetMeets:
         assert sink.ledger.may_hold_rows(topology) == (sink.ledger.target.statement is not None)
 
 
+    @pytest.mark.parametrize(("sales", "kind"), cases(("inserts", "marks")), indirect=["sales"])
+    def test_a_table_that_was_dropped_holds_none(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+        sink = sales.sink(kind)
+        write(sink, process.task(), 1, 0, [(1, 10)])
+        sales.execute("DROP TABLE sales")
+        assert not sink.ledger.may_hold_rows("words")
+
+
 class TestReplays:
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
@@ -261,6 +269,23 @@ class TestOtherNumbersOfTasks:
             write(sink, process.task(task=task), 1, 0, [(task, 1)])
         write(sink, process.task(), 2, 0, [(0, 2)])
         assert sorted(sales.execute("SELECT sink_task, id FROM sales_undo")) == [(0, 0)]
+
+    @pytest.mark.rule(27, 31)
+    @pytest.mark.parametrize("sales", UNDOING, indirect=True)
+    @pytest.mark.parametrize("tasks", [2, 1])
+    def test_what_was_there_when_a_sink_was_adopted_is_what_its_rows_are_taken_back_to(self, sales: Shop, process: WorkerProcess, tasks: int) -> None:
+        sink = sales.sink("undo log")
+        for task, row in enumerate([(1, 10), (2, 20)]):
+            write(sink, process.task(task=task, num_tasks=2), 9, 0, [row])
+        write(sink, process.task(num_tasks=2), 10, 0, [(1, 11)])
+        sink.ledger.adopt("words", "first", 8, ["count"])
+        # Transaction 9 comes again, and with it the number that is in the undo log.
+        rows = [[(1, 12)], [(2, 22)]] if tasks == 2 else [[(2, 22), (1, 12)]]
+        for task in range(tasks):
+            assert write(sink, process.task(task=task, num_tasks=tasks), 9, 1, rows[task])
+        for task in range(tasks):
+            write(sink, process.task(task=task, num_tasks=tasks), 9, 2)
+        assert sales.sales == [(1, 11), (2, 20)]
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("loose", UNDOING, indirect=True)

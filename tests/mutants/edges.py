@@ -188,6 +188,13 @@ EDGES = (
         "        self.path = os.path.abspath(os.path.expanduser(given))\n",
         ("tests/unit/test_store_sqlite.py",),
     ),
+    Mutation(
+        "an undo log knows transactions from before its sink was adopted",
+        "txtopo/connectors/sql_ledger.py",
+        "            if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:\n",
+        "            if False:\n",
+        ("tests/conformance/test_sql_sink.py", "-k", "sqlite and adopted"),
+    ),
     # -- keys that a table compares loosely ------------------------------------------------------------------------------------
     Mutation(
         "two spellings of a key are one row in SQLite",

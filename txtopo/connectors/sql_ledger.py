@@ -90,6 +90,11 @@ class Ledger(base.Store):
             if fence is not None and fence.txid < mine.txid and (last is None or last.txid == fence.txid):
                 # However that one was divided, it is over; so is any, for whoever says that this is the first one he knows of.
                 recorded = {mine.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
+        if self.target.has_undo_log:
+            fence = session.read_fence(mine.topology_id, mine.component)
+            if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:
+                # The store was cleared or adopted, which knows nothing of the undo log. Transactions that are in there may come again.
+                self._writer().forget(session, self.target, sql_target.writer_of(mine))
         super()._stand_at_fence(session, context, mine, recorded)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
@@ -104,8 +109,8 @@ class Ledger(base.Store):
         super()._take_back(session, void)
 
     def may_hold_rows(self, topology_id: str) -> bool:
-        """Whether the table may hold rows that the topology has written. A mark tells; without one every row there may be one of them, and of a
-        statement nobody knows where its rows are."""
+        """Whether the table may hold rows that the topology has written. A mark tells; without a mark every row of the table may be one of them.
+        Where a statement has put its rows is not known."""
         if not any(fence.topology_id == topology_id for fence in self.fences()):
             return False
         if self.target.statement is not None:

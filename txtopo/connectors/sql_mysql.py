@@ -43,8 +43,6 @@ _UNIQUE = (
     "SELECT index_name, LOWER(column_name), sub_part FROM information_schema.statistics"
     " WHERE table_schema = {} AND table_name = %s AND non_unique = 0"
 )
-
-
 _LOOSE = (
     "SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema = {} AND table_name = %s"
     " AND collation_name IS NOT NULL AND RIGHT(collation_name, 4) <> '_bin'"
@@ -83,7 +81,11 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
     which = "" if target.mark is None else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    *schema, table = target.name.split(".", 1)
     with session.translating(), session.connection.cursor() as cursor:
+        cursor.execute(_ENGINE.format("%s" if schema else "DATABASE()"), [*schema, table])
+        if cursor.fetchone() is None:
+            return False
         cursor.execute(f"SELECT 1 FROM {_table(target)}{which} LIMIT 1", [] if target.mark is None else [beginning])
         return cursor.fetchone() is not None
 

@@ -87,10 +87,20 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
 
 
+def forget(session: Any, target: Target, writer: str) -> None:
+    """Forget what rows of the component ``writer`` have replaced: these rows are settled."""
+    with session.translating(), session.connection.cursor() as cursor:
+        if _has_undo_log(cursor, target):
+            _run(cursor, f"DELETE FROM {target.undo} WHERE sink_writer = %s", [writer])
+
+
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
     which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
     with session.translating(), session.connection.cursor() as cursor:
+        _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [target.quoted])
+        if cursor.fetchone() != (True,):
+            return False
         cursor.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1".encode(), [] if target.mark is None else [beginning])
         return cursor.fetchone() is not None
 

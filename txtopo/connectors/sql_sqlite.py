@@ -56,10 +56,20 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
 
 
+def forget(session: Any, target: Target, writer: str) -> None:
+    """Forget what rows of the component ``writer`` have replaced: these rows are settled."""
+    with session.translating():
+        if there := _columns(session.connection, target, undo=True):
+            target.check_undo_log(there.values())
+            session.connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = ?", [writer])
+
+
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
     which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
     with session.translating():
+        if not _columns(session.connection, target):
+            return False
         rows = session.connection.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1", [] if target.mark is None else [beginning])
         return rows.fetchone() is not None
 

@@ -117,6 +117,12 @@ class _Writer:
             elif place[1] in table.by_key:
                 table.by_key[place[1]] = before
 
+    @staticmethod
+    def forget(session: Any, target: Target, writer: str) -> None:
+        """Forget what rows of the component ``writer`` have replaced."""
+        table: _Table = session.beside
+        table.undo = {place: replaced for place, replaced in table.undo.items() if replaced.writer != writer}
+
 
 def _keep(table: _Table, work: Work, mark: str, rows: list[tuple[Any, Written]]) -> None:
     """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
