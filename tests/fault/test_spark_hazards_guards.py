@@ -5,7 +5,7 @@ Most need a cluster without the settings that txtopo requires, where Spark tries
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,21 +36,29 @@ def _first_pid(answer: Answer, beginning: str) -> str:
     return next(line for line in answer.journal if line.startswith(beginning)).split()[-1]
 
 
-def played_on_both(cluster: HazardousCluster, scenario: str, tmp_path: Path, removed: Sequence[str]) -> Answer:
-    """Have ``scenario`` played, again if Spark gave both tasks of a level of txid 2 to one executor: with that all of it is lost."""
+def mixes(answer: Answer) -> bool:
+    """Whether consumers of txid 2 got tuples of two emissions."""
+    return any("txid 2 mixes 2 computations of numbers/" in violation for violation in answer.violations)
+
+
+def played_on_both(
+    cluster: HazardousCluster, scenario: str, tmp_path: Path, removed: Sequence[str], has_struck: Callable[[Answer], bool] = lambda _: True
+) -> Answer:
+    """Have ``scenario`` played, again if Spark gave both tasks of a level of txid 2 to one executor, because with that all of it is lost, and
+    again until it ``has_struck``."""
     for number in range(8):
         directory = tmp_path / str(number)
         directory.mkdir()
         answer = cluster.play(scenario, directory, removed)
-        if all(_first_pid(answer, f"{of} 0 {what} 2:0 ") != _first_pid(answer, f"{of} 1 {what} 2:0 ") for of, what in LEVELS):
+        if all(_first_pid(answer, f"{of} 0 {what} 2:0 ") != _first_pid(answer, f"{of} 1 {what} 2:0 ") for of, what in LEVELS) and has_struck(answer):
             return answer
-    raise AssertionError("Spark never used both executors")
+    raise AssertionError("Spark never used both executors, or lost nothing that mattered")
 
 
 def test_without_any_guard_an_executor_killed_between_map_and_reduce_mixes_two_emissions(lenient: HazardousCluster, tmp_path: Path) -> None:
-    answer = played_on_both(lenient, "killed between map and reduce", tmp_path, GUARDS)
+    # On a busy machine the executor may die after its last block was fetched; then nothing is computed twice.
+    answer = played_on_both(lenient, "killed between map and reduce", tmp_path, GUARDS, has_struck=mixes)
     assert (answer.refusals, answer.replays) == ([], 0), "Spark called it a success"
-    assert any("txid 2 mixes 2 computations of numbers/" in violation for violation in answer.violations)
 
 
 def test_chunk_agreement_alone_refuses_to_mix_two_emissions(lenient: HazardousCluster, tmp_path: Path) -> None:
