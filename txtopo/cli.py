@@ -24,6 +24,7 @@ from txtopo.runtime import main as running
 from txtopo.runtime import run as runs
 from txtopo.state import acceptance, administration, components
 from txtopo.testing import command as testing
+from txtopo.topology import redaction
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
 
@@ -58,11 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = _parser().parse_args(ours)
         given.ours, given.theirs = ours[1:], theirs
         do: Callable[[argparse.Namespace], int] = given.do
-        code = do(given)
-        if sys.stdout is not None:
-            # It is None where it was closed before the command began: `>&-`.
-            sys.stdout.flush()
-        return code
+        return do(given)
 
     return running.exit_code_of(do_it, verbose=running.is_verbose(arguments))
 
@@ -272,34 +269,26 @@ def _explain(given: argparse.Namespace) -> int:
 
 
 def _cores(master: str, given: int | None) -> int:
-    try:
-        cores = session.local_cores(master)
-        if cores is None:
-            cores = given
-    except ValueError:
-        cores = None
+    local = session.local_cores(master)
+    cores = given if local is None else local
     if cores is None or cores < 1:
         raise errors.UsageError(
-            f"--master {master} does not say how many cores there are\n  Give local[N] or local[*]; or --cores N, with N the cores of the cluster."
+            f"--master {redaction.redacted(master)} does not say how many cores there are\n"
+            "  Give local[N] or local[*]; or --cores N, with N the cores of the cluster."
         )
     return cores
 
 
 def _validate(given: argparse.Namespace) -> int:
     graph = target.resolve(given.target).topology
-    if not given.master.startswith(MASTERS) or _is_malformed(given.master):
-        raise errors.UsageError(f"--master {given.master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
+    master = redaction.redacted(given.master)
+    if not given.master.startswith(MASTERS):
+        raise errors.UsageError(f"--master {master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
+    # Refuses one that cannot be read.
+    session.local_cores(given.master)
     runs.refuse_local_only(graph, given.master)
-    print(_as_typed("\n".join([f"topology {graph.id} is valid with master {given.master}", *guarantees.lines(graph)])))
+    print(_as_typed("\n".join([f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)])))
     return 0
-
-
-def _is_malformed(master: str) -> bool:
-    try:
-        session.local_cores(master)
-    except ValueError:
-        return True
-    return False
 
 
 def _as_typed(text: str) -> str:

@@ -91,6 +91,29 @@ def test_a_master_given_to_a_program_inside_spark_submit_comes_too_late(monkeypa
     assert "--master local[2] comes too late" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["validate"], ["explain"], ["run"], ["submit"]], ids=" ".join)
+@pytest.mark.parametrize("inside_spark_submit", [False, True])
+def test_a_secret_in_the_address_of_a_master_is_not_shown(
+    command: list[str], inside_spark_submit: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if inside_spark_submit:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    for master in ("sc://host:15002/;token=hunter2", "mesos://alice:hunter2@host:5050"):
+        assert cli.main([*command, "words.py", "--master", master]) == 2
+        said = capsys.readouterr().err
+        assert "://" in said
+        assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("command", ["run", "submit", "explain", "validate"])
+@pytest.mark.parametrize("master", ["local[x]", "local-cluster[2,1]", "local[0.5]"])
+def test_a_local_master_that_cannot_be_read_is_refused_with_how_it_is_written(command: str, master: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "words.py", "--master", master]) == 2
+    fact, cure = capsys.readouterr().err.split("\n", 1)
+    assert master in fact
+    assert "Give local[N]" in cure
+
+
 def test_without_java_nothing_is_begun(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     assert cli.main(["run", "words.py"]) == 2

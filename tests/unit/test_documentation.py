@@ -16,6 +16,7 @@ import pytest
 import txtopo
 from txtopo import cli, config, errors, stores, testing
 from txtopo.coordinator import transitions
+from txtopo.runtime.output import READ_NO_LONGER
 from txtopo.testing.simulator.simulation import COULD_NOT_LOOK
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +136,7 @@ def test_the_command_line_page_has_a_section_for_every_command() -> None:
 def test_the_errors_page_has_every_exit_code() -> None:
     codes = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", text_of("errors.md"), flags=re.MULTILINE) for code in row.split(",")}
     raised = {getattr(errors, name).exit_code for name in vars(errors) if isinstance(getattr(getattr(errors, name), "exit_code", None), int)}
-    assert codes == raised | {0, COULD_NOT_LOOK, 130, 143}
+    assert codes == raised | {0, COULD_NOT_LOOK, 130, 143, READ_NO_LONGER}
 
 
 def test_every_error_is_drawn_in_the_tree() -> None:

@@ -6,7 +6,11 @@ to type. Apart because both sides need it: a task for its own end, the driver fo
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import socket
+from pathlib import Path
 
 from txtopo import errors
 
@@ -23,6 +27,62 @@ def of_memory(error: MemoryError) -> str:
     whose = f"its bound is {bound} MiB, from spark.executor.pyspark.memory" if bound else "the machine gives it no more"
     what = f"MemoryError: {error}" if str(error) else "MemoryError"
     return f"{what}: the Python worker has no memory left; {whose}\n  Cure: {_SMALLER}; or {_WORKER}. Nothing of this transaction is committed."
+
+
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The numbers of an ``OSError`` that says that a disk, or a user's share of it, is full."""
+
+_FREE_BYTES_MIN = 1024 * 1024
+"""A file system with less than this is taken for the full one."""
+
+_STDOUT = 1
+
+
+def of(error: BaseException) -> str | None:
+    """What to tell of ``error`` of a task, if something ran out; ``None`` if nothing did."""
+    if isinstance(error, MemoryError):
+        return of_memory(error)
+    if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
+        return f"{of_disk(error)} This is host {socket.gethostname()}."
+    return None
+
+
+def of_disk(error: OSError) -> str:
+    """What to tell of an ``error`` that is one of ``DISK_IS_FULL``: which directory is meant, as far as that can be found out."""
+    temporary = os.environ.get("TMPDIR", "/tmp")
+    if error.filename is not None:
+        place = f"in {_existing(Path(os.fsdecode(error.filename)))}"
+    else:
+        # What a write to an open file raises names no file.
+        full = [f"in {os.path.abspath(directory)}" for directory in dict.fromkeys((temporary, os.curdir)) if _is_full(directory)]
+        place = " and ".join([*full, *(["for standard output"] if _is_full(_STDOUT) else [])])
+    find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}; the output may go to a file), make room there"
+    return (
+        f"there is no room left {place or 'on a disk'}: {error.strerror}\n"
+        f"  {'Make room there' if place else find}, and run again. Nothing that is committed is lost."
+    )
+
+
+def explained(error: BaseException) -> BaseException:
+    """``error``; or, if it says that a disk is full, an error that says which, and what to do."""
+    if not isinstance(error, OSError) or error.errno not in DISK_IS_FULL:
+        return error
+    told = errors.TxtopoError(of_disk(error))
+    told.__cause__ = error
+    return told
+
+
+def _existing(path: Path) -> Path:
+    """The directory that ``path`` is in, or would be."""
+    return next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
+
+
+def _is_full(place: str | int) -> bool:
+    """Whether the file system of a directory, or of an open file, is."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(place)
+        return found.f_blocks > 0 and (found.f_bavail * found.f_frsize < _FREE_BYTES_MIN or (found.f_files > 0 and found.f_favail == 0))
+    return False
 
 
 # In this order: Java's OutOfMemoryError is also a MemoryError to who looks for that word.

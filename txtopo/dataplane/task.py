@@ -102,10 +102,7 @@ class Guard:
             cause = _pickled(error)
         elif type(error) in _MISTAKES:
             cause = pickle.dumps(_MISTAKES[type(error)])
-        if isinstance(error, MemoryError):
-            described = shortage.of_memory(error)
-        else:
-            described = str(error) if type(error) in _MISTAKES else describe(error)
+        described = shortage.of(error) or (str(error) if type(error) in _MISTAKES else describe(error))
         self.failure = Failure(kind, component, task, self._job.attempt, self._phase, hook, described, user_traceback(error), cause)
 
 

@@ -59,14 +59,14 @@ class LocalCluster:
         spark_connect.refuse(master, spark_conf)
         if self._progress is not None:
             self._progress.say(STARTING)
-        if zookeeper is None:
-            if data_dir is None:
-                data_dir = self._temporary = tempfile.mkdtemp(prefix="txtopo-")
-            self._embedded = EmbeddedZooKeeper(data_dir).start()
-        self._data_dir = data_dir
-        self.zookeeper = zookeeper if self._embedded is None else self._embedded.hosts
-        """``host:port[/chroot]`` of the ZooKeeper in use."""
         try:
+            if zookeeper is None:
+                if data_dir is None:
+                    data_dir = self._temporary = _temporary_directory()
+                self._embedded = EmbeddedZooKeeper(data_dir).start()
+            self._data_dir = data_dir
+            self.zookeeper = zookeeper if self._embedded is None else self._embedded.hosts
+            """``host:port[/chroot]`` of the ZooKeeper in use."""
             self.context = session.spark_context(master, spark_conf)
             """The Spark context in use."""
         except BaseException:
@@ -136,6 +136,13 @@ def _configured(conf: config.Config | Mapping[str, Any], topology: TopologyGraph
     if not isinstance(topology, TopologyGraph):
         raise errors.UsageError(f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}")
     return config.resolve(conf, spout=topology.spout.config, spark=spark).config
+
+
+def _temporary_directory() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="txtopo-")
+    except OSError as error:
+        raise directory.unusable(Path(error.filename).parent if error.filename else Path("/tmp"), error) from error
 
 
 def _revive(embedded: EmbeddedZooKeeper | None) -> None:

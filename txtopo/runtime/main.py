@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.runtime import cluster, logged, options, progress, session, signals, spark_connect, spark_settings, target
+from txtopo.dataplane import shortage
+from txtopo.runtime import cluster, logged, options, output, progress, session, signals, spark_connect, spark_settings, target
 from txtopo.runtime.run import TopologyRun
 from txtopo.runtime.status import RunStatus
 from txtopo.state import credentials
 from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.topology import redaction
 from txtopo.topology.graph import TopologyGraph
 
 DEFAULT_MASTER = "local[*]"
@@ -61,31 +63,43 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
 def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
     """Do ``action``; an error is printed, without Python's traceback unless ``verbose``, and becomes its exit code."""
     try:
-        return action()
+        return _told(action, verbose)
+    except BrokenPipeError:
+        if not output.has_no_reader():
+            raise
+        return output.READ_NO_LONGER
+    finally:
+        output.let_go()
+
+
+def _told(action: Callable[[], int], verbose: bool) -> int:
+    try:
+        try:
+            return action()
+        finally:
+            output.flush()
     except KeyboardInterrupt as interruption:
         print("txtopo: interrupted", file=sys.stderr)
         return signals.exit_code_of(interruption)
-    except errors.TxtopoError as error:
-        if verbose:
-            traceback.print_exception(error)
-        print(f"txtopo: error: {error}", file=sys.stderr)
-        return errors.exit_code_of(error)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and output.has_no_reader():
+            raise
         if verbose:
             traceback.print_exception(error)
-        print(f"txtopo: error: {type(error).__name__}: {error}" + ("" if verbose else "\n  -v shows where."), file=sys.stderr)
-        return 1
+        told = shortage.explained(error)
+        if isinstance(told, errors.TxtopoError):
+            print(f"txtopo: error: {told}", file=sys.stderr)
+        else:
+            print(f"txtopo: error: {type(error).__name__}: {error}" + ("" if verbose else "\n  -v shows where."), file=sys.stderr)
+        return errors.exit_code_of(told)
 
 
 def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
     """What every source says to a run of ``topology`` with the options ``given``."""
     if given.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
         raise errors.UsageError(
-            f"--master {given.master} comes too late: this program runs inside spark-submit\n  Give it to spark-submit, before the file's name."
+            f"--master {redaction.redacted(given.master)} comes too late: this program runs inside spark-submit\n"
+            "  Give it to spark-submit, before the file's name."
         )
     spark_connect.refuse(given.master or "")
     if given.master is not None:

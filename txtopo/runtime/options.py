@@ -24,6 +24,7 @@ exit codes:
   5  ZooKeeper cannot be reached, or does not let us in
   6  ZooKeeper and a store do not belong together
   130 (143)  ended at once by the second Ctrl-C (SIGTERM)
+  141  what was written has no reader any more, as in `txtopo … | head`
 """
 
 _SIGNALS = """\
@@ -46,6 +47,11 @@ class Parser(argparse.ArgumentParser):
             cure = f"Did you mean `{self.prog} {near[0]}`?" if near else f"There are {', '.join(action.choices)}."
             raise errors.UsageError(f"there is no command `{self.prog} {value}`\n  {cure} `{self.prog} --help` says what each does.")
         super()._check_value(action, value)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse would not notice that help, or a version, could not be written.
+        if message and file is not None:
+            file.write(message)
 
     def error(self, message: str) -> NoReturn:
         raise errors.UsageError(f"{message}\n  `{self.prog} --help` says what can be asked for.")

@@ -18,6 +18,7 @@ from typing import Any
 from pyspark import InheritableThread
 
 from txtopo import config, errors
+from txtopo.dataplane import shortage
 from txtopo.dataplane.job import Limits, Run
 from txtopo.runtime import logged, progress, session
 from txtopo.runtime.engine import Engine
@@ -27,6 +28,7 @@ from txtopo.runtime.status import RunStatus
 from txtopo.state import base, credentials, layout, lease, liveness, patience
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.topology import redaction
 from txtopo.topology.graph import TopologyGraph
 
 _WAIT_S = 0.5
@@ -40,7 +42,7 @@ def refuse_local_only(graph: TopologyGraph, master: str) -> None:
     """Refuse a topology with a part that works on one machine only, where ``master`` has others."""
     if graph.local_only and session.local_cores(master) is None:
         cure = "Results that every host reaches are in a txtopo.stores.SqlStore; rows, in files (FileTransactionalSpout) or behind a spout of yours."
-        problems = tuple(f"component {id!r}: {reason}, but the master is {master}\n    {cure}" for id, reason in graph.local_only)
+        problems = tuple(f"component {id!r}: {reason}, but the master is {redaction.redacted(master)}\n    {cure}" for id, reason in graph.local_only)
         raise errors.InvalidTopologyError(graph.id, problems)
 
 
@@ -146,7 +148,7 @@ class TopologyRun:
                 self._engine.run()
             self._board.update(state="stopped", active=())
         except BaseException as error:
-            self._error = self._state_is_gone(self._revive.explained(error))
+            self._error = self._state_is_gone(self._revive.explained(shortage.explained(error)))
             self._board.failed(str(self._error), None, state="failed", active=())
         finally:
             try:

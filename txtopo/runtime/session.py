@@ -28,6 +28,7 @@ from pyspark import java_gateway
 from txtopo import errors
 from txtopo.runtime import half_started, jvm_output, logged, sockets, spark_connect, spark_settings
 from txtopo.state import java
+from txtopo.topology import redaction
 
 _HERE = Path(__file__).parent
 
@@ -87,14 +88,21 @@ _ours: tuple[dict[str, str], Any] | None = None
 
 
 def local_cores(master: str) -> int | None:
-    """How many tasks a local master runs at once; ``None`` if ``master`` is not local."""
+    """How many tasks a local master runs at once; ``None`` if ``master`` is not local.
+
+    :raises UsageError: it is local, and its numbers cannot be read.
+    """
     if not master.startswith("local"):
         return None
-    if master.startswith("local-cluster["):
-        workers, cores, _ = master[len("local-cluster[") : -1].split(",")
-        return int(workers) * int(cores)
-    inside = master[len("local[") : -1].split(",")[0] if "[" in master else "1"
-    return os.cpu_count() or 1 if inside == "*" else int(inside)
+    try:
+        if master.startswith("local-cluster["):
+            workers, cores, _ = master[len("local-cluster[") : -1].split(",")
+            return int(workers) * int(cores)
+        inside = master[len("local[") : -1].split(",")[0] if "[" in master else "1"
+        return os.cpu_count() or 1 if inside == "*" else int(inside)
+    except ValueError:
+        cure = "Give local[N] or local[*]."
+        raise errors.UsageError(f"--master {master!r} is no Spark master: it does not say how many cores there are\n  {cure}") from None
 
 
 def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -136,8 +144,8 @@ def require_local(master: str) -> None:
     """Refuse to make a context on a cluster."""
     if local_cores(master) is None:
         raise errors.SetupError(
-            f"{master} is a cluster, whose executors must be given the code first\n"
-            f"  Type: txtopo submit TARGET --master {master}; or give the program to spark-submit."
+            f"{redaction.redacted(master)} is a cluster, whose executors must be given the code first\n"
+            f"  Type: txtopo submit TARGET --master {redaction.redacted(master)}; or give the program to spark-submit."
         )
 
 

@@ -1,0 +1,56 @@
+"""Standard output and standard error that take nothing more: a pipe without a reader (``txtopo … | head``), a full disk.
+
+Apart from ``main`` because this asks the operating system about descriptors, and knows no commands.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from typing import Any
+
+READ_NO_LONGER = 128 + signal.SIGPIPE
+"""The exit code of a command whose output has no reader any more: what a shell reports for a program that SIGPIPE has ended."""
+
+
+def has_no_reader() -> bool:
+    """Whether standard output or standard error is a pipe whose reader has gone."""
+    looked = select.poll()
+    for descriptor in filter(None, map(_descriptor, (sys.stdout, sys.stderr))):
+        looked.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in looked.poll(0))
+
+
+def flush() -> None:
+    """Write what was printed to standard output. It is ``None`` where it was closed before the command began: ``>&-``."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def let_go() -> None:
+    """Forget what cannot be written: Python would try again at its end, complain, and change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        descriptor = _descriptor(stream)
+        if descriptor is None:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+
+
+def _descriptor(stream: Any) -> int | None:
+    """That of ``stream``; ``None`` if it has none, as where a test or a notebook has put something else in its place."""
+    try:
+        return int(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+__all__ = ["READ_NO_LONGER", "flush", "has_no_reader", "let_go"]
