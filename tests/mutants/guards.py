@@ -1186,8 +1186,8 @@ GUARDS = (
         (
             Mutation(
                 "a reader gives up when the run ends whose ZooKeeper it asks",
-                "txtopo/runtime/visibility.py",
-                "if self._zookeeper is not None or looks == inspection.LOOKS_MAX:",
+                "txtopo/runtime/inspection.py",
+                "if zookeeper is not None or looks == LOOKS_MAX:",
                 "if True:",
                 ("tests/unit/test_visibility.py",),
             ),

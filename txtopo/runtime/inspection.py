@@ -48,13 +48,25 @@ def look(
     who: credentials.Credentials | None = None,
 ) -> T:
     """``reading`` of the state, as :func:`opened` opens it; called again if a run ends meanwhile whose ZooKeeper was asked."""
-    for is_last in [*[False] * (LOOKS_MAX - 1), True]:
+
+    def ask() -> T:
+        with opened(data_dir, zookeeper, root, who) as found:
+            return reading(found)
+
+    return asked_again(ask, zookeeper)
+
+
+def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
+    """``ask()``; where the state is in a data directory, again if the run has ended whose ZooKeeper was asked: what that recorded is in the files.
+
+    :raises errors.ZooKeeperUnavailableError: an ensemble does not answer; or each time another run has begun and ended.
+    """
+    for looks in range(1, LOOKS_MAX + 1):
         try:
-            with opened(data_dir, zookeeper, root, who) as found:
-                return reading(found)
-        except base.StateUnavailableError:
-            if zookeeper is not None or is_last:
-                raise
+            return ask()
+        except base.StateUnavailableError as error:
+            if zookeeper is not None or looks == LOOKS_MAX:
+                raise errors.ZooKeeperUnavailableError(f"ZooKeeper does not answer: {error}\n  Try again when it does.") from error
     raise AssertionError("unreachable")
 
 
@@ -105,7 +117,21 @@ def owned(
     """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes it; ``None`` if nothing was ever stored there.
 
     A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
+
+    :raises errors.ZooKeeperUnavailableError: it does not answer, so that nothing tells whether the state was changed.
     """
+    try:
+        with _owned(data_dir, zookeeper, root, who) as found:
+            yield found
+    except base.StateUnavailableError as error:
+        raise errors.ZooKeeperUnavailableError(
+            f"ZooKeeper does not answer: {error}\n"
+            "  The state was changed as a whole, or not at all. When ZooKeeper answers, look with `txtopo status`, and type the command again."
+        ) from error
+
+
+@contextlib.contextmanager
+def _owned(data_dir: Path, zookeeper: str | None, root: str, who: credentials.Credentials | None) -> Iterator[Opened | None]:
     if zookeeper is not None:
         with opened(data_dir, zookeeper, root, who) as found:
             yield found

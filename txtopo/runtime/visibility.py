@@ -65,18 +65,7 @@ class Visibility:
         :raises errors.UsageError: there is no such topology.
         :raises errors.ZooKeeperUnavailableError: its ZooKeeper does not answer.
         """
-        for looks in range(1, inspection.LOOKS_MAX + 1):
-            try:
-                with self._opened() as found:
-                    if found is None:
-                        raise errors.UsageError(inspection.nothing_stored(self._data_dir))
-                    return self._read(found)
-            except base.StateUnavailableError as error:
-                self.close()
-                # In a data directory a run has ended, and what it recorded is in the files.
-                if self._zookeeper is not None or looks == inspection.LOOKS_MAX:
-                    raise errors.ZooKeeperUnavailableError(f"ZooKeeper does not answer: {error}\n  Try again when it does.") from error
-        raise AssertionError("unreachable")
+        return inspection.asked_again(self._look, self._zookeeper)
 
     def wait(self, txid: int, timeout_s: float = 60.0) -> visible.VisibleTxid:
         """Wait until transaction ``txid`` is visible: every effect of it is in its store, and will never be replayed. What is visible then.
@@ -124,6 +113,16 @@ class Visibility:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+    def _look(self) -> visible.VisibleTxid:
+        try:
+            with self._opened() as store:
+                if store is None:
+                    raise errors.UsageError(inspection.nothing_stored(self._data_dir))
+                return self._read(store)
+        except base.StateUnavailableError:
+            self.close()
+            raise
 
     @contextlib.contextmanager
     def _opened(self) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
-from txtopo.state import base, layout, records
+from txtopo.state import base, layout, lease, records
 from txtopo.state.components import KINDS, Component, Components, Spout, can_keep_positions
 
 
@@ -31,7 +31,7 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
     """Write down what is ``accepted``, if ``execute``; what that means, line by line.
 
     :raises errors.UsageError: it cannot be accepted, or there is nothing to accept.
-    :raises errors.FencedError: a coordinator has taken the topology meanwhile.
+    :raises errors.FencedError: a coordinator holds the topology, or has taken it meanwhile.
     """
     paths = layout.Layout(topology_id)
     epoch, node = store.get(paths.epoch), store.get(paths.components)
@@ -40,15 +40,19 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
             f"the state of topology {topology_id!r} does not say what the topology is made of\n"
             "  It is new, or of an older version: its next run is taken as it is, and nothing need be accepted."
         )
+    # After the epoch was read: whoever takes the topology later raises it.
+    holder = lease.live_holder(store, paths) if execute else None
+    if holder is not None:
+        raise lease.held_by(topology_id, holder)
     now = Components.decode(paths.components, node.data)
-    open_txids, sealed = _open(store, paths)
+    plans, sealed = _open(store, paths)
     operations: list[base.Operation] = []
     lines: list[str] = []
     if accepted.spout is not None and accepted.spout != now.spout:
         _require_keeps(topology_id, now.spout, accepted.spout, sealed)
         lines.append(f"the spout {accepted.spout} goes on from the positions of {now.spout}")
         if accepted.spout.kind != now.spout.kind:
-            operations.extend(base.Delete(f"{paths.txids}/{name}") for name in open_txids)
+            operations.extend(plans)
         now = now.model_copy(update={"spout": accepted.spout})
     for name in accepted.stores:
         now = _with_store(topology_id, now, name)
@@ -74,20 +78,25 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
     return lines
 
 
-def _open(store: base.StateStore, paths: layout.Layout) -> tuple[list[str], records.TxidRecord | None]:
-    """The names of the records that are planned and not sealed, and the record that is sealed and not committed."""
+def _open(store: base.StateStore, paths: layout.Layout) -> tuple[list[base.Delete], records.TxidRecord | None]:
+    """What removes the records that are planned and not sealed, unless one is sealed meanwhile; and the record that is sealed and not committed."""
     node = store.get(paths.current)
     if node is None:
         raise errors.UnreadableStateError(paths.current, "it is missing")
     current = records.CurrentRecord.decode(paths.current, node.data).current
-    found: dict[str, records.TxidRecord] = {}
+    plans: list[base.Delete] = []
+    sealed: records.TxidRecord | None = None
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"
         child = store.get(path)
-        if child is not None:
-            found[name] = records.TxidRecord.decode(path, child.data)
-    sealed = next((record for record in found.values() if record.txid == current and record.status == "sealed"), None)
-    return [name for name, record in found.items() if record.txid >= current and record.status == "open"], sealed
+        record = None if child is None else records.TxidRecord.decode(path, child.data)
+        if child is None or record is None or record.txid < current:
+            continue
+        if record.status == "open":
+            plans.append(base.Delete(path, child.version))
+        elif record.txid == current:
+            sealed = record
+    return plans, sealed
 
 
 def _require_keeps(topology_id: str, before: Spout, now: Spout, sealed: records.TxidRecord | None) -> None:

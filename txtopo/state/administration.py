@@ -54,7 +54,10 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     }
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"
-        shown["records"][str(int(name)) if name.isdecimal() else name] = _decoded(path, store.get(path), records.TxidRecord)
+        node = store.get(path)
+        # A run that commits meanwhile removes the records of what it has committed.
+        if node is not None:
+            shown["records"][str(int(name)) if name.isdecimal() else name] = _decoded(path, node, records.TxidRecord)
     for name in store.children(paths.positions):
         shard = _field(store, f"{paths.positions}/{name}", records.PositionsRecord, "positions")
         shown["positions"].update({f"shard {name}": shard} if "unreadable" in shard else shard)
