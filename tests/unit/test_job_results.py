@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 from typing import Any, cast
 
 import pytest
@@ -120,3 +121,24 @@ def test_a_standing_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transactio
             on_spark.run(dataclasses.replace(JOB, part="straight"), dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of))
     finally:
         standing.close()
+
+
+class GoneRdd:
+    """An RDD of a JVM that has ended."""
+
+    def unpersist(self, blocking: bool) -> None:
+        raise ConnectionRefusedError("Connection refused")
+
+
+def test_what_a_jvm_that_has_ended_kept_needs_no_release() -> None:
+    """The run ends because Spark is lost, and must say so; giving back what Spark kept must not fail before that."""
+    Pinned(GoneRdd(), (1,)).release()
+
+
+def test_in_a_jvm_that_has_ended_no_task_runs() -> None:
+    def gone() -> Any:
+        raise ConnectionRefusedError("Connection refused")
+
+    on_spark: Any = object.__new__(SparkJobs)
+    on_spark._standing, on_spark._context = None, types.SimpleNamespace(statusTracker=gone)
+    assert not on_spark.is_running("group")

@@ -80,3 +80,12 @@ def test_an_exception_in_the_block_comes_after_what_the_child_said() -> None:
     starts = "with jvm_output.PassedOn() as again:\n    subprocess.run(child.args, stderr=again)\n"
     done = run(f"child.wait()\n{starts}    raise OSError('no JVM')", "import sys; print('no memory', file=sys.stderr)")
     assert done.stderr.startswith("no memory\nno memory\nTraceback")
+
+
+def test_a_program_without_standard_error_starts_a_child_all_the_same() -> None:
+    """As a service may be started: ``2>&-``."""
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-c", PARENT.format(then="print(child.wait())"), "import os; os.write(2, b'lost')"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0\n")

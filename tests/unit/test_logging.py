@@ -27,6 +27,7 @@ def play(board: logged.LoggedBoard) -> None:
     board.begin(current=1, epoch=2)
     board.failed("FailedException: not now\n  in component 'a'", 1)
     board.failed("a worker died\nTraceback", 1, is_unexpected=True)
+    board.failed("there is no room left in the data directory /data\n  Make room", None)
     board.count_commit(7, 0.1)
     board.failed("KeyError: 'x'\n  in component 'a'", None, state="failed")
 
@@ -42,6 +43,7 @@ def test_what_happens_in_a_run_is_logged_in_one_line_each(caplog: pytest.LogCapt
         ("txtopo", "INFO", "topology 'words' begins at txid 1 (epoch 2)"),
         ("txtopo", "INFO", "topology 'words' replays txid 1: FailedException: not now"),
         ("txtopo", "WARNING", "topology 'words' replays txid 1: a worker died"),
+        ("txtopo", "WARNING", "topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data"),
         ("txtopo", "DEBUG", "topology 'words': 1 transactions committed, the last with 7 tuples"),
         ("txtopo", "ERROR", "topology 'words' ended with an error, which wait_* and join raise: KeyError: 'x'"),
     ]
@@ -60,6 +62,7 @@ def test_a_program_that_configures_no_logging_sees_warnings_and_errors_only() ->
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
         "topology 'words' replays txid 1: a worker died",
+        "topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data",
         "topology 'words' ended with an error, which wait_* and join raise: KeyError: 'x'",
     ]
 
@@ -69,7 +72,10 @@ def test_a_command_shows_warnings_among_its_lines_and_errors_once(monkeypatch: p
     stream = io.StringIO()
     with main._warnings_shown(Progress(stream)):
         play(board())
-    assert stream.getvalue() == "txtopo: topology 'words' replays txid 1: a worker died\n"
+    assert stream.getvalue().splitlines() == [
+        "txtopo: topology 'words' replays txid 1: a worker died",
+        "txtopo: topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data",
+    ]
     assert logged.LOGGER.handlers == []
 
 

@@ -165,6 +165,25 @@ def test_the_times_of_transactions_that_are_over_are_forgotten(live: Callable[[s
     assert life.batches._opened_at == {}
 
 
+def test_a_transaction_is_opened_while_others_are_forgotten(live: Callable[[str, datetime.datetime], Life], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spout's thread opens one while the loop forgets those that are over."""
+    life = live("opaque-planned", NOON)
+    assert life.batches.open(1)
+    assert life.batches.open(2)
+    opening = itertools.count(3)
+
+    class Current(int):
+        """Each time it is compared, another thread has its turn."""
+
+        def __gt__(self, other: int) -> bool:
+            life.batches._opened_at[next(opening)] = NOON
+            return int(self) > other
+
+    monkeypatch.setattr(TopologyState, "current", property(lambda state: Current(state._writer.current)))
+    life.batches.discard(TransactionAttempt(1, 0))
+    assert 3 in life.batches._opened_at, "it had its turn"
+
+
 @pytest.mark.rule(36)
 def test_the_record_says_it_as_a_person_reads_it() -> None:
     record = records.TxidRecord(txid=8, opened_at=NOON.isoformat())

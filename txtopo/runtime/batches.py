@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.dataplane import outcome
+from txtopo.dataplane import outcome, shortage
 from txtopo.dataplane.job import Batch
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import TopologyState
@@ -114,7 +114,9 @@ class Batches:
         """``attempt`` is over: discarded, or recorded."""
         if attempt.txid in self._in_use and self._in_use[attempt.txid][0] == attempt:
             del self._in_use[attempt.txid]
-        for txid in [txid for txid in self._opened_at if txid < self._state.current]:
+        # A list first: another thread opens transactions meanwhile.
+        current = self._state.current
+        for txid in [txid for txid in list(self._opened_at) if txid < current]:
             del self._opened_at[txid]
 
     def metadata(self, txid: int) -> Any:
@@ -221,7 +223,7 @@ class Batches:
         except (errors.FailedException, errors.TxtopoError):
             raise
         except BaseException as error:
-            described, trace = outcome.describe(error), outcome.user_traceback(error)
+            described, trace = shortage.of(error) or outcome.describe(error), outcome.user_traceback(error)
             raise errors.UserCodeError(self._id, -1, str(txid), "opening", hook, described, trace) from None
 
     def _refuse(self, txid: int, hook: str, why: str) -> Any:

@@ -46,7 +46,8 @@ class Pinned:
 
     def release(self) -> None:
         """Give the blocks back."""
-        self.rdd.unpersist(blocking=False)
+        with contextlib.suppress(*_GONE):  # then there are no blocks any more
+            self.rdd.unpersist(blocking=False)
 
 
 Source = Sequence[Frame] | Pinned
@@ -243,13 +244,14 @@ class SparkJobs:
     def is_running(self, group: str) -> bool:
         """Whether a task of ``group`` still runs, as far as Spark knows."""
         group = (self._standing and self._standing.spark_group(group)) or group
-        tracker = self._context.statusTracker()
-        for id in tracker.getJobIdsForGroup(group):
-            info = tracker.getJobInfo(id)
-            for stage in info.stageIds if info is not None else ():
-                of_stage = tracker.getStageInfo(stage)
-                if of_stage is not None and of_stage.numActiveTasks > 0:
-                    return True
+        with contextlib.suppress(*_GONE):  # the next job finds out, and ends the run
+            tracker = self._context.statusTracker()
+            for id in tracker.getJobIdsForGroup(group):
+                info = tracker.getJobInfo(id)
+                for stage in info.stageIds if info is not None else ():
+                    of_stage = tracker.getStageInfo(stage)
+                    if of_stage is not None and of_stage.numActiveTasks > 0:
+                        return True
         return False
 
 

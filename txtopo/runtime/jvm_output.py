@@ -61,7 +61,11 @@ class PassedOn:
 
     def __init__(self) -> None:
         # What standard error is now, as a child would have inherited it: something else may be put there later.
-        shown = os.dup(_STDERR)
+        try:
+            shown = os.dup(_STDERR)
+        except OSError:
+            # It was closed before this program began: `2>&-`.
+            shown = os.open(os.devnull, os.O_WRONLY)
         reads, self._writes = os.pipe()
         self._reader = threading.Thread(target=_pass_on, args=(reads, shown), name="txtopo-jvm-output", daemon=True)
         self._reader.start()

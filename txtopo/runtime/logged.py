@@ -31,8 +31,11 @@ class LoggedBoard(StatusBoard):
 
     def failed(self, error: str, txid: int | None, is_unexpected: bool = False, **changes: Any) -> None:
         super().failed(error, txid, is_unexpected, **changes)
-        id = self.snapshot().topology_id
-        if txid is None:
+        status = self.snapshot()
+        id = status.topology_id
+        if status.state != "failed" and txid is None:
+            LOGGER.warning("topology %r waits for its ZooKeeper: %s", id, first_line(error))
+        elif txid is None:
             LOGGER.error("topology %r ended with an error, which wait_* and join raise: %s", id, first_line(error))
         else:
             LOGGER.log(logging.WARNING if is_unexpected else logging.INFO, "topology %r replays txid %d: %s", id, txid, first_line(error))

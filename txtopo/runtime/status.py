@@ -93,7 +93,8 @@ class StatusBoard:
         self.update(state="running", **changes)
 
     def failed(self, error: str, txid: int | None, is_unexpected: bool = False, **changes: Any) -> None:
-        """Transaction ``txid`` could not be opened, or an attempt of it has failed; ``None``: the run has. Change fields, too.
+        """Transaction ``txid`` could not be opened, or an attempt of it has failed; ``None``: the run has, or its
+        ZooKeeper cannot be brought back now, which the run waits for. Change fields, too.
 
         ``is_unexpected``: the attempt has failed without user code: a worker died, or it took too long.
         """
