@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
 import shutil
 from dataclasses import replace
 
 import pytest
 
-from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, describe, wanted
+from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, Warnings, describe, wanted
 from txtopo.runtime.status import RunStatus, StatusBoard
 
 RUNNING = RunStatus("words", "run", state="running", generation="0123456789abcdef", epoch=1, current=1)
@@ -284,3 +285,15 @@ def test_a_terminal_that_has_gone_does_not_disturb_the_program(error: Exception,
     program.run.pause()
     program.run.ended(BUSY, "done")
     assert len(written) == 1, "it is not tried again"
+
+
+def test_a_warning_that_cannot_be_shown_does_not_break_what_warns() -> None:
+    """The thread that warns is the run's own."""
+
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    logger = logging.Logger("run")
+    logger.addHandler(Warnings(Progress(Gone())))
+    logger.warning("a worker died")

@@ -1,13 +1,16 @@
-"""A local cluster that cannot be made leaves nothing behind."""
+"""A cluster that cannot be made, or whose run does not end, leaves nothing behind."""
 
 from __future__ import annotations
 
 import tempfile
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from txtopo import LocalCluster, SetupError
+from txtopo.runtime.cluster import Submission
 
 
 def test_a_cluster_whose_zookeeper_does_not_start_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -16,3 +19,38 @@ def test_a_cluster_whose_zookeeper_does_not_start_leaves_no_directory(monkeypatc
     with pytest.raises(SetupError, match="JAVA_HOME"):
         LocalCluster(progress=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def hanging(ended: list[str], name: str) -> Any:
+    """A run that does not end in time."""
+
+    def kill() -> None:
+        ended.append(name)
+        raise TimeoutError(f"{name} did not end")
+
+    return types.SimpleNamespace(is_alive=True, kill=kill)
+
+
+def test_the_end_of_a_cluster_ends_all_of_it_although_a_run_does_not_end(tmp_path: Path) -> None:
+    ended: list[str] = []
+    cluster: Any = object.__new__(LocalCluster)
+    cluster.runs = {name: hanging(ended, name) for name in ("first", "second")}
+    cluster._embedded = types.SimpleNamespace(stop=lambda: ended.append("ZooKeeper"))
+    cluster._temporary = str(tmp_path / "temporary")
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(TimeoutError):
+        cluster.shutdown()
+    assert sorted(ended) == ["ZooKeeper", "first", "second"]
+    assert ended[-1] == "ZooKeeper"
+    assert list(tmp_path.iterdir()) == []
+    cluster.shutdown()
+
+
+def test_the_end_of_a_submission_ends_its_zookeeper_although_the_run_does_not_end() -> None:
+    ended: list[str] = []
+    submission: Any = object.__new__(Submission)
+    submission.run = hanging(ended, "run")
+    submission._embedded = types.SimpleNamespace(stop=lambda: ended.append("ZooKeeper"))
+    with pytest.raises(TimeoutError):
+        submission.close()
+    assert ended == ["run", "ZooKeeper"]

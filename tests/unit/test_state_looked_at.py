@@ -14,8 +14,10 @@ from txtopo import FencedError, TransactionAttempt, ZooKeeperUnavailableError
 from txtopo.runtime import inspection
 from txtopo.state import acceptance, administration, base
 from txtopo.state.components import Spout
+from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.records import TxidRecord
+from txtopo.state.topology import TopologyState
 
 
 def test_a_record_that_is_removed_while_it_is_looked_at_is_not_shown_as_damaged(tmp_path: Path) -> None:
@@ -51,6 +53,25 @@ def test_nothing_is_accepted_of_a_topology_that_was_taken_just_before(tmp_path: 
     assert remembered.made_of == before
     runs.close()
     acceptance.accept(MemoryStateStore(remembered.server), "words", accepted, execute=True)
+    remembered.close()
+
+
+@pytest.mark.rule(26)
+def test_a_copy_is_not_told_to_be_restored_while_a_coordinator_takes_it(tmp_path: Path) -> None:
+    """Its epoch would be raised under the coordinator, which would end as if another had taken the topology."""
+    remembered = Remembered(tmp_path)
+
+    class TakenMeanwhile(MemoryStateStore):
+        def get(self, path: str) -> base.Node | None:
+            node = super().get(path)
+            if path == Layout("words").lease and node is None:
+                runs.append(remembered.run())
+            return node
+
+    runs: list[TopologyState] = []
+    with pytest.raises(FencedError, match="taken by a coordinator meanwhile"):
+        administration.restored(TakenMeanwhile(remembered.server), "words")
+    runs[0].require_held()
     remembered.close()
 
 

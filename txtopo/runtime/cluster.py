@@ -5,6 +5,7 @@ Runs on: driver.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
 import sys
@@ -112,11 +113,18 @@ class LocalCluster:
         self.runs.pop(name).kill()
 
     def shutdown(self) -> None:
-        """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next cluster."""
-        for run in self.runs.values():
-            if run.is_alive:
-                run.kill()
-        self.runs.clear()
+        """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next cluster.
+
+        :raises TimeoutError: a topology did not end in time; all else has ended.
+        """
+        with contextlib.ExitStack() as ending:
+            ending.callback(self._end_zookeeper)
+            for run in self.runs.values():
+                if run.is_alive:
+                    ending.callback(run.kill)
+            self.runs.clear()
+
+    def _end_zookeeper(self) -> None:
         if self._embedded is not None:
             self._embedded.stop()
             self._embedded = None
@@ -188,11 +196,13 @@ class Submission:
 
     def close(self) -> None:
         """End what is ours."""
-        if hasattr(self, "run") and self.run.is_alive:
-            self.run.kill()
-        if self._embedded is not None:
-            self._embedded.stop()
-            self._embedded = None
+        try:
+            if hasattr(self, "run") and self.run.is_alive:
+                self.run.kill()
+        finally:
+            if self._embedded is not None:
+                self._embedded.stop()
+                self._embedded = None
 
     def __enter__(self) -> TopologyRun:
         return self.run

@@ -144,9 +144,10 @@ class Warnings(logging.Handler):
         self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show ``record``."""
+        """Show ``record``, unless nothing can be shown any more: what warns must not fail because of that."""
         if record.levelno < logging.ERROR:
-            self._progress.say(self.format(record))
+            with contextlib.suppress(OSError, ValueError):
+                self._progress.say(self.format(record))
 
 
 class ShownRun:

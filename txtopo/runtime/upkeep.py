@@ -113,7 +113,7 @@ def adopt_store(store: Store, found: inspection.Opened, topology_id: str, compon
     chosen = sorted(components or {*_writers(store, from_topology or topology_id), *_known_writers(store, stores)})
     if not chosen:
         raise errors.UsageError(
-            f"nobody knows which components of {topology_id!r} write to {store.address}\n"
+            f"it is not known which components of {topology_id!r} write to {store.address}\n"
             f"  Name them with --component ID, which may be repeated. {_topologies_text(store)}"
         )
     is_new = not store.exists()

@@ -94,14 +94,20 @@ def restored(store: base.StateStore, topology_id: str) -> int:
     """
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
-    found, node = store.get(paths.lease), store.get(paths.epoch)
+    # In this order: a coordinator that takes the lease later raises the epoch.
+    node, found = store.get(paths.epoch), store.get(paths.lease)
     if found is not None:
         raise _held(paths, found)
     if node is None:
         raise errors.UnreadableStateError(paths.epoch, "it is missing")
     last = records.EpochRecord.decode(paths.epoch, node.data)
     raised = records.EpochRecord(epoch=last.epoch + RESTORED_EPOCHS, holder_id="restored")
-    store.multi([base.Set(paths.epoch, raised.encode(), version=node.version)])
+    try:
+        store.multi([base.Set(paths.epoch, raised.encode(), version=node.version)])
+    except base.StateConflictError as conflict:
+        raise errors.FencedError(
+            f"topology {topology_id!r} was taken by a coordinator meanwhile; nothing was changed\n  Stop it, and type the same again."
+        ) from conflict
     return raised.epoch
 
 
@@ -109,7 +115,7 @@ def _held(paths: layout.Layout, found: base.Node) -> errors.FencedError:
     try:
         return lease.held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, found.data))
     except errors.UnreadableStateError as error:
-        return errors.FencedError(f"topology {paths.topology_id!r} is held by somebody unknown: {error}")
+        return errors.FencedError(f"topology {paths.topology_id!r} is held by a coordinator whose lease cannot be read: {error}")
 
 
 def _require_topology(store: base.StateStore, paths: layout.Layout) -> None:

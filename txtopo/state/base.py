@@ -87,7 +87,7 @@ class StateConflictError(errors.TxtopoError):
             "ephemeral parent": "an ephemeral node has no children",
             "refused": "it was refused",
         }.get(self.reason, self.reason)
-        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Somebody else has written there; look at it with `txtopo state show`."
+        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there; look at it with `txtopo state show`."
 
 
 class StateUnavailableError(errors.ZooKeeperUnavailableError):
@@ -162,7 +162,7 @@ class StateStore(abc.ABC):
             except StateConflictError as conflict:
                 if conflict.reason not in ("exists", "missing"):
                     raise
-        raise errors.FencedError(f"{path} in {self.address} is made and removed by somebody else all the time\n  Stop the other coordinator.")
+        raise errors.FencedError(f"another coordinator makes and removes {path} in {self.address} all the time\n  Stop the other coordinator.")
 
 
 def check_path(path: str) -> str:

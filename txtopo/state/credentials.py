@@ -136,14 +136,14 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             password = file.read(FILE_BYTES_MAX + 1).decode()
     except OSError as error:
-        cure = "Make it readable for who runs the driver, and for nobody else."
+        cure = "Make it readable for the user of the driver, and for no other user."
         raise errors.ConfigError(f"{what} cannot be read: {error.strerror}\n  {cure}") from None
     except UnicodeDecodeError:
         # What was decoded is part of Python's error, and may be the password: no cause.
         raise errors.ConfigError(f"{what} is not UTF-8\n  It must hold the password and nothing else.") from None
     password = password.removesuffix("\n").removesuffix("\r")
     if not password or "\n" in password or len(password) > FILE_BYTES_MAX:
-        wrong = "is empty" if not password else "has more than one line, or more than anybody's password"
+        wrong = "is empty" if not password else "has more than one line, or is too long for a password"
         raise errors.ConfigError(f"{what} {wrong}\n  It must hold the password and nothing else.")
     return password
 

@@ -197,7 +197,7 @@ class Lease:
             self.require_epoch()
         except errors.FencedError as error:
             return error
-        return self._lost("somebody else wrote its state")
+        return self._lost("another process wrote its state")
 
     def _lost(self, why: str) -> errors.FencedError:
         return errors.FencedError(
