@@ -218,3 +218,14 @@ def test_a_spout_that_knows_says_how_much_is_committed_and_is_asked_with_what_is
     cases: Any = (None, {"begin": 0, "end": 4}), ({}, {0: [0, 3], 1: [0, 3]})
     nothing, first = cases[kind == "partitioned"]
     assert asked == [nothing, first, first]
+
+
+def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refused(state: TopologyState, journal: Journal) -> None:
+    """0 / 0 is no number where NumPy divides: the progress line could not show it, and ended the run."""
+    batches = batches_of(Ranges(journal, end=10, take=4), state)
+    answers: Any = iter([float("nan"), "half"])
+    batches._coordinator.fraction_done = lambda last_metadata: next(answers)
+    assert batches.open(1)
+    assert batches.fraction_done is None
+    with pytest.raises(MetadataError, match="fraction_done: it returned 'half'; it returns a number from 0 to 1, or None"):
+        batches.open(2)

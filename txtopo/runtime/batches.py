@@ -12,8 +12,9 @@ as something is (R36).
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from txtopo import errors
 from txtopo.dataplane import outcome, shortage
@@ -165,7 +166,7 @@ class Batches:
         try:
             return metadata_of.to_json(made, self._metadata_type)
         except metadata_of.NotJsonError as error:
-            return self._refuse(txid, hook, f"the metadata it made would not come back as it is: {error}")
+            self._refuse(txid, hook, f"the metadata it made would not come back as it is: {error}")
 
     def _fraction_done(self, txid: int) -> float | None:
         if not hasattr(self._coordinator, "fraction_done"):
@@ -177,7 +178,11 @@ class Batches:
             record = self._state.txids.find(self._state.current - 1)
             committed = metadata_of.from_json(None if record is None else record.metadata, self._metadata_type)
         fraction = self._call(txid, "fraction_done", self._coordinator.fraction_done, committed)
-        return None if fraction is None else min(max(float(fraction), 0.0), 1.0)
+        try:
+            number = math.nan if fraction is None else float(fraction)
+        except (TypeError, ValueError):
+            self._refuse(txid, "fraction_done", f"it returned {fraction!r}; it returns a number from 0 to 1, or None")
+        return None if math.isnan(number) else min(max(number, 0.0), 1.0)
 
     # -- positions -----------------------------------------------------------------------------------------------------------
 
@@ -226,7 +231,7 @@ class Batches:
             described, trace = shortage.of(error) or outcome.describe(error), outcome.user_traceback(error)
             raise errors.UserCodeError(self._id, -1, str(txid), "opening", hook, described, trace) from None
 
-    def _refuse(self, txid: int, hook: str, why: str) -> Any:
+    def _refuse(self, txid: int, hook: str, why: str) -> NoReturn:
         raise errors.MetadataError(self._id, -1, str(txid), "opening", hook, f"spout {self._id!r}, {hook}: {why}", "")
 
 
