@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import pickle
 import subprocess
 import sys
@@ -113,3 +115,14 @@ def test_the_program_prefers_the_installed_package_to_its_copy_for_executors(tmp
 def test_the_command_is_a_module_too() -> None:
     done = subprocess.run([sys.executable, "-m", "txtopo", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("txtopo ")
+
+
+def test_a_zip_for_which_there_is_no_room_leaves_nothing_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UsageError, match="cannot be written: No space left on device"):
+        packages.of_txtopo(tmp_path)
+    assert list(tmp_path.iterdir()) == []

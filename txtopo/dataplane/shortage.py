@@ -59,7 +59,7 @@ def of_disk(error: OSError) -> str:
     find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}; the output may go to a file), make room there"
     return (
         f"there is no room left {place or 'on a disk'}: {error.strerror}\n"
-        f"  {'Make room there' if place else find}, and run again. Nothing that is committed is lost."
+        f"  {'Make room there' if place else find}, and try again. Nothing that is committed is lost."
     )
 
 

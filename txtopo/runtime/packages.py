@@ -11,6 +11,7 @@ Zips of equal content are equal, byte by byte.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import io
@@ -132,4 +133,6 @@ def _write(path: Path, contents: Mapping[str, bytes]) -> None:
         # At once or not at all: another process may just be looking for it.
         partial.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise errors.UsageError(f"{path} cannot be written: {error.strerror or error}\n  Give a directory that can: --build-dir DIR") from None
