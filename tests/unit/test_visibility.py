@@ -166,6 +166,24 @@ def test_a_run_that_ends_while_it_is_asked_does_not_break_its_reader(recorder: R
     assert recorder.looks == 2
 
 
+def test_a_connection_that_has_ended_for_good_is_not_kept(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that a server has refused does not connect again; another one may."""
+    recorder.commit()
+    right, losses = MemoryStateStore.get, iter([True])
+
+    def get(store: MemoryStateStore, path: str) -> base.Node | None:
+        if next(losses, False):
+            raise ZooKeeperUnavailableError("the client has ended")
+        return right(store, path)
+
+    monkeypatch.setattr(MemoryStateStore, "get", get)
+    with Visibility("words") as seen:
+        with pytest.raises(ZooKeeperUnavailableError, match="has ended"):
+            seen.txid()
+        assert seen.txid() == 1
+    assert recorder.looks == 2
+
+
 def test_an_ensemble_that_does_not_answer_is_told_at_once(recorder: Recorder) -> None:
     recorder.server.stop()
     with pytest.raises(ZooKeeperUnavailableError, match="does not answer"):

@@ -120,7 +120,8 @@ class Visibility:
                 if store is None:
                     raise errors.UsageError(inspection.nothing_stored(self._data_dir))
                 return self._read(store)
-        except base.StateUnavailableError:
+        except errors.ZooKeeperUnavailableError:
+            # The next question opens another connection: this one may have ended for good.
             self.close()
             raise
 
