@@ -76,6 +76,21 @@ except BrokenPipeError:
     assert (done.returncode, done.stdout, done.stderr) == (-9, "nobody reads", "")
 
 
+def test_a_fork_of_the_killed_process_does_not_keep_its_child_waiting_for_a_reader() -> None:
+    """As a process of multiprocessing may live on; a JVM whose pipe is full would wait for it."""
+    forks = "if os.fork() == 0:\n    child.stdin.close()\n    os.close(1), os.close(2)\n    signal.alarm(20)\n    signal.pause()\n"
+    child = """
+import os, sys
+sys.stdin.read()
+try:
+    os.write(2, b"ERROR: the driver has gone")
+except BrokenPipeError:
+    os.write(1, b"nobody reads")
+"""
+    done = run(f"{forks}os.kill(os.getpid(), signal.SIGKILL)", child)
+    assert (done.returncode, done.stdout, done.stderr) == (-9, "nobody reads", "")
+
+
 def test_an_exception_in_the_block_comes_after_what_the_child_said() -> None:
     starts = "with jvm_output.PassedOn() as again:\n    subprocess.run(child.args, stderr=again)\n"
     done = run(f"child.wait()\n{starts}    raise OSError('no JVM')", "import sys; print('no memory', file=sys.stderr)")

@@ -12,9 +12,12 @@ waits for a reader: this process reads until the JVM has closed its end.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import threading
 from types import TracebackType
+
+from txtopo.state import directory
 
 UNWANTED = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
 """Lines that are left out. Spark itself adds this module to every JVM of its own, and Java says so each time."""
@@ -62,11 +65,15 @@ class PassedOn:
     def __init__(self) -> None:
         # What standard error is now, as a child would have inherited it: something else may be put there later.
         try:
-            shown = os.dup(_STDERR)
+            descriptor = os.dup(_STDERR)
         except OSError:
             # It was closed before this program began: `2>&-`.
-            shown = os.open(os.devnull, os.O_WRONLY)
-        reads, self._writes = os.pipe()
+            descriptor = os.open(os.devnull, os.O_WRONLY)
+        shown = io.FileIO(descriptor, "w")
+        descriptor, self._writes = os.pipe()
+        reads = io.FileIO(descriptor, "r")
+        for file in (shown, reads):
+            directory.keep_from_forks(file)
         self._reader = threading.Thread(target=_pass_on, args=(reads, shown), name="txtopo-jvm-output", daemon=True)
         self._reader.start()
 
@@ -84,22 +91,22 @@ class PassedOn:
         self._reader.join(_FINISH_S)
 
 
-def _pass_on(reads: int, shown: int) -> None:
+def _pass_on(reads: io.FileIO, shown: io.FileIO) -> None:
     lines = LineFilter()
     try:
-        while chunk := os.read(reads, _CHUNK_BYTES):
+        while chunk := reads.read(_CHUNK_BYTES):
             _write(shown, lines.passed(chunk))
         _write(shown, lines.rest())
     finally:
-        os.close(reads)
-        os.close(shown)
+        reads.close()
+        shown.close()
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write(shown: io.FileIO, data: bytes) -> None:
     # A terminal that is gone must not keep the JVM waiting for a reader.
     with contextlib.suppress(OSError):
         while data:
-            data = data[os.write(descriptor, data) :]
+            data = data[os.write(shown.fileno(), data) :]
 
 
 __all__ = ["UNWANTED", "LineFilter", "PassedOn"]
