@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.json
 
 import txtopo.errors
-from txtopo.connectors import file_groups, file_lines, file_records, files, json_lines
+from txtopo.connectors import decimals, file_groups, file_lines, file_records, files, json_lines
 from txtopo.topology import exact_columns, spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -103,7 +103,8 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
     - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also says
       what is frozen when.
     - ``schema``: the fields to take from each object, in this order, and their types. They are the fields of the stream; field ``tx`` comes
-      before them. An object without one of them has null there.
+      before them. An object without one of them has null there. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are
+      numbers or texts.
 
     What a line is, is what :class:`~txtopo.connectors.files.FileTransactionalSpout` with ``format="json"`` says. Blank lines are passed over.
     Whatever ``bytes_per_batch``, the rows are the same.
@@ -114,6 +115,14 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
 
     def __init__(self, paths_or_glob: files.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
         super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
+        for field in self.schema:
+            try:
+                _JsonEmitter((), pa.schema([field])).records("", b"{}\n")
+            except pa.ArrowException as error:
+                raise txtopo.errors.ConfigError(
+                    f"JSON spout: column {field.name!r} cannot be read as {field.type}: {exact_columns.first_line(error)}\n"
+                    "  Declare what JSON has: numbers, texts, truth values, lists and structs of these. Times are texts, and durations numbers."
+                ) from None
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
         return _JsonEmitter(self.groups(), self.schema)
@@ -127,7 +136,7 @@ class _RefusedError(ValueError):
         self.cure = cure
 
 
-_CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, _RefusedError)
+_CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, _RefusedError, decimals.ChangedDecimalError)
 
 
 class _ColumnEmitter(files.ByteRangeEmitter):
@@ -165,7 +174,7 @@ class _ColumnEmitter(files.ByteRangeEmitter):
         if selected.schema.types != self._schema.types:
             selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in self._schema]))
         for column in selected.columns:
-            exact_columns.check_range(column, "decimal", "time32", "time64", "date64")
+            exact_columns.check_range(column, "decimal", "time32", "time64")
         return [pa.RecordBatch.from_arrays(batch.columns, schema=self._schema) for batch in selected.to_batches()]
 
     def _first_refused(self, path: str, offset: int, block: bytes, error: Exception) -> txtopo.errors.InputError:
@@ -193,6 +202,7 @@ class _CsvEmitter(_ColumnEmitter):
         self._quote = b"" if given.quote_char is False else str(given.quote_char).encode()
         self._parse_options = pa.csv.ParseOptions(delimiter=given.delimiter, quote_char=given.quote_char)
         self._null_values = list(given.null_values)
+        self._parsed = decimals.as_texts(self._schema)
         self._names: dict[str, list[str]] = {}
 
     def open(self, path: str) -> None:
@@ -227,13 +237,13 @@ class _CsvEmitter(_ColumnEmitter):
         if not lines.strip(_ENDS):
             return []
         self._check_last_is_closed(lines)
-        table = self._read(path, lines, self._schema)
+        table = self._read(path, lines, self._parsed)
         # A line makes no more than one record, so as many records as lines are one of each.
         ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
         if table.num_rows != ends and table.num_rows != sum(bool(line.strip(_ENDS)) for line in lines.split(b"\n")):
             raise _RefusedError(*_WITHIN_QUOTES)
         self._check_numbers(path, lines, table)
-        return self.conforming(table)
+        return self.conforming(decimals.from_texts(table, self._schema, self._null_values))
 
     def _read(self, path: str, lines: bytes, schema: pa.Schema) -> pa.Table:
         read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 2, column_names=self._names[path])
@@ -262,12 +272,12 @@ class _CsvEmitter(_ColumnEmitter):
     def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
         """Refuse a number that is another one in its column: infinite, rounded though it is an integer, or read by its bits."""
         may_have_bits = b"0x" in lines or b"0X" in lines
-        for name, type in ((field.name, _value_type(field.type)) for field in self._schema):
+        for name, type in ((field.name, decimals.value_type(field.type)) for field in self._schema):
             if type in _EXACT_BELOW:
                 numbers = table.column(name).cast(type)
                 is_doubtful = pc.greater_equal(pc.abs(numbers), _EXACT_BELOW[type])
-            elif may_have_bits and pa.types.is_integer(type):
-                numbers = table.column(name)
+            elif may_have_bits and (pa.types.is_integer(type) or pa.types.is_duration(type)):
+                numbers = table.column(name).cast(pa.int64()) if pa.types.is_duration(type) else table.column(name)
                 is_doubtful = pc.is_valid(numbers)
             else:
                 continue
@@ -284,10 +294,6 @@ def _buffer(lines: bytes) -> pa.BufferReader:
     return pa.BufferReader(b"\n" + lines if lines.startswith(codecs.BOM_UTF8) else lines)
 
 
-def _value_type(type: pa.DataType) -> pa.DataType:
-    return type.value_type if pa.types.is_dictionary(type) else type
-
-
 def _changed_from(text: str, number: float) -> str | None:
     """Why ``number`` is not what ``text`` says; ``None`` if it is."""
     if isinstance(number, int):
@@ -300,9 +306,10 @@ def _changed_from(text: str, number: float) -> str | None:
 class _JsonEmitter(_ColumnEmitter):
     def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
         super().__init__(groups, schema)
-        # Arrow's cast refuses a zone where the column has none, and the other way round; its reader of JSON does not.
+        # Arrow's cast refuses a zone where the column has none, the other way round, and numbers for dates; its reader of JSON does not.
         parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
         self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
+        self._doubtful_decimal = decimals.doubtful(schema)
 
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
         if not lines.isascii():
@@ -313,6 +320,8 @@ class _JsonEmitter(_ColumnEmitter):
             raise _RefusedError(str(error), _CURE_OF_JSON) from None
         if not count:
             return []
+        if self._doubtful_decimal is not None and self._doubtful_decimal.search(lines) is not None:
+            decimals.check_json(lines, self._schema)
         read_options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         table: Any = pa.json.read_json(pa.BufferReader(lines), read_options, self._parse_options)
         if table.num_rows != count:
@@ -333,12 +342,13 @@ class _JsonEmitter(_ColumnEmitter):
 
 
 def _bad_line(path: str, offset: int, block: bytes, number: int, error: Exception) -> txtopo.errors.InputError:
-    what = str(error) if isinstance(error, _RefusedError) else f"cannot be read: {str(error).strip().partition(chr(10))[0]}"
+    is_sentence = isinstance(error, _RefusedError | decimals.ChangedDecimalError)
+    what = str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
     return file_records.bad_line(path, offset, block, number, what, error.cure if isinstance(error, _RefusedError) else _CURE)
 
 
 def _times_as_text(type: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type):
+    if pa.types.is_temporal(type):
         return pa.string()
     if pa.types.is_list(type):
         return pa.list_(type.value_field.with_type(_times_as_text(type.value_type)))

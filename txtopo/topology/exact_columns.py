@@ -82,13 +82,52 @@ def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) 
 
 
 def _made(column: Sequence[Any], types: set[type], wanted: pa.DataType | None) -> pa.Array:
-    if wanted is not None and types <= {int, _NONE} and _kind(wanted) in ("integer", "decimal"):
+    if wanted is not None and types <= {int, _NONE} and _kind(wanted) == "integer":
         return pa.array(column, wanted)
+    if wanted is not None and _has_decimals(wanted):
+        column = [_with_exact_decimals(value, wanted) for value in column]
     if wanted is not None and pa.types.is_run_end_encoded(wanted):
         return pc.run_end_encode(_made(column, types, wanted.value_type), wanted.run_end_type)
     made = pa.array(column)
     made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
     return made if wanted is None or made.type == wanted else made.cast(wanted)
+
+
+def exact_decimal(value: int | str | decimal.Decimal, type: pa.DataType) -> decimal.Decimal:
+    """``value`` with as many digits behind the point as ``type`` has; :class:`ValueError` if it is no number of ``type``.
+
+    Arrow itself lets digits overflow, takes small numbers for zero, and crashes on very small ones (seen with pyarrow 26.0.1).
+    """
+    try:
+        number = _arithmetic(type.precision).quantize(decimal.Decimal(value), decimal.Decimal((0, (1,), -type.scale)))
+        if number.is_finite():
+            return number
+    except decimal.DecimalException:
+        pass
+    raise ValueError(f"{value} is no number of the type {type}")
+
+
+@functools.cache
+def _arithmetic(digits: int) -> decimal.Context:
+    """Arithmetic with so many digits that refuses to round."""
+    return decimal.Context(digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[decimal.Inexact, decimal.InvalidOperation])
+
+
+def _has_decimals(type: pa.DataType) -> bool:
+    return "decimal" in str(type)
+
+
+def _with_exact_decimals(value: Any, wanted: pa.DataType) -> Any:
+    """``value`` with what becomes a decimal, at any depth, as :func:`exact_decimal` has it."""
+    if value is None or not _has_decimals(wanted):
+        return value
+    if pa.types.is_decimal(wanted):
+        return exact_decimal(value, wanted)
+    if pa.types.is_struct(wanted):
+        return {name: _with_exact_decimals(inner, wanted.field(name).type) for name, inner in value.items()}
+    if pa.types.is_dictionary(wanted):
+        return _with_exact_decimals(value, wanted.value_type)
+    return [_with_exact_decimals(inner, wanted.value_type) for inner in value]
 
 
 def _without_numpy(column: Sequence[Any]) -> Sequence[Any]:

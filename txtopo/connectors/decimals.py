@@ -1,0 +1,133 @@
+"""Decimals in CSV files and JSON lines: each number as it is written, or an error.
+
+Apart from the spouts because Arrow's own parser cannot be trusted with decimals (seen with pyarrow 26.0.1): digits overflow, a small number is
+taken for zero, and a very small exponent ends the process. So Arrow is given only what it is sure to take as it is; the rest is for Python.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.topology import exact_columns
+
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DIGITS_OF_BITS = {32: 9, 64: 18, 128: 38, 256: 76}
+"""How many digits a decimal of so many bits has at most."""
+
+
+class ChangedDecimalError(ValueError):
+    """A line has a number that its column would change: a sentence without its subject."""
+
+
+def value_type(type: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary-encoded column; ``type`` itself if the column is none."""
+    return type.value_type if pa.types.is_dictionary(type) else type
+
+
+# -- CSV -----------------------------------------------------------------------------------------------------------------------------
+
+
+def as_texts(schema: pa.Schema) -> pa.Schema:
+    """``schema`` with text in the place of decimals."""
+    return pa.schema([field.with_type(pa.string()) if pa.types.is_decimal(value_type(field.type)) else field for field in schema])
+
+
+def from_texts(table: pa.Table, schema: pa.Schema, null_values: Sequence[str]) -> pa.Table:
+    """``table``, which has the columns of :func:`as_texts`, with decimals in the place of their texts."""
+    for i, field in enumerate(schema):
+        if pa.types.is_decimal(value_type(field.type)):
+            texts = table.column(i)
+            texts = pc.if_else(pc.is_in(texts, pa.array(null_values, pa.string())), None, texts)
+            numbers = _numbers(field.name, pc.ascii_trim(texts, " \t"), value_type(field.type))
+            table = table.set_column(i, field.name, numbers.dictionary_encode() if pa.types.is_dictionary(field.type) else numbers)
+    return table
+
+
+def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    """The numbers that ``texts`` say. Where all have few digits and no exponent Arrow is right, and quicker."""
+    whole = type.precision - type.scale
+    if whole > 0 <= type.scale:
+        is_short = pc.match_substring_regex(texts, rf"^[+-]?[0-9]{{1,{whole}}}(\.[0-9]{{0,{type.scale}}})?$")
+        if pc.all(is_short, min_count=0).as_py():
+            return texts.cast(type)
+    numbers: list[Any] = []
+    for text in texts.to_pylist():
+        if text is not None and (_DECIMAL.fullmatch(text) is None or not _is_number(text, type)):
+            raise _changed(text, "column", name, type)
+        numbers.append(None if text is None else exact_columns.exact_decimal(text, type))
+    return pa.chunked_array([pa.array(numbers, type)])
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------------------------------
+
+
+def doubtful(schema: pa.Schema) -> re.Pattern[bytes] | None:
+    """What in JSON may be a decimal that Arrow changes: one with an exponent, or more digits than are sure to fit. ``None`` without decimals."""
+    digits = [min(_digits_max(type) // 2, _digits_max(type) - abs(type.scale)) for type in _decimal_types(schema.types)]
+    return re.compile(rb"[0-9]{%d}|[0-9][eE][+-]?[0-9]+[\s,}\]\"]" % (max(0, min(digits)) + 1)) if digits else None
+
+
+def check_json(lines: bytes, schema: pa.Schema) -> None:
+    """:class:`ChangedDecimalError` if Arrow would change a decimal in ``lines``. What is no JSON is left to Arrow."""
+    for line in lines.split(b"\n"):
+        try:
+            value = json.loads(line, parse_float=decimal.Decimal)
+        except (ValueError, RecursionError):
+            continue
+        for field in schema:
+            for number, type in _decimals_in(value.get(field.name), field.type):
+                if not _is_kept(number, type):
+                    raise _changed(number, "field", field.name, type)
+
+
+def _decimal_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
+    for type in types:
+        if pa.types.is_decimal(type):
+            yield type
+        yield from _decimal_types(type.field(i).type for i in range(type.num_fields))
+
+
+def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataType]]:
+    """The values in ``value`` that a column of ``type`` takes as decimals, with the types of these. What is of another kind Arrow refuses."""
+    if pa.types.is_decimal(type) and isinstance(value, int | decimal.Decimal | str):
+        yield value, type
+    elif pa.types.is_list(type) and isinstance(value, list):
+        for item in value:
+            yield from _decimals_in(item, type.value_type)
+    elif pa.types.is_struct(type) and isinstance(value, dict):
+        for i in range(type.num_fields):
+            yield from _decimals_in(value.get(type.field(i).name), type.field(i).type)
+
+
+def _is_kept(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
+    """Whether ``value`` is a number of ``type``, and written without many digits of no use, in which Arrow makes mistakes as well."""
+    if not _is_number(value, type):
+        return False
+    written = decimal.Decimal(value).as_tuple()
+    return max(len(written.digits), abs(int(written.exponent))) <= _digits_max(type)
+
+
+# -- both ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _digits_max(type: pa.DataType) -> int:
+    return _DIGITS_OF_BITS[type.bit_width]
+
+
+def _is_number(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
+    try:
+        exact_columns.exact_decimal(value, type)
+    except ValueError:
+        return False
+    return True
+
+
+def _changed(value: Any, what: str, name: str, type: pa.DataType) -> ChangedDecimalError:
+    return ChangedDecimalError(f"has {value} in {what} {name!r}, which is no number of the type {type}")
