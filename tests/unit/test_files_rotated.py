@@ -106,8 +106,8 @@ def test_each_file_of_a_batch_is_looked_at(tmp_path: Path) -> None:
 def test_a_batch_is_read_of_one_file_though_another_gets_its_name_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "app"
     path.write_text(lines(100, 3))
-    blocks = file_lines.line_blocks(str(path), 0, 33, file_lines.tail(str(path), 33))
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, file_lines.opened(str(path)) as file:
+        blocks = file_lines.line_blocks(file, str(path), 0, 33, file_lines.tail(str(path), 33))
         patch.setattr(file_lines, "BLOCK_BYTES", 11)
         read = next(blocks)[1]
         replaced(path, lines(200, 3))

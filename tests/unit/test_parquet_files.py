@@ -197,6 +197,34 @@ def test_damaged_row_groups_are_an_error_and_not_a_crash(tmp_path: Path) -> None
         drive.run()
 
 
+@pytest.mark.rule(38)
+def test_a_row_group_of_which_arrow_reads_other_rows_than_the_footer_says_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    table = pa.table({"n": pa.array(range(100), pa.int64())})
+    pq.write_table(table, path, use_dictionary=False, compression="none", write_statistics=False)
+    drive = Drive(ParquetTransactionalSpout(path))
+    data = bytearray(path.read_bytes())
+    # The kind of the first page: no page of data, so Arrow passes over it and gives no rows, and no error.
+    assert data[5] == 0
+    data[5] = 2
+    path.write_bytes(data)
+    drive = Drive(ParquetTransactionalSpout(path))
+    with pytest.raises(InputError, match=r"a cannot be read as Parquet: row group 0 has 0 rows, and 100 by the footer\n  See whether"):
+        drive.run()
+
+
+@pytest.mark.rule(38)
+def test_a_page_that_is_not_what_its_checksum_says_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    table = pa.table({"n": pa.array(range(100), pa.int64())})
+    pq.write_table(table, path, use_dictionary=False, compression="none", write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[data.index((57).to_bytes(8, "little"))] = 58
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="a cannot be read as Parquet: could not verify page integrity"):
+        Drive(ParquetTransactionalSpout(path)).run()
+
+
 def test_missing_files_and_impossible_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file matched"):
         ParquetTransactionalSpout(f"{tmp_path}/*.parquet")

@@ -11,7 +11,7 @@ import codecs
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -147,7 +147,6 @@ class _ColumnEmitter(files.ByteRangeEmitter):
         self._schema = schema
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
-        self.open(path)
         skipped = self.bytes_before_lines(offset, block)
         begin, lines = offset + skipped, block[skipped:]
         try:
@@ -156,9 +155,6 @@ class _ColumnEmitter(files.ByteRangeEmitter):
             raise self._first_refused(path, begin, lines, error) from None
         for batch in batches:
             collector.emit_batch(batch)
-
-    def open(self, path: str) -> None:
-        """Look at the beginning of the file."""
 
     def bytes_before_lines(self, offset: int, block: bytes) -> int:
         """How many bytes of ``block``, which begins at byte ``offset`` of its file, come before the first record."""
@@ -205,13 +201,11 @@ class _CsvEmitter(_ColumnEmitter):
         self._parsed = decimals.as_texts(self._schema)
         self._names: dict[str, list[str]] = {}
 
-    def open(self, path: str) -> None:
-        if path in self._names:
-            return
+    def begin_file(self, path: str, open_file: BinaryIO) -> None:
         if not self._header:
             self._names[path] = list(self._schema.names)
             return
-        whole = file_lines.bytes_at(path, 0, file_lines.next_line_end(path, 0, file_lines.size_of(path)))
+        whole = file_lines.first_line(open_file, path)
         try:
             self._names[path] = self._names_in(whole[file_records.signature_bytes(0, whole) :])
         except _CANNOT_BE_READ as error:

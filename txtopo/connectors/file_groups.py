@@ -16,8 +16,9 @@ import hashlib
 import os
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from txtopo import errors
 from txtopo.connectors import file_lines
 
 
@@ -25,15 +26,32 @@ def listed(patterns: Iterable[str]) -> list[str]:
     """The files that absolute paths and glob patterns name: sorted, each once.
 
     A pattern stands for the files it matches, not for directories. What is no pattern, or exists under that very name, is
-    listed as it is, whether it exists or not: a missing file is an error to be found later, not a file to be left out.
+    listed as it is, whether it exists or not: a missing file is an error to be found later, not a file to be left out. So is a
+    directory that a pattern looks into and that cannot be listed.
     """
     found: set[str] = set()
     for pattern in patterns:
         if glob.has_magic(pattern) and not os.path.lexists(pattern):
             found.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
+            found.update(_unlistable(pattern))
         else:
             found.add(pattern)
     return sorted(found)
+
+
+def _unlistable(pattern: str) -> Iterator[str]:
+    """The directories that ``glob`` passes over in silence: ``pattern`` looks into them, and they cannot be listed."""
+    parts = pattern.split(os.sep)
+    for i, part in enumerate(parts):
+        if glob.has_magic(part):
+            within = os.path.join(os.sep, *parts[:i], "**" if part == "**" else "", "")
+            for directory in glob.iglob(within, recursive=True):
+                try:
+                    os.scandir(directory).close()
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    yield os.path.normpath(directory)
 
 
 def packed(paths: Sequence[str]) -> bytes:
@@ -70,12 +88,29 @@ class FileGroup:
         return tuple(identities)
 
 
+def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
+    """The size of every file, by group. :class:`~txtopo.errors.InputError` if symbolic links give a file two names: it would be read twice."""
+    names: dict[tuple[int, int], str] = {}
+    found: list[list[int]] = []
+    for group in groups:
+        found.append([])
+        for path in group.paths:
+            status = file_lines.status_of(path)
+            other = names.setdefault((status.st_dev, status.st_ino), path)
+            if other != path and os.path.realpath(other) == os.path.realpath(path):
+                raise errors.InputError(
+                    f"{other} and {path} are one file: one of them is a symbolic link, or behind one\n"
+                    "  Leave one out, by another pattern or a list of paths: each line is read once."
+                )
+            found[-1].append(status.st_size)
+    return found
+
+
 class SizedGroup:
     """A group whose sizes are taken, once; what is written to its files later does not exist for it."""
 
-    def __init__(self, group: FileGroup) -> None:
-        self.group = group
-        self.sizes = [file_lines.size_of(path) for path in group.paths]
+    def __init__(self, group: FileGroup, sizes: list[int]) -> None:
+        self.group, self.sizes = group, sizes
         self._begins = [0]
         for size in self.sizes:
             self._begins.append(self._begins[-1] + size)
@@ -84,6 +119,25 @@ class SizedGroup:
     def total(self) -> int:
         """The position behind the last byte."""
         return self._begins[-1]
+
+    def leave_unfinished_line(self) -> None:
+        """Let the last file end before a line that was not complete when its size was taken, and has been continued since."""
+        if self.sizes and self._goes_on(len(self.sizes) - 1):
+            self.sizes[-1] = file_lines.last_line_end(self.group.paths[-1], 0, self.sizes[-1]) or 0
+            self._begins[-1] = self._begins[-2] + self.sizes[-1]
+
+    def check_whole(self, files: Iterable[int]) -> None:
+        """:class:`~txtopo.errors.InputError` if the last line of one of ``files`` has been continued since the size was taken."""
+        for file in files:
+            if self._goes_on(file):
+                raise errors.InputError(
+                    f"{self.group.paths[file]}: the line before byte {self.sizes[file]} has been continued since the run began\n"
+                    "  Start the run again. Only the file that sorts last may grow: give new lines to a file that sorts behind all others."
+                )
+
+    def _goes_on(self, file: int) -> bool:
+        path = self.group.paths[file]
+        return file_lines.bytes_of_line_end(path, self.sizes[file], file_lines.size_of(path)) is None
 
     def position(self, file: int, offset: int) -> int:
         """The position of byte ``offset`` of file number ``file``."""

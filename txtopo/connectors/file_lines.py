@@ -51,7 +51,7 @@ def status_of(path: str) -> os.stat_result:
 
 def last_line_end(path: str, start: int, end: int) -> int | None:
     """The largest offset in ``(start, end]`` at which a line has just ended; ``None`` if no line ends there."""
-    with _open(path) as file:
+    with opened(path) as file:
         while start < end:
             block_start = max(start, end - PROBE_BYTES)
             found = _read(file, path, block_start, end - block_start).rfind(b"\n")
@@ -63,7 +63,7 @@ def last_line_end(path: str, start: int, end: int) -> int | None:
 
 def next_line_end(path: str, start: int, end: int) -> int:
     """The smallest offset in ``(start, end]`` at which a line has just ended; ``end`` if none does before."""
-    with _open(path) as file:
+    with opened(path) as file:
         while start < end:
             block = _read(file, path, start, min(PROBE_BYTES, end - start))
             found = block.find(b"\n")
@@ -75,13 +75,13 @@ def next_line_end(path: str, start: int, end: int) -> int:
 
 def bytes_at(path: str, start: int, end: int) -> bytes:
     """The bytes ``[start, end)`` of the file, all of them."""
-    with _open(path) as file:
+    with opened(path) as file:
         return _read(file, path, start, end - start)
 
 
 def tail(path: str, end: int) -> str:
     """What identifies the last bytes before ``end``: 12 hexadecimal digits of SHA-256 over as many as ``TAIL_BYTES``."""
-    with _open(path) as file:
+    with opened(path) as file:
         return _tail(file, path, end)
 
 
@@ -92,35 +92,58 @@ def _tail(file: BinaryIO, path: str, end: int) -> str:
 
 def check_tail(path: str, end: int, expected: str | None) -> None:
     """:class:`~txtopo.errors.InputError` if the last bytes before ``end`` are not those whose ``tail`` was ``expected``; ``None`` is any."""
-    if expected is not None and tail(path, end) != expected:
+    with opened(path) as file:
+        _check_tail(file, path, end, expected)
+
+
+def _check_tail(file: BinaryIO, path: str, end: int, expected: str | None) -> None:
+    if expected is not None and _tail(file, path, end) != expected:
         raise _replaced(path, end)
 
 
-def line_blocks(path: str, start: int, end: int, expected_tail: str | None = None) -> Iterator[tuple[int, bytes]]:
-    """The bytes ``[start, end)`` as blocks of whole lines, each with the offset it begins at. A line longer than a block is a block.
+def line_blocks(file: BinaryIO, path: str, start: int, end: int, expected_tail: str | None = None) -> Iterator[tuple[int, bytes]]:
+    """The bytes ``[start, end)`` of ``file`` as blocks of whole lines, each with the offset it begins at. A line longer than a block is a block.
 
-    All are of one file, also if another one gets its name meanwhile: that which has ``expected_tail`` at ``end``.
+    ``expected_tail`` is looked at before and after: a file may be written anew, in place, while it is read.
     """
-    with _open(path) as file:
-        if expected_tail is not None and _tail(file, path, end) != expected_tail:
-            raise _replaced(path, end)
-        unfinished: list[bytes] = []
-        block_start = position = start
-        while position < end:
-            data = _read(file, path, position, min(BLOCK_BYTES, end - position))
-            position += len(data)
-            cut = data.rfind(b"\n") + 1 if position < end else len(data)
-            if cut:
-                unfinished.append(data[:cut])
-                block = b"".join(unfinished)
-                yield block_start, block
-                block_start += len(block)
-                unfinished = []
-            if cut < len(data):
-                unfinished.append(data[cut:])
+    _check_tail(file, path, end, expected_tail)
+    unfinished: list[bytes] = []
+    block_start = position = start
+    while position < end:
+        data = _read(file, path, position, min(BLOCK_BYTES, end - position))
+        position += len(data)
+        cut = data.rfind(b"\n") + 1 if position < end else len(data)
+        if cut:
+            unfinished.append(data[:cut])
+            block = b"".join(unfinished)
+            yield block_start, block
+            block_start += len(block)
+            unfinished = []
+        if cut < len(data):
+            unfinished.append(data[cut:])
+    _check_tail(file, path, end, expected_tail)
 
 
-def _open(path: str) -> BinaryIO:
+def first_line(file: BinaryIO, path: str) -> bytes:
+    """The first line of ``file`` with its end."""
+    line, size = b"", os.fstat(file.fileno()).st_size
+    while len(line) < size and b"\n" not in line:
+        line += _read(file, path, len(line), min(PROBE_BYTES, size - len(line)))
+    return line[: line.find(b"\n") + 1] or line
+
+
+def bytes_of_line_end(path: str, end: int, size: int) -> int | None:
+    """How many bytes behind ``end``, where a line was taken to end, are its end; ``None`` if the line goes on. The file has ``size`` bytes."""
+    if not 0 < end < size:
+        return 0
+    data = bytes_at(path, end - 1, min(end + 2, size))
+    if data.startswith(b"\n") or data[1:].startswith(b"\n"):
+        return int(not data.startswith(b"\n"))
+    return 2 if data.endswith(b"\r\n") else None
+
+
+def opened(path: str) -> BinaryIO:
+    """The file, open for reading. It stays the same file if another one gets its name."""
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:

@@ -7,6 +7,8 @@ It works on whole blocks, since decoding and splitting line by line costs severa
 from __future__ import annotations
 
 import codecs
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,6 +59,22 @@ def text(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> 
 def signature_bytes(offset: int, block: bytes) -> int:
     """How many bytes a signature takes at the beginning of ``block``, which begins at byte ``offset`` of its file."""
     return len(codecs.BOM_UTF8) * (offset == 0 and block.startswith(codecs.BOM_UTF8))
+
+
+def check_uncompressed(path: str, beginning: bytes) -> None:
+    """:class:`~txtopo.errors.InputError` if a file that begins so is compressed: in some encodings its bytes would be lines."""
+    found = _COMPRESSED.match(beginning)
+    if found is not None and found.lastgroup is not None:
+        command = f"{_DECOMPRESS[found.lastgroup]} {shlex.quote(path)}"
+        raise errors.InputError(
+            f"{path} is compressed ({found.lastgroup}): its bytes are no lines\n  Decompress it first, for example with: {command}"
+        )
+
+
+_COMPRESSED = re.compile(
+    rb"(?P<gzip>\x1f\x8b\x08)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\0)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<lz4>\x04\x22\x4d\x18)|(?P<zip>PK\x03\x04)"
+)
+_DECOMPRESS = {"gzip": "gunzip -k", "bzip2": "bunzip2 -k", "xz": "unxz -k", "zstd": "unzstd", "lz4": "unlz4", "zip": "unzip"}
 
 
 def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> list[str]:

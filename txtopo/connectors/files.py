@@ -11,7 +11,7 @@ import importlib
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import txtopo.errors
 from txtopo.connectors import file_groups, file_lines, file_records
@@ -101,14 +101,15 @@ class FileTransactionalSpout(ByteRanges):
     is a line. Empty lines are lines; ``"json"`` passes over blank ones. A byte order mark of UTF-8 at the beginning of a file is dropped.
 
     *What is frozen when.* The list of files when the topology is built, their sizes when its run begins. Lines added to the last
-    file a partition has read, and files that sort behind all others, are read by the next run. Files before the place where the
+    file a partition has read, and files that sort behind all others, are read by the next run. So is a line of this last file of which
+    the beginning alone was there when the run began, and more when the run has come to it. Files before the place where the
     earlier run ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs. So must the last 4 KiB that
     were read of each file of a batch: a file that was rotated, cut or written anew is refused by its name, when the run begins, when the
     next batch is planned, and when a batch is read again. What was changed before these 4 KiB is not noticed.
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` when the run begins
-    if nothing matches or a file is missing, a directory, unreadable or not what was read before, and from executors if a file
-    has shrunk or its contents are not what was said of them.
+    if nothing matches or a file is missing, a directory, unreadable, named twice by symbolic links, or not what was read before, and
+    from executors if a file has shrunk, is compressed, or its contents are not what was said of them.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
     ) -> None:
         if not any(group.paths for group in groups):
             raise none_matched(patterns)
-        self._groups = [file_groups.SizedGroup(group) for group in groups]
+        self._groups = [file_groups.SizedGroup(group, sizes) for group, sizes in zip(groups, file_groups.sizes(groups), strict=True)]
         self._bytes_per_batch, self._context = bytes_per_batch, context
         self._continued: dict[tuple[int, int], int] = {}
         for partition, metadata in (context.last_metadata or {}).items():
@@ -183,8 +184,14 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
             return None
         self._check_tail(partition, last_metadata)
         batch_end = sized.batch_end(position, self._bytes_per_batch, FILES_PER_BATCH)
+        if batch_end == sized.total:
+            sized.leave_unfinished_line()
+            batch_end = sized.total
+            if batch_end == position:
+                return None
         file, start = sized.beginning_at(position)
         end_file, end = sized.ending_at(batch_end)
+        sized.check_whole(range(file, end_file + (end == sized.sizes[end_file])))
         sizes = sized.sizes[file:end_file]
         return {
             "file": file, "start": start, "end_file": end_file, "end": end, "sizes": sizes, "group": sized.group.identities[end_file],
@@ -222,14 +229,9 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
         position = self._position(partition, last_metadata)
         self._check_tail(partition, last_metadata)
-        if not 0 < end < sized.sizes[file]:
-            return
         path = sized.group.paths[file]
-        before, after = file_lines.bytes_at(path, end - 1, end), file_lines.bytes_at(path, end, min(end + 2, sized.sizes[file]))
-        if before == b"\n":
-            return
-        skipped = 1 if after.startswith(b"\n") else 2 if after == b"\r\n" else 0
-        if not skipped:
+        skipped = file_lines.bytes_of_line_end(path, end, sized.sizes[file])
+        if skipped is None:
             raise txtopo.errors.InputError(
                 f"{path}: the line before byte {end} was read as the last one, without an end, and has been continued since\n"
                 "  Restore the file so that a line ends there, or start over with `txtopo state reset`."
@@ -250,8 +252,15 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         tails = metadata.get("tails") or [None] * len(ends)
         for file in range(first, last + 1):
             path, start = group.paths[file], metadata["start"] if file == first else 0
-            for offset, block in file_lines.line_blocks(path, start, ends[file - first], tails[file - first]):
-                self.emit_block(attempt, collector, path, offset, block)
+            with file_lines.opened(path) as open_file:
+                self.begin_file(path, open_file)
+                for offset, block in file_lines.line_blocks(open_file, path, start, ends[file - first], tails[file - first]):
+                    if offset == 0:
+                        file_records.check_uncompressed(path, block)
+                    self.emit_block(attempt, collector, path, offset, block)
+
+    def begin_file(self, path: str, open_file: BinaryIO) -> None:
+        """Look at the beginning of the file, before the first block of a batch in it."""
 
     @abc.abstractmethod
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
