@@ -87,11 +87,15 @@ class CsvTransactionalSpout(_ColumnFiles):
         super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
         self.header = header
         self.delimiter, self.quote_char = delimiter, quote_char
-        self.null_values = tuple(null_values)
         try:
-            pa.csv.ParseOptions(delimiter=delimiter, quote_char=quote_char)
+            pa.csv.ParseOptions(delimiter=delimiter, quote_char=quote_char).validate()
+            if not (isinstance(quote_char, str) or quote_char is False) or quote_char == delimiter:
+                raise ValueError(f"{quote_char!r} cannot be both" if quote_char == delimiter else f"quote_char is {quote_char!r}")
         except (ValueError, TypeError) as error:
             raise txtopo.errors.ConfigError(f"CSV spout: {error}; delimiter and quote_char are one character each, or quote_char=False") from None
+        if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
+            raise txtopo.errors.ConfigError(f"CSV spout: null_values is {null_values!r}; it is a list of texts, for example ['', 'NA']")
+        self.null_values = tuple(null_values)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
         return _CsvEmitter(self.groups(), self)
