@@ -213,3 +213,15 @@ def test_text_that_begins_like_a_compressed_file_is_text(tmp_path: Path) -> None
     path = tmp_path / "a"
     path.write_text("BZh9 is how bzip2 begins\nPK is zip\n")
     assert len(rows(Drive(FileTransactionalSpout(path)))) == 2
+
+
+@pytest.mark.rule(38)
+def test_the_directory_above_a_link_is_that_of_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real/deep")
+    (tmp_path / "a").write_text("wrong\n")
+    (tmp_path / "real" / "a").write_text("right\n")
+    monkeypatch.chdir(tmp_path)
+    for path in (f"{tmp_path}/link/../a", "link/../a", "link/../[a]", "./link/../../real/a", "link/./..//a"):
+        assert rows(Drive(FileTransactionalSpout(path))) == [("right",)], path
+    assert FileTransactionalSpout("real/../a").patterns == (f"{tmp_path}/a",), "positions of an earlier run know files by their paths"

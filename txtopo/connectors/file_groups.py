@@ -22,6 +22,15 @@ from txtopo import errors
 from txtopo.connectors import file_lines
 
 
+def absolute(path: str) -> str:
+    """``path`` from the root. Behind a symbolic link, ``..`` is the directory above its target."""
+    above, dots, below = path.rpartition(f"{os.sep}..{os.sep}")
+    physical = os.path.realpath(above + dots)
+    if not dots or physical == os.path.realpath(os.path.abspath(above + dots)):
+        return os.path.abspath(path)
+    return os.path.normpath(os.path.join(physical, below.lstrip(os.sep)))
+
+
 def listed(patterns: Iterable[str]) -> list[str]:
     """The files that absolute paths and glob patterns name: sorted, each once.
 

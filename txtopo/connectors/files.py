@@ -324,7 +324,7 @@ def _absolute(paths: Paths) -> tuple[str, ...]:
     for path in several:
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or not os.fspath(path):
             raise txtopo.errors.ConfigError(f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these.")
-    return tuple(os.path.abspath(path) for path in several)
+    return tuple(file_groups.absolute(os.fspath(path)) for path in several)
 
 
 def at_least_one(name: str, value: int) -> int:
