@@ -99,6 +99,8 @@ JSON_REFUSED: dict[str, bytes] = {
     "Inf, as Arrow has it": b'{"x":Inf}\n{"x":-Inf}\n',
     "NaN in a field that is not asked for": b'{"q":NaN}\n{"q":[Inf]}\n',
     "a number beyond 64 bits": b'{"x":1.5}\n{"x":1e400}\n',
+    "a number just beyond 64 bits": b'{"x":1.5}\n{"x":1.7976931348623159e308}\n',
+    "a number just beyond 64 bits in a field that is not asked for": b'{"x":1e300}\n{"x":1.5,"q":1e400}\n',
     "half a pair of surrogates": b'{"w":"a"}\n{"w":"\\ud800"}\n',
     "the other half": b'{"w":"\\udc00 \\ud800\\udc00"}\n',
     "halves in the wrong order": b'{"q":"\\udc00\\ud800"}\n',
@@ -170,6 +172,16 @@ def test_a_value_that_its_column_would_change_is_refused_by_its_byte(tmp_path: P
     of_tuples, of_columns = json_answers(tmp_path, content)
     assert isinstance(of_tuples, list), of_tuples
     assert of_columns == (str(tmp_path / "a.json"), content.rstrip().rfind(b"\n") + 1)
+
+
+@pytest.mark.rule(38)
+@pytest.mark.parametrize("line", [b'{"x":1.5,"q":1.7976931348623159e308}', b'{"x":1.5,"o":{"a":1,"b":2,"b":3}}'])
+def test_a_large_number_makes_no_difference_to_other_lines_of_its_block(tmp_path: Path, line: bytes) -> None:
+    """Of fields that its columns do not have, a line of columns may hold what tuples refuse; wherever batches are cut."""
+    _, alone = json_answers(tmp_path, line + LF)
+    _, together = json_answers(tmp_path, b'{"x":1e300}\n' + line + LF)
+    assert isinstance(alone, list)
+    assert together == [(None, None, 1e300, None, None), *alone]
 
 
 def plans_of(spout: Any) -> list[dict[int, Any]]:
