@@ -236,13 +236,23 @@ def test_missing_files_and_impossible_arguments_are_refused(tmp_path: Path) -> N
         Drive(later)
     write(tmp_path / "a", range(2))
     impossible: list[tuple[Any, str]] = [
-        ({"columns": ["m"]}, "no column 'm'; there are word, n"), ({"columns": []}, "no columns"), ({"dictionaries": ["m"]}, "no column 'm'")
+        ({"columns": ["m"]}, "no column 'm'; there are word, n"), ({"columns": []}, "no columns"), ({"dictionaries": ["m"]}, "no column 'm'"),
+        ({"columns": "n"}, r"columns is 'n'; it is a list of names: \['n'\]"), ({"dictionaries": "n"}, r"dictionaries is 'n'; it is a list of names"),
+        ({"dictionaries": ["n"]}, "column 'n' is int64; only text and bytes stay dictionary-encoded"),
     ]  # fmt: skip
     for arguments, said in impossible:
         with pytest.raises(ConfigError, match=said):
             ParquetTransactionalSpout(tmp_path / "a", **arguments)
     with pytest.raises(ConfigError, match="rows_per_batch is 0"):
         ParquetTransactionalSpout(tmp_path / "a", rows_per_batch=0)
+
+
+def test_a_column_that_is_there_twice_is_refused_unless_it_is_left_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "a", "c"]), tmp_path / "a")
+    for columns in (None, ["a"], ["c", "a"]):
+        with pytest.raises(ConfigError, match="there are 2 columns 'a'; name the columns to read, without this one"):
+            ParquetTransactionalSpout(tmp_path / "a", columns)
+    assert Drive(ParquetTransactionalSpout(tmp_path / "a", ["c"])).run() == [{0: [(3,)]}]
 
 
 def test_the_coordinator_says_how_much_of_the_files_is_read(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 ROWS_AT_ONCE = 1 << 16
 """How many rows a RecordBatch that is emitted has at most."""
+_STAY_DICTIONARIES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 _TAIL_BYTES = 8
 """A Parquet file ends with the length of its footer (4 bytes, little-endian) and ``PAR1``."""
 
@@ -60,6 +61,9 @@ class ParquetTransactionalSpout(files.ListedFiles):
         dictionaries: Sequence[str] = (),
     ) -> None:
         super().__init__(paths_or_glob, partitions)
+        for argument, names in (("columns", columns), ("dictionaries", dictionaries)):
+            if isinstance(names, str):
+                raise txtopo.errors.ConfigError(f"Parquet spout: {argument} is {names!r}; it is a list of names: [{names!r}]")
         self.rows_per_batch = files.at_least_one("rows_per_batch", rows_per_batch)
         self.dictionaries = tuple(dictionaries)
         self.schema = self._of_columns(self._schema_of_first_file() if schema is None else schema, columns)
@@ -77,6 +81,15 @@ class ParquetTransactionalSpout(files.ListedFiles):
             raise txtopo.errors.ConfigError(
                 f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}" if unknown else "Parquet spout: no columns"
             )
+        for name in names:
+            if schema.names.count(name) > 1:
+                raise txtopo.errors.ConfigError(
+                    f"Parquet spout: there are {schema.names.count(name)} columns {name!r}; name the columns to read, without this one"
+                )
+            type = schema.field(name).type
+            values = type.value_type if pa.types.is_dictionary(type) else type
+            if name in self.dictionaries and values not in _STAY_DICTIONARIES:
+                raise txtopo.errors.ConfigError(f"Parquet spout: column {name!r} is {values}; only text and bytes stay dictionary-encoded")
         return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
