@@ -210,7 +210,7 @@ MUTATIONS = (
     Mutation(
         "decimals of JSON go to Arrow unseen",
         "txtopo/connectors/column_files.py",
-        "        if self._doubtful_decimal is not None and ",
+        "        if self._digits_sure is not None and ",
         "        if False and ",
         ("tests/property/test_decimals.py",),
     ),

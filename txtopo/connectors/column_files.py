@@ -309,7 +309,7 @@ class _JsonEmitter(_ColumnEmitter):
         # Arrow's cast refuses a zone where the column has none, the other way round, and numbers for dates; its reader of JSON does not.
         parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
         self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
-        self._doubtful_decimal = decimals.doubtful(schema)
+        self._digits_sure = decimals.digits_sure(schema)
 
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
         if not lines.isascii():
@@ -317,7 +317,7 @@ class _JsonEmitter(_ColumnEmitter):
         count = json_lines.objects_in(lines, self._schema.names)
         if not count:
             return []
-        if self._doubtful_decimal is not None and self._doubtful_decimal.search(lines) is not None:
+        if self._digits_sure is not None and decimals.is_doubtful(lines, self._digits_sure):
             decimals.check_json(lines, self._schema)
         read_options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         table: Any = pa.json.read_json(pa.BufferReader(lines), read_options, self._parse_options)

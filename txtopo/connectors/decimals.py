@@ -68,10 +68,23 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
 # -- JSON ----------------------------------------------------------------------------------------------------------------------------
 
 
-def doubtful(schema: pa.Schema) -> re.Pattern[bytes] | None:
-    """What in JSON may be a decimal that Arrow changes: one with an exponent, or more digits than are sure to fit. ``None`` without decimals."""
+def digits_sure(schema: pa.Schema) -> int | None:
+    """How many digits in a row are sure to fit every decimal of ``schema``; ``None`` without decimals."""
     digits = [min(_digits_max(type) // 2, _digits_max(type) - abs(type.scale)) for type in _decimal_types(schema.types)]
-    return re.compile(rb"[0-9]{%d}|[0-9][eE][+-]?[0-9]+[\s,}\]\"]" % (max(0, min(digits)) + 1)) if digits else None
+    return max(0, min(digits)) if digits else None
+
+
+def is_doubtful(lines: bytes, digits: int) -> bool:
+    """Whether ``lines`` may have a decimal that Arrow changes: one with more than ``digits`` digits in a row, or with an exponent."""
+    alike = lines.translate(_ALIKE, b"+")
+    if b"0" * (digits + 1) in alike:
+        return True
+    return (b"0e0" in alike or b"0e-0" in alike) and _EXPONENT.search(alike) is not None
+
+
+_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
+"""Makes one of the characters that :func:`is_doubtful` does not tell apart."""
+_EXPONENT = re.compile(rb"0e-?0+[\s,}\]\"]")
 
 
 def check_json(lines: bytes, schema: pa.Schema) -> None:
