@@ -54,6 +54,15 @@ def test_two_spellings_of_a_key_from_two_tasks_are_noticed(backend: str, tmp_pat
 
 
 @pytest.mark.rule(32)
+def test_spaces_at_the_end_of_a_key_are_noticed_in_a_binary_collation_that_pads(tmp_path: Path, process: WorkerProcess) -> None:
+    made = names("mariadb", tmp_path, {"mariadb": "VARCHAR(40) COLLATE utf8mb4_bin"})
+    write(made, process.task(task=0, num_tasks=2), 1, [("eve", 1, 10), ("Eve", 1, 11)])
+    with pytest.raises(RowRefusedError, match=r"'eve'.*compares .*spaces"):
+        write(made, process.task(task=1, num_tasks=2), 1, [("eve ", 1, 20)])
+    assert rows_of(made) == [("Eve", 1, 11), ("eve", 1, 10)]
+
+
+@pytest.mark.rule(32)
 def test_in_postgresql_a_row_is_compared_letter_by_letter_with_the_one_it_has_replaced(
     tmp_path: Path, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,9 +45,9 @@ _UNIQUE = (
 )
 _LOOSE = (
     "SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema = {} AND table_name = %s"
-    " AND collation_name IS NOT NULL AND RIGHT(collation_name, 4) <> '_bin'"
+    " AND collation_name IS NOT NULL AND RIGHT(collation_name, 9) NOT IN ('nopad_bin', '_0900_bin')"
 )
-"""Columns whose texts may be equal without being the same."""
+"""Columns whose texts may be equal without being the same: the other binary collations take no notice of spaces at the end."""
 
 
 def write(session: Any, work: Work) -> None:
@@ -156,8 +156,8 @@ def _check_spelling(cursor: Any, work: Work) -> None:
         for number, row in portion:
             given = tuple(row[places[at]] for at in texts)
             if all(isinstance(text, str) for text in given) and given not in stored:
-                folded = [text.casefold() for text in given]
-                like = (key for key in found if [str(key[at]).casefold() for at in texts] == folded)
+                folded = [text.casefold().rstrip() for text in given]
+                like = (key for key in found if [str(key[at]).casefold().rstrip() for at in texts] == folded)
                 raise work.misspelt(number, row, next(like, ("another text",)))
 
 

@@ -154,7 +154,8 @@ class Work:
             row,
             f"the table has its key as {', '.join(map(repr, stored))}, because it compares texts without case, accents or spaces. Rows of the two\n"
             "  spellings come to different tasks, and each would replace the other's. Give every row the same spelling in a bolt before the\n"
-            "  fields grouping; or have the key compared letter by letter (COLLATE BINARY, \"C\" or utf8mb4_bin); or give the sink one task",
+            "  fields grouping; or have the key compared letter by letter (COLLATE BINARY, \"C\", in MariaDB\n"
+            "  utf8mb4_nopad_bin, in MySQL utf8mb4_0900_bin); or give the sink one task",
         )
 
     def refusal(self, number: int, row: object, why: str) -> errors.RowRefusedError:
