@@ -58,7 +58,8 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "fetch_servers.py").touch()
+    for name in ("fetch_servers.py", "quick_java.py"):
+        (tmp_path / "tests" / name).touch()
     return tmp_path
 
 
