@@ -198,7 +198,7 @@ class SlotRun:
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
-        only_streams = self.only_streams(component)
+        only_streams = self.worker.only_streams(component.id)
         for stream, spec in component.outputs.items():
             for receiver, grouping in self.plan.graph.receivers(component.id, stream):
                 if (component.id, stream, receiver.id) in self.levels.fused:
@@ -222,12 +222,6 @@ class SlotRun:
                     edge = route.Edge(component.id, stream, receiver.id)
                     memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism, edge)
                     task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
-
-    def only_streams(self, component: Component) -> dict[str, str]:
-        """By receiver, the one stream of ``component`` it listens to, where there is just one."""
-        listened = [(receiver.id, stream) for stream in component.outputs for receiver, _ in self.plan.graph.receivers(component.id, stream)]
-        receivers = [receiver for receiver, _ in listened]
-        return {receiver: stream for receiver, stream in listened if receivers.count(receiver) == 1}
 
     def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
         """Connect every stream of a spout's task to one lane, which records what is emitted for the processing job to send."""

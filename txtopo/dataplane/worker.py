@@ -72,6 +72,7 @@ class WorkerRun:
         wire.register_classes(run.token, run.graph.by_value)
         self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
         self._templates: dict[str, bytes] = {}
+        self._only_streams: dict[str, dict[str, str]] = {}
         self.confs = {id: TopologyConf(run.conf).overlaid(component.config) for id, component in run.graph.components.items()}
 
     def plan(self, task_counts: Mapping[str, int], cores: int | None = None) -> Plan:
@@ -81,6 +82,15 @@ class WorkerRun:
         if key not in self._plans:
             self._plans[key] = compiler.compile_plan(self.run.graph.with_task_counts(task_counts), cores)
         return self._plans[key]
+
+    def only_streams(self, component: str) -> dict[str, str]:
+        """By receiver, the one stream of ``component`` it listens to, where there is just one."""
+        if component not in self._only_streams:
+            graph = self.run.graph
+            listened = [(receiver.id, stream) for stream in graph.components[component].outputs for receiver, _ in graph.receivers(component, stream)]
+            receivers = [receiver for receiver, _ in listened]
+            self._only_streams[component] = {receiver: stream for receiver, stream in listened if receivers.count(receiver) == 1}
+        return self._only_streams[component]
 
     def fresh(self, component: str, bindings: dict[hold.Reference, Any]) -> Any:
         """A fresh copy of ``component``'s template."""

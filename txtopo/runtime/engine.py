@@ -10,7 +10,6 @@ and records happen on one thread, in the order they were commanded.
 from __future__ import annotations
 
 import functools
-import gc
 import random
 from collections.abc import Callable
 
@@ -381,7 +380,7 @@ class Engine:
         self._surroundings.post(self._set_pace)
         self._board.count_commit(work.tuples, self._surroundings.now() - work.opened_at)
         if self._surroundings.now() - self._collected_at > _COLLECT_GARBAGE_EVERY_S:
-            gc.collect()
+            self._surroundings.collect_garbage()
             self._collected_at = self._surroundings.now()
         self._surroundings.reach("forget.after", work.attempt.txid)
 

@@ -9,6 +9,7 @@ Invariants: actions are given out one at a time, those that are due first, then 
 from __future__ import annotations
 
 import datetime
+import gc
 import heapq
 import itertools
 import queue
@@ -57,6 +58,9 @@ class Surroundings(Protocol):
     def threads(self, name: str, count: int) -> Threads:
         """New threads, ``count`` of them."""
 
+    def collect_garbage(self) -> None:
+        """From the loop, after a commit, every few seconds: free what is in cycles."""
+
     def reach(self, point: FaultPoint, txid: int) -> None:
         """Say that ``point`` is reached for ``txid``; may not return."""
 
@@ -96,6 +100,9 @@ class Machine:
 
     def threads(self, name: str, count: int) -> Threads:
         return WorkThreads(name, count)
+
+    def collect_garbage(self) -> None:
+        gc.collect()
 
     def reach(self, point: FaultPoint, txid: int) -> None:
         faults.reach(point, txid, self._topology_id)

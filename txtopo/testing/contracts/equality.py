@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
 import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+_PLAIN = frozenset({type(None), bool, int, str, bytes, datetime.date})
+"""Types whose values are the same exactly if they are equal; most values of tuples are of these."""
 _SHOWN = 3
 _TEXT_MAX = 120
 
 
 def identity(value: Any) -> Any:
     """Something hashable that is equal for two values exactly if they are the same: type, and contents all the way down."""
+    if type(value) in _PLAIN:
+        return type(value), value
+    if type(value) is tuple and _PLAIN.issuperset(types := tuple(map(type, value))):
+        return types, value
     if isinstance(value, float) and value != value:
         return "nan"
     if isinstance(value, list | tuple):
@@ -43,7 +50,10 @@ def counted(values: Iterable[Any]) -> collections.Counter[Any]:
 def multiset_difference(found: Iterable[Any], expected: Iterable[Any]) -> str | None:
     """What ``found`` lacks and what it has too much of, whatever the order; ``None`` if nothing."""
     found, expected = list(found), list(expected)
-    lacking, surplus = counted(expected) - counted(found), counted(found) - counted(expected)
+    mine, theirs = counted(found), counted(expected)
+    if mine == theirs:
+        return None
+    lacking, surplus = theirs - mine, mine - theirs
     parts = [part for part in (_few("missing", lacking, expected), _few("too many", surplus, found)) if part]
     return "; ".join(parts) or None
 

@@ -254,12 +254,15 @@ class Story:
     def _check_same(self, txid: int, work: Work) -> None:
         was = self.first[txid][1]
         spout_tasks = [each.task_counts[self.spout_id] for each in (was, work)]
+        has_same_tasks = spout_tasks[0] == spout_tasks[1]
+        if work is was or (has_same_tasks and equality.identity(work.rows) == equality.identity(was.rows)):
+            return
         what = f"{self.emit_hook} of attempt {work.attempt} with {spout_tasks[1]} tasks, against {was.attempt} with {spout_tasks[0]}"
         difference = equality.multiset_difference(work.emitted, was.emitted)
         if difference is not None:
             cure = "Emit from the metadata alone: not from what is there now, from memory, from the attempt, or differently for each number of tasks."
-            self._broken(19 if self.kind == "partitioned" and spout_tasks[0] != spout_tasks[1] else 18, f"{what}: {difference}", cure)
-        if spout_tasks[0] == spout_tasks[1] and equality.identity(work.rows) != equality.identity(was.rows):
+            self._broken(19 if self.kind == "partitioned" and not has_same_tasks else 18, f"{what}: {difference}", cure)
+        if has_same_tasks:
             self._broken(17, f"{what}: the same tuples in another order, or in other tasks", "Emit in an order that depends on the metadata alone.")
 
     def _check_metadata(self, work: Work) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from txtopo import errors
+from txtopo.dataplane import worker
 from txtopo.testing.simulator.simulation import Simulation, SimulationReport
 from txtopo.topology import pickling
 
@@ -97,7 +98,7 @@ def _listen(number: int, lines: IO[bytes] | None, heard: queue.Queue[tuple[int, 
 def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
     """In the other process: play the seeds up to the first that shows a violation."""
     topology, conf, options, seeds = pickling.loads(data)
-    with Simulation(topology, conf, **options) as simulation:
+    with worker.seldom_collected(), Simulation(topology, conf, **options) as simulation:
         report, told = simulation.report(), 0.0
         for seed in seeds:
             is_found = simulation.shows_a_violation(seed, report)

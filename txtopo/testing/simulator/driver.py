@@ -309,6 +309,10 @@ class Driver:
 
         return read
 
+    def collect_garbage(self) -> None:
+        # Virtual seconds pass by the thousand, and a collection each time took longer than the transactions. Python collects when there is much.
+        pass
+
     def reach(self, point: FaultPoint, txid: int) -> None:
         self.require_alive()
         # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.

@@ -36,6 +36,8 @@ DIRECT = " for task "
 """Stands between the name of a direct stream and the task that a tuple was emitted to."""
 
 _HOOK = re.compile(r"\w+(, partition \d+)?")
+_is_hook = functools.lru_cache(_HOOK.fullmatch)
+"""Whether text is the name of a hook; of each schedule hundreds are asked for, always the same few."""
 _BEFORE, _AFTER = "before it is called", "after it was called"
 _ASKED_MAX = 30
 """So often a patient schedule asks a source that is not ready, before the source counts as exhausted."""
@@ -70,7 +72,7 @@ class HookGuard(Guard):
         """Something may strike here, or be seen; otherwise thousands of hooks need no name."""
 
     def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
-        if not self.is_endangered or not _HOOK.fullmatch(hook):
+        if not self.is_endangered or not _is_hook(hook):
             return super().call(component, task, hook, function, *args)
         schedule = current.schedule()
         when = self.struck(f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo import config, errors
+from txtopo.dataplane import worker
 from txtopo.testing.simulator import abreast, current
 from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.simulation import Simulation, SimulationReport
@@ -108,7 +109,7 @@ class Trial:
             return not self.should_stop() and time.monotonic() < deadline
 
         self.progress.seeds = self.seeds
-        with Simulation(self.topology, self.conf, **self.options) as simulation:
+        with worker.seldom_collected(), Simulation(self.topology, self.conf, **self.options) as simulation:
             report = simulation.report()
             try:
                 simulation.goes_on = goes_on
