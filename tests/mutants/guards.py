@@ -1093,6 +1093,20 @@ GUARDS = (
                 '        settings["spark.python.unix.domain.socket.dir"] = str(sockets.directory().parent)\n',
                 SOCKETS,
             ),
+            Mutation(
+                "directories of sockets are removed whoever holds them",
+                "txtopo/runtime/sockets.py",
+                "                    if lock.try_acquire():\n",
+                "                    if True:\n",
+                SOCKETS,
+            ),
+            Mutation(
+                "a directory of sockets that was removed before it was locked",
+                "txtopo/runtime/sockets.py",
+                "        return os.fstat(self._descriptor).st_nlink > 0\n",
+                "        return True\n",
+                SOCKETS,
+            ),
         ),
     ),
     Guard(

@@ -70,14 +70,35 @@ def test_what_a_killed_process_leaves_is_removed_by_the_next_and_nobody_elses(pl
     place.rmdir()
 
 
-def test_a_directory_that_is_just_being_made_is_left_alone_until_it_is_old(place: Path) -> None:
-    being_made = place / f"{sockets.PREFIX}12345678"
-    being_made.mkdir()
+def test_a_directory_that_is_removed_while_it_is_made_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tempfile.mkdtemp
+    removed: list[str] = []
+
+    def made_and_removed_once(prefix: str, dir: Path) -> str:
+        path = made(prefix=prefix, dir=dir)
+        if not removed:
+            removed.append(path)
+            sockets.remove_leftovers(place)
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made_and_removed_once)
+    path, lock = sockets._locked(place)
+    assert list(place.iterdir()) == [path]
+    assert str(path) not in removed
     sockets.remove_leftovers(place)
-    assert being_made.is_dir()
-    os.utime(being_made, (0, 0))
+    assert path.is_dir()
+    lock.close()
     sockets.remove_leftovers(place)
-    assert not being_made.exists()
+    place.rmdir()
+
+
+def test_a_directory_that_is_removed_before_it_is_locked_is_not_taken_for_ours(place: Path) -> None:
+    path = place / "made"
+    path.mkdir()
+    lock = sockets.Lock(path)
+    path.rmdir()
+    assert not lock.acquire()
+    lock.close()
     place.rmdir()
 
 

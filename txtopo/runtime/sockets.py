@@ -7,7 +7,8 @@ Runs on: driver. One directory per process; a fork makes its own.
 
 Invariants:
 - The directory has the mode 0700 and is removed when the process ends. One that a killed process left behind is removed by the next one.
-- ``lock`` in it is locked as long as its process lives: a directory whose lock is free is nobody's any more.
+- It is locked as long as its process lives: one whose lock is free belongs to a process that has died. A locked directory is also left alone by
+  ``systemd-tmpfiles``, which removes what is old from ``/tmp``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import io
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 from txtopo.state import directory as directories
@@ -29,12 +28,32 @@ PREFIX = "txtopo-s-"
 PATH_BYTES_MAX = 60
 """How long the path may be: Spark adds 42 bytes, and 108 are all there is, the final zero included."""
 
-UNLOCKED_S = 3600.0
-"""After so long, a directory without a lock is one whose process was killed while it made it."""
 
-_LOCK = "lock"
+class Lock:
+    """Holds a directory until it is closed; a fork does not hold it."""
 
-_made: tuple[int, Path, io.FileIO] | None = None
+    def __init__(self, path: str | Path) -> None:
+        """Raises OSError if there is no such directory."""
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directories.keep_from_forks(self)
+
+    def acquire(self) -> bool:
+        """Wait for the directory; whether it is still there."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        return os.fstat(self._descriptor).st_nlink > 0
+
+    def try_acquire(self) -> bool:
+        """Whether no process holds the directory; then this one does."""
+        return directories.try_flock(self._descriptor, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+_made: tuple[int, Path, Lock] | None = None
 
 
 def directory() -> Path:
@@ -57,44 +76,37 @@ def remove_leftovers(parent: Path) -> None:
     """Remove what killed processes of this user left in ``parent``."""
     for path in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            if path.lstat().st_uid == os.getuid() and not path.is_symlink() and _is_nobodys(path):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_nobodys(path: Path) -> bool:
-    try:
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return time.time() - path.stat().st_mtime > UNLOCKED_S
-    try:
-        return directories.try_flock(lock, fcntl.LOCK_EX)
-    finally:
-        os.close(lock)
+            if path.lstat().st_uid == os.getuid() and not path.is_symlink():
+                with contextlib.closing(Lock(path)) as lock:
+                    if lock.try_acquire():
+                        shutil.rmtree(path, ignore_errors=True)
 
 
 def _parents() -> list[Path]:
     return list(dict.fromkeys(map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"))))
 
 
-def _make() -> tuple[Path, io.FileIO]:
+def _make() -> tuple[Path, Lock]:
     """A new directory, in the first place where it may be made and its path is short; else where temporary files are."""
     for parent in _parents():
         if is_short_enough(parent / f"{PREFIX}12345678"):
             with contextlib.suppress(OSError):
-                return _locked(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    return _locked(tempfile.mkdtemp(prefix=PREFIX))
+                return _locked(parent)
+    return _locked(Path(tempfile.gettempdir()))
 
 
-def _locked(path: str) -> tuple[Path, io.FileIO]:
-    # Locked before it has its name: a lock that is found is free only if its process has ended.
-    lock = io.FileIO(os.open(f"{path}/{_LOCK}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.rename(f"{path}/{_LOCK}.new", f"{path}/{_LOCK}")
-    directories.keep_from_forks(lock)
-    return Path(path), lock
+def _locked(parent: Path) -> tuple[Path, Lock]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        # Before it is locked, another process may take it for left over and remove it.
+        with contextlib.suppress(FileNotFoundError):
+            lock = Lock(path)
+            if lock.acquire():
+                return path, lock
+            lock.close()
 
 
-def _remove(pid: int, path: Path, lock: io.FileIO) -> None:
+def _remove(pid: int, path: Path, lock: Lock) -> None:
     if pid == os.getpid():
         shutil.rmtree(path, ignore_errors=True)
         lock.close()

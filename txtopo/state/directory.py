@@ -30,6 +30,7 @@ import time
 import weakref
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 from txtopo import errors
 from txtopo.state import privacy
@@ -47,10 +48,18 @@ RETRY_EVERY_S = 0.01
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-_not_for_forks: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
+
+class Closeable(Protocol):
+    """What is open; to close it writes nothing."""
+
+    def close(self) -> None:
+        """Close it, in this process."""
 
 
-def keep_from_forks(file: io.FileIO) -> None:
+_not_for_forks: weakref.WeakSet[Closeable] = weakref.WeakSet()
+
+
+def keep_from_forks(file: Closeable) -> None:
     """Have ``file`` closed in every child made by ``os.fork``.
 
     Close-on-exec covers programs, but a child of ``multiprocessing`` that outlives a killed driver would keep its locks and pipes alive.

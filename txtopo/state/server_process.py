@@ -97,7 +97,8 @@ class ServerProcess:
         self._reports = b""
         self._ended = False
         for pipe in (self._watchdog.stdin, self._watchdog.stdout):
-            directory.keep_from_forks(pipe)  # type: ignore[arg-type]  # unbuffered, hence FileIO
+            assert pipe is not None
+            directory.keep_from_forks(pipe)  # unbuffered
 
     @property
     def pid(self) -> int:
