@@ -175,8 +175,6 @@ class _ColumnEmitter(files.ByteRangeEmitter):
         selected = table.select(self._schema.names)
         if selected.schema.types != self._schema.types:
             selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in self._schema]))
-        for column in selected.columns:
-            exact_columns.check_range(column, "decimal", "time32", "time64")
         return [pa.RecordBatch.from_arrays(batch.columns, schema=self._schema) for batch in selected.to_batches()]
 
     def _first_refused(self, path: str, offset: int, block: bytes, error: Exception) -> txtopo.errors.InputError:

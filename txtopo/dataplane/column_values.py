@@ -74,7 +74,7 @@ def values(column: pa.Array, name: str) -> list[Any]:
     """``column`` as Python objects; :class:`ColumnMistakeError` naming it, if Python has none for some value."""
     wanted = python_type(column.type)
     try:
-        exact_columns.check_range(column, "time32", "time64")
+        exact_columns.check_times(column)
         if wanted != column.type and pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
         if wanted != column.type and (pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)):
