@@ -21,20 +21,26 @@ from txtopo.state import embedded, liveness
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.stores import SqliteStore
+from txtopo.testing.contracts.worker_process import WorkerProcess
 
 owned = embedded.EmbeddedZooKeeper(sys.argv[1]).start()
 holder = Holder("here", os.getpid(), "2024-05-01T10:00:00+00:00", "words", liveness.process_identity())
 state = TopologyState.open(ZooKeeperStateStore(owned.hosts), "words", holder, True, wait_s=20.0)
+process, store = WorkerProcess(), SqliteStore(sys.argv[1] + ".db", "counts")
 for txid in range(state.current, state.current + 3):
     attempt = TransactionAttempt(txid, (state.epoch - 1) * 1_000_000)
     state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid))
     state.seal(attempt, {"spout": 1}, None)
-    state.record(attempt, {}, {}, None)
+    task = process.task(generation=state.generation, known_stores=dict(state.known_stores))
+    with store.transaction(task, attempt) as opened:
+        opened.update("transactions", lambda old: (old or 0) + 1)
+    state.record(attempt, {}, task.touched_stores, None)
 print(json.dumps({"committed": txid, "pid": owned.pid, "hosts": owned.hosts, "owner": os.getpid()}), flush=True)
 sys.stdin.readline()
 owned.stop()
 """
-"""An owner that records three transactions, reports the last one, and waits for its end."""
+"""An owner that records three transactions, which a store beside its directory counts, reports the last one, and waits for its end."""
 
 LIVES = RECORDING.replace("import json, os, sys\n", "import json, os, sys\nfrom txtopo.state import java\n").replace(
     "owned = embedded", "java.require_java()\nwhile sys.stdin.readline() and os.fork():\n    os.wait()\nowned = embedded"
@@ -63,6 +69,19 @@ while True:
     if code:
         sys.exit(error.getvalue())
     print(json.loads(shown.getvalue())["topologies"][0]["committed"], flush=True)
+"""
+
+
+AS_OF = """
+import contextlib, io, json, sys
+from txtopo import cli
+while True:
+    shown, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(error):
+        code = cli.main(["store", "get", sys.argv[1] + ".db", "counts", "transactions", "--as-of", "words", "--data-dir", sys.argv[1]])
+    if code:
+        sys.exit(error.getvalue())
+    print(json.loads(shown.getvalue())["value"], flush=True)
 """
 
 
@@ -114,4 +133,4 @@ class Reader:
             pipe.close()
 
 
-__all__ = ["ID", "LIVES", "LOOKING", "POLLING", "RECORDING", "TYPING", "Reader"]
+__all__ = ["AS_OF", "ID", "LIVES", "LOOKING", "POLLING", "RECORDING", "TYPING", "Reader"]

@@ -20,7 +20,7 @@ def test_fifty_restarts_succeed_under_readers_that_never_pause(tmp_path: Path) -
     with owners.Owner(data_dir, readers.RECORDING) as owner:
         committed = owner.report()["committed"]
         owner.kill()
-    programs = (readers.POLLING, readers.TYPING)
+    programs = (readers.POLLING, readers.TYPING, readers.AS_OF)
     with contextlib.ExitStack() as stack:
         polling = [stack.enter_context(readers.Reader(data_dir, program)) for program in programs]
         suspended = stack.enter_context(readers.Reader(data_dir, readers.LOOKING))
