@@ -20,7 +20,8 @@ class StoreConflict(Exception):
             f"store {self.store}: key {self.key} was written by {self.first_writer}, "
             f"and {self.second_writer} wants to write it in transaction {self.txid}\n"
             "  A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
-            "  task; give another component or topology its own store."
+            "  task; a custom grouping must not use hash(), which says something else of a text in every process. Give another component or\n"
+            "  topology its own store."
         )
 
 
