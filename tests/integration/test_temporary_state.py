@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.clusters import Journal, fast
+from tests.drivers import ROOT
 from tests.spouts import Keep, batches, keeping_topology
 from txtopo import Fields, LocalCluster, StateMismatchError, cli
 from txtopo.stores import SqliteStore
@@ -50,3 +56,32 @@ def test_where_the_state_stays_the_commands_that_repair_it_are_named(tmp_path: P
     run_once(store, tmp_path, tmp_path / "state")
     with pytest.raises(StateMismatchError, match="store adopt"):
         run_once(store, tmp_path, tmp_path / "another")
+
+
+LEFT_RUNNING = """
+from tests.spouts import Keep, keeping_topology
+from tests.clusters import Journal
+from txtopo import Config, Fields, LocalCluster
+from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout
+import pathlib, sys
+
+place = pathlib.Path(sys.argv[1])
+cluster = LocalCluster(progress=False)
+spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
+topology = keeping_topology("bank", spout, Keep(SqliteStore(place / "bank.db", "kept"), Journal(place / "journal")))
+run = cluster.submit_topology("bank", Config(poll_interval_s=0.01), topology)
+run.wait_until_idle(60)
+"""
+"""A program that ends without ending its cluster."""
+
+
+def test_a_program_that_does_not_end_its_cluster_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-W", "ignore", "-c", LEFT_RUNNING, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "ended with an error" in done.stderr) == (0, False), done.stderr
+    assert [file.name for file in temporary.iterdir() if file.name.startswith("txtopo-")] == []
+    assert batches(SqliteStore(tmp_path / "bank.db", "kept")) == {txid: [txid - 1] for txid in range(1, 4)}
+    shutil.rmtree(temporary)

@@ -5,8 +5,10 @@ Runs on: driver.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import os
 import shutil
 import sys
 import tempfile
@@ -73,6 +75,7 @@ class LocalCluster:
         except BaseException:
             self.shutdown()
             raise
+        self._end_with_the_process()
 
     def submit_topology(self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> TopologyRun:
         """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the topology's id.
@@ -88,6 +91,7 @@ class LocalCluster:
         is_temporary = self._temporary is not None
         run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._displaces(topology.id), self._revive, is_temporary)
         self.runs[name] = run
+        self._end_with_the_process()
         if self._progress is not None:
             ours = "" if self._embedded is None else " (our own, temporary)" if self._temporary else f" (our own, in {self._data_dir})"
             run.show(progress_line.ShownRun(self._progress, self.zookeeper + ours, str(self.context.master)))
@@ -117,12 +121,24 @@ class LocalCluster:
 
         :raises TimeoutError: a topology did not end in time; all else has ended.
         """
+        atexit.unregister(self._end_at_exit)
         with contextlib.ExitStack() as ending:
             ending.callback(self._end_zookeeper)
             for run in self.runs.values():
                 if run.is_alive:
                     ending.callback(run.kill)
             self.runs.clear()
+
+    def _end_with_the_process(self) -> None:
+        """Shut down when the program ends without having done so, and before all that was registered until now: a run reads rows of its spout."""
+        atexit.unregister(self._end_at_exit)
+        atexit.register(self._end_at_exit, os.getpid())
+
+    def _end_at_exit(self, pid: int) -> None:
+        # A process that is ending may start no thread any more, where that is what a part of the end wants.
+        if os.getpid() == pid:
+            with contextlib.suppress(TimeoutError, RuntimeError):
+                self.shutdown()
 
     def _end_zookeeper(self) -> None:
         if self._embedded is not None:
