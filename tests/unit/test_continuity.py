@@ -18,7 +18,7 @@ from tests.clusters import Journal
 from tests.local_engine import run_to_idle
 from tests.spouts import Keep, Pass, Ranges, keeping_topology
 from tests.step_spouts import SPOUTS, Source
-from txtopo import Count, Fields, StateMismatchError, TransactionalTopologyBuilder, UsageError, UserCodeError
+from txtopo import Count, Fields, StateMismatchError, TransactionalTopologyBuilder, UsageError, UserCodeError, cli
 from txtopo.connectors.sql import SqlSink
 from txtopo.state import acceptance, administration, base
 from txtopo.state.acceptance import Accepted
@@ -320,6 +320,10 @@ def test_of_a_component_that_is_gone_a_line_names_all_stores_it_had_and_none_if_
     assert "its results in 'batch_1', 'batch_2', 'batch_3', 'declared' stay" in of_keep
     assert "`txtopo store clear URL_OR_PATH TABLE --topology words --component keep`" in of_keep
     assert of_log == "topology 'words': component 'log' is gone since transaction 4"
+    left = place.store("batch_1")
+    assert list(left.items()) != []
+    assert cli.main(["store", "clear", left.path, "batch_1", "--topology", "words", "--component", "keep", "--execute"]) == 0
+    assert list(left.items()) == []
 
 
 def test_a_component_of_another_name_over_the_same_table_goes_on_from_its_values(place: Place, caplog: pytest.LogCaptureFixture) -> None:
