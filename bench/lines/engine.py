@@ -109,7 +109,7 @@ def _round_trips(stage: Stage) -> Measured:
 
 
 LINES = (
-    Line("pipelining", "Does processing that waits overlap?", _pipelining),
+    Line("pipelining", "Does processing that waits overlap?", _pipelining, in_quick=False),
     Line("commit.latency-under-load", "Does a commit wait behind the processing of later transactions?", _commit_under_load, in_quick=False),
     Line("zookeeper.round-trips", "How often does a transaction ask ZooKeeper something?", _round_trips),
     Line("growth", "Does the five-thousandth transaction cost what the thousandth did?", _growth, in_quick=False),

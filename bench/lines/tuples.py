@@ -59,7 +59,7 @@ def _words(stage: Stage) -> Measured:
 
 
 LINES = (
-    Line("tuples.none", "How many tuples per second from text files, counted where they are read?", _none),
+    Line("tuples.none", "How many tuples per second from text files, counted where they are read?", _none, in_quick=False),
     Line("tuples.none-larger", "And with four million to a batch, where a transaction's own price matters less?", _none_larger, in_quick=False),
     Line("tuples.shuffle", "The same through a real shuffle?", _shuffle, in_quick=False),
     Line("tuples.words", "And counting words, with a fields grouping?", _words),

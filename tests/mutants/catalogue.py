@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.mutants.edges import EDGES
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, OPENED, STANDING, STATE, STRAIGHT, Mutation
+from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, OPENED, STATE, STRAIGHT, Mutation
 from tests.mutants.simulated import SIMULATED
 
 MUTATIONS = (
@@ -121,14 +121,14 @@ MUTATIONS = (
         "txtopo/dataplane/column_task.py",
         "        self.flush()\n        self._give(batch, source)\n",
         "        self._give(batch, source)\n",
-        ("tests/property/test_columns_model.py",),
+        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_does_what_it_does_with_tuples"),
     ),
     Mutation(
         "a bolt of columns is held before it has executed everything",
         "txtopo/dataplane/column_task.py",
         "        self.flush()\n        super().hold(pieces)\n",
         "        super().hold(pieces)\n",
-        ("tests/property/test_columns_model.py",),
+        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_does_what_it_does_with_tuples"),
     ),
     Mutation(
         "values of several types make one column",
@@ -366,49 +366,49 @@ MUTATIONS = (
         "txtopo/connectors/column_files.py",
         '        if b"\\r" in lines and _BARE',
         "        if not lines and _BARE",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
     ),
     Mutation(
         "rows of CSV are not counted",
         "txtopo/connectors/column_files.py",
         "        if table.num_rows != ends and",
         "        if False and",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
     ),
     Mutation(
         "quotes of the last line of a block may be open",
         "txtopo/connectors/column_files.py",
         "        if self._quote and self._quote in last:\n",
         "        if False:\n",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
     ),
     Mutation(
         "a CSV number that its column changes passes",
         "txtopo/connectors/column_files.py",
         "            if pc.any(is_doubtful, min_count=0).as_py():\n",
         "            if False:\n",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "a_csv_number_beyond_its_column_is_refused_and_infinity_is_not"),
     ),
     Mutation(
         "hexadecimal digits of CSV are the bits of an integer",
         "txtopo/connectors/column_files.py",
         "            elif may_have_bits and (pa.types.is_integer(type) or pa.types.is_duration(type)):\n",
         "            elif False:\n",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "a_csv_number_that_its_column_would_change_is_refused"),
     ),
     Mutation(
         "a signature at the beginning of a block is dropped",
         "txtopo/connectors/column_files.py",
         'b"\\n" + lines if lines.startswith(codecs.BOM_UTF8) else lines',
         "lines",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "csv_files_are_the_same_line_by_line_and_in_columns"),
     ),
     Mutation(
         "a line without an end is not counted",
         "txtopo/connectors/column_files.py",
         ' + (not lines.endswith(b"\\n"))\n',
         "\n",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
     ),
     Mutation(
         "a time beyond a day becomes another one in a tuple",
@@ -443,14 +443,14 @@ MUTATIONS = (
         "txtopo/connectors/file_records.py",
         '    if errors_mode == "replace" and _within_file(codec) != "utf-8":\n',
         "    if False:\n",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "bytes_that_are_no_text_are_replaced_and_the_end_of_their_line_is_not"),
     ),
     Mutation(
         "of two columns of one name one is taken",
         "txtopo/connectors/column_files.py",
         "            if names.count(name) != 1:\n",
         "            if names.count(name) < 1:\n",
-        ("tests/unit/test_hostile_files.py",),
+        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
     ),
     Mutation(
         "the signature of a file is part of its first line",
@@ -629,7 +629,7 @@ MUTATIONS = (
         "txtopo/runtime/engine.py",
         "            self._pace.late()\n            self._set_pace()\n",
         "            pass\n",
-        ENGINE_DEFERS,
+        ("tests/unit/test_engine_defers.py", "-k", "a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it"),
     ),
     Mutation(
         "a transaction that is late is small all the same",
@@ -664,7 +664,7 @@ MUTATIONS = (
         "txtopo/runtime/standing.py",
         "            stays = self._others == 0 and task.used",
         "            stays = task.used",
-        STANDING,
+        ("tests/unit/test_standing_task.py", "-k", "a_task_at_work_makes_room_when_it_has_answered"),
     ),
     Mutation(
         "on one slot all tasks get the same list",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 READABLE = ("tests/unit/test_simulator_readable.py",)
-SINKS = ("tests/unit/test_simulator_sinks.py",)
 
 CLOCKS = ("tests/unit/test_simulator_clocks.py",)
 LOOKS = ("tests/unit/test_simulator_looks.py",)
@@ -18,21 +17,21 @@ SIMULATED = (
         "txtopo/testing/simulator/outcome.py",
         "[*_stores(found, expected), *_rows(found, expected)]",
         "[*_stores(found, expected)]",
-        SINKS,
+        ("tests/unit/test_simulator_sinks.py", "-k", "a_wrong_topology_is_found_with_every_store_and_sink"),
     ),
     Mutation(
         "two sinks of one database write to one simulated table",
         "txtopo/testing/simulator/substitutes.py",
         'for name in ("__class__", "address", "target"))',
         'for name in ("__class__", "address"))',
-        SINKS,
+        ("tests/unit/test_simulator_sinks.py", "-k", "two_sinks_of_one_database_write_to_two_tables"),
     ),
     Mutation(
         "a simulated sink takes nothing back",
         "txtopo/testing/simulator/sinks.py",
         "        table.inserted = [row for row in table.inserted if row.mark != mark]\n",
         "",
-        SINKS,
+        ("tests/unit/test_simulator_sinks.py", "-k", "a_right_topology_passes_with_every_store_and_sink"),
     ),
     Mutation(
         "a committer that writes elsewhere is not named",
@@ -60,7 +59,7 @@ SIMULATED = (
         "txtopo/testing/simulator/schedule.py",
         "        self._clock_s += clocks.JUMPS[jump]\n",
         "",
-        CLOCKS,
+        ("tests/unit/test_simulator_clocks.py", "-k", "time_that_passes_between_two_attempts_is_found"),
     ),
     Mutation(
         "what is imported inside a function has the real clock",
@@ -74,7 +73,7 @@ SIMULATED = (
         "txtopo/testing/simulator/clocks.py",
         "                namespace[name] = value\n",
         "                pass\n",
-        CLOCKS,
+        ("tests/unit/test_simulator_clocks.py", "-k", "the_users_modules_get_their_own_clock_back"),
     ),
     Mutation(
         "both processes have the same hash seed",
@@ -95,7 +94,7 @@ SIMULATED = (
         "txtopo/testing/simulator/recomputation.py",
         "        if is_other or ours.batches.get(txid) != theirs.batches.get(txid):\n",
         "        if False:\n",
-        RECOMPUTES,
+        ("tests/unit/test_simulator_recomputes.py", "-k", "a_source_that_gives_other_batches_in_another_process_is_no_violation"),
     ),
     Mutation(
         "simulate asks no other process",
