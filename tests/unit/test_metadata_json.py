@@ -50,7 +50,7 @@ def test_tuples_come_back_as_lists_so_they_become_lists_at_once() -> None:
         (object(), "$", "a value of type object"),
         (Position(file="a"), "$", "a value of type Position"),
     ],
-    ids=lambda value: repr(value)[:30],
+    ids=lambda value: repr(value)[:14],
 )
 def test_what_would_not_come_back_is_refused_with_the_path(value: Any, path: str, why: str) -> None:
     with pytest.raises(NotJsonError) as refused:

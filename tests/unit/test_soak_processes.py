@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +62,9 @@ def test_a_dead_process_is_not_alive_and_is_not_sent_anything(family: subprocess
     assert child.send(signal.SIGKILL)
     family.kill()
     family.wait(20)
+    deadline = time.monotonic() + 20
+    while child.is_alive and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
     assert not child.is_alive
     assert not child.send(signal.SIGKILL)
 
