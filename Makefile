@@ -102,8 +102,12 @@ long: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests that take minutes
 mutants: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Break a copy of the source in over a hundred ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
 
+WITHOUT_SPARK := $(addsuffix .py,$(addprefix tests/fault/test_,database_servers embedded_zookeeper_owner_dies sink_crashes store_crashes \
+  store_processes store_redis store_servers zookeeper_access zookeeper_servers zookeeper_wire))
+
 fault: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
-	$(BIN)/python -m pytest -m 'fault and not long'
+	$(BIN)/python -m pytest -m 'fault and not long' -n 2 $(WITHOUT_SPARK)
+	$(BIN)/python -m pytest -m 'fault and not long' $(addprefix --ignore=,$(WITHOUT_SPARK)) tests/fault
 	$(BIN)/python -m tests.soak --brief --seed 1
 
 soak: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
