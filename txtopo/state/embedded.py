@@ -1,4 +1,4 @@
-"""A real ZooKeeper server of our own, run from the jars that pyspark brings: the default where nobody runs an ensemble.
+"""Runs a ZooKeeper server from the jars that pyspark brings: the default where no ensemble is named.
 
 Apart because whoever talks to ZooKeeper takes ``hosts`` and needs not care who runs it. Here it is decided when a server may run
 and on which port; ``server_process`` knows how one is run, ``directory`` who owns the data, ``watchdog`` how it ends.

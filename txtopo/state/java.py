@@ -1,4 +1,4 @@
-"""Finding Java, and refusing one that is too old before it fails in a way nobody can read.
+"""Finds Java, and refuses a version that is too old before Spark fails with an unreadable error.
 
 Apart because both the embedded ZooKeeper and Spark need Java, and both would otherwise die with a stack trace of their own.
 """

@@ -1,4 +1,4 @@
-"""Who may write: one coordinator per topology id (R26), of one incarnation of its state (R27).
+"""The lease: one coordinator per topology id may write (R26), to one incarnation of the state (R27).
 
 Two znodes, with two jobs. ``epoch`` is the *fence*: it grows each time the lease is taken, and every write checks it in the same
 multi, so that a coordinator who lost the topology without noticing can change nothing. ``lease`` is ephemeral and only says who is

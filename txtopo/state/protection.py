@@ -1,4 +1,4 @@
-"""Rights in the ZooKeeper of a data directory: only a user who may read the directory may read or change its znodes.
+"""Access control of the embedded ZooKeeper: its znodes are open to users who may read the data directory, and to no others.
 
 Apart from ``embedded`` because that one runs a server and this one speaks to it. The server listens on 127.0.0.1, where every user of the machine
 may connect; what keeps them out are the rights (ACLs) on every znode, the root included.

@@ -1,4 +1,4 @@
-"""A store by its address: what a person types, or keeps in a setting, who has no topology at hand.
+"""Opens a store by its address, as the command line and settings give it, without a topology.
 
 Apart from the backends because it must know all of them, by the scheme of their addresses; they know nothing of each other. A store is opened as
 what it *is*, which it says itself (``Store.stored_form``): nobody has to know whether its values are plain, or which codec wrote them.

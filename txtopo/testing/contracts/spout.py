@@ -1,4 +1,4 @@
-"""The contract of spouts: every batch again as it was, every tuple exactly once, whatever fails and restarts (R4, R5, R18 to R23)."""
+"""The contract of spouts: a replay has the same batch, and every tuple comes exactly once after failures and restarts (R4, R5, R18 to R23)."""
 
 from __future__ import annotations
 

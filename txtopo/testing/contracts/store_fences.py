@@ -1,4 +1,4 @@
-"""Clauses about stores: who may write, when, and to which incarnation of the results (R27, R29, R32)."""
+"""Clauses about fences: which attempt may write to a store, in which phase, and to which incarnation of the results (R27, R29, R32)."""
 
 from __future__ import annotations
 
