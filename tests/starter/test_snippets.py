@@ -18,7 +18,7 @@ import pytest
 from txtopo import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "starter" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "starter" / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "stores").glob("*.md"))]
 BLOCK = re.compile(
     r"(?P<no_run><!-- no-run -->\s*)?"
     r"^```python\n(?P<code>.*?)^```\n"
@@ -74,7 +74,7 @@ def test_the_snippets_of_a_page_run_and_print_what_it_says(
 
 
 def test_the_pages_that_teach_have_snippets_and_say_what_they_print() -> None:
-    for name in ("README.md", "docs/getting-started.md", "docs/stores.md"):
+    for name in ("README.md", "docs/getting-started.md", "docs/sources.md", "docs/stores.md"):
         assert any(snippet.output for snippet in snippets(ROOT / name)), name
 
 

@@ -150,16 +150,59 @@ def test_the_glossary_is_in_alphabetical_order_and_says_each_word_once() -> None
     assert words == sorted(set(words))
 
 
-def test_getting_started_and_the_readme_begin_with_how_to_install_and_name_every_extra_for_users() -> None:
+def project() -> Any:
     with (ROOT / "pyproject.toml").open("rb") as file:
-        extras = set(tomllib.load(file)["project"]["optional-dependencies"]) - {"bench", "dev", "docs"}
-    text = text_of("getting-started.md")
-    assert set(re.findall(r"^\| `txtopo\[([a-z0-9]+)\]` \|", text, flags=re.MULTILINE)) == extras
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for page in (text, readme):
-        assert re.findall(r"^\$ (.+?)(?:  +#.*)?$", page, flags=re.MULTILINE)[0] == "pip install ."
-    install = readme.partition("## Install")[2].partition("\n## ")[0]
+        return tomllib.load(file)["project"]
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_about_installing_and_the_readme_begin_with_pip_and_name_every_extra_for_users() -> None:
+    extras = set(project()["optional-dependencies"]) - {"bench", "dev", "docs"}
+    page = text_of("install.md")
+    assert set(re.findall(r"^\| `txtopo\[([a-z0-9]+)\]` \|", page, flags=re.MULTILINE)) == extras
+    for text in (page, README):
+        assert re.findall(r"^\$ (.+?)(?:  +#.*)?$", text, flags=re.MULTILINE)[0] == "pip install txtopo"
+    install = README.partition("## Install")[2].partition("\n## ")[0]
     assert [extra for extra in sorted(extras) if not re.search(rf"\b{extra}\b", install)] == []
+
+
+def test_the_readme_says_its_part_in_five_hundred_words_before_the_reference() -> None:
+    told, reference, _ = CODE.sub("", README).partition("\n## Reference\n")
+    assert reference
+    assert len(re.findall(r"\w[\w'.+-]*", re.sub(r"\]\[[^]]*\]|\]\([^)]*\)", "]", told))) <= 500
+
+
+def test_the_readme_links_to_addresses_of_the_project_only() -> None:
+    # A package index shows the README without the folder that holds it.
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")] == []
+    addresses = dict(re.findall(r"^\[([^]]+)\]: (\S+)$", README, flags=re.MULTILINE))
+    used = set(re.findall(r"\]\[([^]]+)\]", CODE.sub("", README)))
+    assert used == addresses.keys()
+    urls = project()["urls"]
+    for address in addresses.values():
+        if address.startswith(urls["Documentation"]):
+            page = DOCS / address.removeprefix(urls["Documentation"]).replace(".html", ".md")
+        else:
+            assert address.startswith(f"{urls['Source']}/blob/main/"), address
+            page = ROOT / address.removeprefix(f"{urls['Source']}/blob/main/")
+        assert page.is_file(), address
+
+
+def test_the_speed_in_the_readme_is_the_speed_that_was_measured() -> None:
+    measured = re.findall(r"^\| `([a-z.-]+)` \| (.+?) \| ([0-9.]+) \|", text_of("benchmarks.md"), flags=re.MULTILINE)
+
+    def ratios(lines: str, contenders: str) -> list[float]:
+        return sorted(float(ratio) for line, text, ratio in measured if re.match(lines, line) and text.endswith(contenders))
+
+    speed = " ".join(README.partition("## Is it fast?")[2].partition("\n## ")[0].split())
+    loops = ratios(r"tuples\.", "txtopo : bare loop")
+    assert f"about {min(ratios(r'txn.rate$', 'Structured Streaming, per-row Python')):.0f} times" in speed
+    assert f"{loops[0]} to {loops[-1]} of the tuples" in speed
+    assert {f"{ratio:.1f}" for ratio in ratios(r"columns\.", "pyarrow by hand in 2 processes")} == {"0.9"}
+    assert "0.9 of the rows per second of pyarrow by hand" in speed
 
 
 def test_the_starters_are_counted_rightly() -> None:
