@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,11 +26,11 @@ owned.stop()
 
 
 class Owner:
-    """A Python process that runs ``program`` with the data directory as its argument and reports one line of JSON."""
+    """A Python process that runs ``program`` with the data directory as its first argument and reports lines of JSON."""
 
-    def __init__(self, data_dir: Path, program: str = SERVING, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, data_dir: Path, program: str = SERVING, environment: dict[str, str] | None = None, arguments: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", program, str(data_dir)],
+            [sys.executable, "-c", program, str(data_dir), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -39,11 +40,11 @@ class Owner:
         )
         self.pid = self._process.pid
 
-    def report(self) -> dict[str, Any]:
-        """The line the program reports, which must come."""
+    def report(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+        """The next line the program reports, which must come."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        assert select.select([self._process.stdout], [], [], PATIENCE_S)[0], "the owner reports nothing"
+        assert select.select([self._process.stdout], [], [], patience_s)[0], "the owner reports nothing"
         line = self._process.stdout.readline()
         assert line, self._process.stderr.read()
         found: dict[str, Any] = json.loads(line)
