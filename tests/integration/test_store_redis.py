@@ -317,10 +317,10 @@ class TestAccess:
             assert dict(reader.items()) == {"x": 1}
             assert "\n  Give the user the rights" in self.refusal(reader)
 
-    def test_the_rights_on_the_page_of_stores_are_enough(
+    def test_the_rights_on_the_page_about_redis_are_enough(
         self, redis_server: RedisServer, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        page = (Path(__file__).parents[2] / "docs" / "stores.md").read_text()
+        page = (Path(__file__).parents[2] / "docs" / "stores" / "redis.md").read_text()
         rights = page.partition("ACL SETUSER bank ")[2].partition("`")[0].split()
         redis_server.ask("ACL", "SETUSER", "bank", "on", f">{PASSWORD}", *rights)
         monkeypatch.setenv("REDISCLI_AUTH", PASSWORD)

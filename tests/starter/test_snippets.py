@@ -18,7 +18,8 @@ import pytest
 from txtopo import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "starter" / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "stores").glob("*.md"))]
+FOLDERS = (ROOT / "docs", ROOT / "docs" / "stores")
+PAGES = [ROOT / "README.md", ROOT / "starter" / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
 BLOCK = re.compile(
     r"(?P<no_run><!-- no-run -->\s*)?"
     r"^```python\n(?P<code>.*?)^```\n"

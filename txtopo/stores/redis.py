@@ -49,7 +49,7 @@ class RedisStore(base.Store):
     :param plain: True for values that are only set and deleted, and keep nothing but the last write.
     :param codec: what makes texts of values; JSON by default.
     :param accept_loss: True to write also to a server that may forget what it has acknowledged: one whose append-only file is off, or is not
-        synced before it answers. What is then lost is noticed where it can be (see the page on stores), not always.
+        synced before it answers. What is then lost is noticed where it can be (see the page on Redis), not always.
     :param password_env: name of the environment variable, of the process that connects, that holds the password.
     :param password_file: path of a file, on the machine that connects, whose first line is the password.
     :param connect_timeout_s: longest time for making a connection, in seconds.
