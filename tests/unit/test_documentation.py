@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import re
 import subprocess
 import tomllib
@@ -15,6 +16,7 @@ import pytest
 
 import txtopo
 from txtopo import cli, config, errors, stores, testing
+from txtopo.connectors import files
 from txtopo.coordinator import transitions
 from txtopo.runtime.output import READ_NO_LONGER
 from txtopo.testing.simulator.simulation import COULD_NOT_LOOK
@@ -139,6 +141,17 @@ def test_the_errors_page_has_every_exit_code() -> None:
     assert codes == raised | {0, COULD_NOT_LOOK, 130, 143, READ_NO_LONGER}
 
 
+def test_the_errors_page_says_what_to_do_about_every_error() -> None:
+    told = re.sub(r"<!-- begin errors -->.*<!-- end errors -->", "", text_of("errors.md"), flags=re.DOTALL)
+    bases_and_late_tasks = {"TxtopoError", "UsageError", "StaleAttemptError"}
+    of_an_exit_code = {"HeldError", "ZooKeeperUnavailableError", "ZooKeeperAccessError"}
+    of_exit_code_6 = {"StateMismatchError", "UnreadableStateError"}
+    names = {name for name in vars(errors) if name.endswith(("Error", "Exception"))}
+    alone = names - bases_and_late_tasks - of_an_exit_code - of_exit_code_6
+    assert [name for name in sorted(alone) if f"`{name}`" not in told] == []
+    assert "(exit-code-6)=" in told, "messages may name the address of this section"
+
+
 def test_every_error_is_drawn_in_the_tree() -> None:
     tree = generated.error_tree()
     assert [name for name in vars(errors) if name.endswith(("Error", "Exception")) and f"── {name} " not in tree] == []
@@ -195,7 +208,8 @@ def test_the_speed_in_the_readme_is_the_speed_that_was_measured() -> None:
     measured = re.findall(r"^\| `([a-z.-]+)` \| (.+?) \| ([0-9.]+) \|", text_of("benchmarks.md"), flags=re.MULTILINE)
 
     def ratios(lines: str, contenders: str) -> list[float]:
-        return sorted(float(ratio) for line, text, ratio in measured if re.match(lines, line) and text.endswith(contenders))
+        chosen = (row for row in measured if re.match(lines, row[0]) and row[1].endswith(contenders))
+        return sorted(float(ratio) for _, _, ratio in chosen)
 
     speed = " ".join(README.partition("## Is it fast?")[2].partition("\n## ")[0].split())
     loops = ratios(r"tuples\.", "txtopo : bare loop")
@@ -203,6 +217,41 @@ def test_the_speed_in_the_readme_is_the_speed_that_was_measured() -> None:
     assert f"{loops[0]} to {loops[-1]} of the tuples" in speed
     assert {f"{ratio:.1f}" for ratio in ratios(r"columns\.", "pyarrow by hand in 2 processes")} == {"0.9"}
     assert "0.9 of the rows per second of pyarrow by hand" in speed
+
+
+def test_the_glossary_has_every_status_of_an_attempt_in_its_order() -> None:
+    assert f": {', '.join(status.value for status in transitions.Status)}." in text_of("glossary.md")
+
+
+@pytest.mark.parametrize(
+    ("page", "store"),
+    [
+        ("sqlite", stores.SqliteStore), ("postgresql", stores.SqlStore), ("redis", stores.RedisStore),
+    ],
+)  # fmt: skip
+def test_the_page_of_a_store_has_every_argument(page: str, store: type) -> None:
+    rows = "".join(re.findall(r"^\| (`.+?`) \|", text_of(f"stores/{page}.md"), flags=re.MULTILINE))
+    arguments = list(inspect.signature(store).parameters.values())[2:]
+    assert [argument.name for argument in arguments if f"`{argument.name}`" not in rows] == []
+
+
+def test_the_page_of_sources_has_every_spout_and_every_argument_of_the_first() -> None:
+    page = text_of("sources.md")
+    spouts = {name for name in [*files.__all__, *testing.__all__] if name.endswith("Spout")}
+    assert len(spouts) >= 7
+    assert [spout for spout in sorted(spouts) if spout not in page] == []
+    arguments = inspect.signature(files.FileTransactionalSpout).parameters
+    assert [argument for argument in arguments if f"| `{argument}` |" not in page] == []
+
+
+def test_the_readme_lists_every_command() -> None:
+    told = set(re.findall(r"^\$ txtopo ([a-z]+)", README.partition("## Reference")[2], flags=re.MULTILINE))
+    assert {command.split()[1] for command in _commands(cli._parser())} - told == set()
+
+
+def test_the_evidence_is_the_last_group_of_the_index() -> None:
+    groups = re.findall(r":caption: (.+)\n:maxdepth: 1\n\n((?:.+\n)+?)```", text_of("index.md"))
+    assert groups[-1] == ("Evidence", "guards\nsoak\nbenchmarks\n")
 
 
 def test_the_starters_are_counted_rightly() -> None:
