@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from collections import Counter
+from typing import Any, ClassVar
 
 from tests.simulated_topologies import Bolt, Committer, PlainSpout, Source
 from txtopo import BaseTransactionalBolt, Fields, ICommitter, TransactionalTopologyBuilder
@@ -25,6 +26,17 @@ class Outside(Bolt, BaseTransactionalBolt, ICommitter):
     """Writes where nobody can look."""
 
 
+class Keeps(Bolt):
+    """Wrong: emits sums that a class attribute keeps from attempt to attempt."""
+
+    kept: ClassVar[Counter[str]] = Counter()
+
+    def finish_batch(self) -> None:
+        self.kept.update(self.sums)
+        for key in sorted(self.sums):
+            self.collector.emit([self.attempt, key, self.kept[key]])
+
+
 class Slow(Committer):
     """Takes its time."""
 
@@ -39,7 +51,16 @@ def made(bolt: Any) -> Any:
     return builder.build_topology()
 
 
+def behind(bolt: Any) -> Any:
+    """A right committer behind ``bolt``, which only processes."""
+    builder = TransactionalTopologyBuilder("elsewhere", "spout", PlainSpout(Source([4, 3], 1)), 2)
+    builder.set_bolt("processing", bolt).fields_grouping("spout", Fields("key"))
+    builder.set_bolt("sums", Committer(STORE)).fields_grouping("processing", Fields("key"))
+    return builder.build_topology()
+
+
 right = made(Committer(STORE))
 wrong = made(ByAttempt(STORE))
 unseen = made(Outside())
 slow = made(Slow(STORE))
+keeps = behind(Keeps())

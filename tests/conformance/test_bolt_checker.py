@@ -11,7 +11,7 @@ import pytest
 
 from tests import mistaken_bolts
 from tests.mistaken_bolts import BATCHES, FIELDS, ledger
-from txtopo import BaseBasicBolt, FailedException, TransactionalTopologyBuilder, UsageError
+from txtopo import BaseBasicBolt, FailedException, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, UsageError
 from txtopo.testing import BoltReport, ContractError, MemoryTransactionalSpout, check_bolt_idempotence
 
 
@@ -128,6 +128,32 @@ def test_a_topology_names_the_component_that_is_wrong() -> None:
         return builder.build_topology()
 
     broken(make, 28, "component 'wrong' emits other tuples", batches=(), fields=())
+
+
+class Numbers(BaseBasicBolt):
+    """Numbers what it gets in a module global."""
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        numbered.append(1)
+        collector.emit([tup[0], tup["word"], len(numbered)])
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "word", "number"))
+
+
+numbered: list[int] = []
+
+
+@pytest.mark.rule(15, 28)
+def test_a_basic_bolt_downstream_of_a_committer_is_checked_too() -> None:
+    def make(directory: Path) -> Any:
+        builder = TransactionalTopologyBuilder("counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2))
+        builder.set_bolt("right", mistaken_bolts.Right(directory)).global_grouping("spout")
+        builder.set_bolt("wrong", Numbers()).global_grouping("right")
+        return builder.build_topology()
+
+    numbered.clear()
+    broken(make, 10, "component 'wrong' emits other tuples", batches=(), fields=())
 
 
 # -- what cannot be checked ----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
+PARTS = "tests/unit/test_simulator_parts.py"
 READABLE = ("tests/unit/test_simulator_readable.py",)
 
 CLOCKS = ("tests/unit/test_simulator_clocks.py",)
@@ -12,6 +13,48 @@ RACES = ("tests/unit/test_simulator_races.py",)
 RECOMPUTES = ("tests/unit/test_simulator_recomputes.py",)
 
 SIMULATED = (
+    Mutation(
+        "the attempts of what only processes are not compared",
+        "txtopo/testing/simulator/simulation.py",
+        " or parts.of_the_processing(self._subject)",
+        "",
+        (PARTS, "-k", "breaks_its_contract_is_told_without_a_schedule"),
+    ),
+    Mutation(
+        "all attempts of a batch run on as many slots",
+        "txtopo/testing/simulator/replays.py",
+        "conf, watch, 1)",
+        "conf, watch, local_run.CORES)",
+        (PARTS, "-k", "keeps_something_in_its_class and SharesAListBetweenTasks"),
+    ),
+    Mutation(
+        "all attempts of a batch run in one process",
+        "txtopo/testing/simulator/replays.py",
+        "            run.seal()\n        begin_process()\n",
+        "            run.seal()\n",
+        (PARTS, "-k", "keeps_something_in_its_class and TakesOverTheLastBatch"),
+    ),
+    Mutation(
+        "a bolt is blamed for what no committer is given",
+        "txtopo/testing/simulator/replays.py",
+        "    if not committing or blamed.component in committing:\n",
+        "    if True:\n",
+        (PARTS, "-k", "no_committer_can_notice"),
+    ),
+    Mutation(
+        "a bolt is blamed for how its values are shown",
+        "txtopo/testing/simulator/replays.py",
+        " or not _is_other(blamed.component, first, second)",
+        "",
+        (PARTS, "-k", "no_committer_can_notice"),
+    ),
+    Mutation(
+        "a basic bolt downstream of a committer is not checked",
+        "txtopo/testing/contracts/probe.py",
+        '        if components[id].kind != "spout":\n',
+        '        if components[id].kind == "batch":\n',
+        ("tests/conformance/test_bolt_checker.py", "-k", "a_basic_bolt_downstream_of_a_committer"),
+    ),
     Mutation(
         "what a sink writes is not compared by the simulator",
         "txtopo/testing/simulator/outcome.py",

@@ -51,6 +51,17 @@ def test_the_document_of_a_violation_has_component_mistake_cure_and_how_to_see_i
     assert violation["again"] == f"txtopo test {HERE}:wrong --transactions 3 --seed {violation['seed']} --seeds 1"
 
 
+@pytest.mark.rule(10)
+def test_the_document_of_a_bolt_that_only_processes_names_it_before_the_first_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = document_of(capsys, "keeps")
+    violation = said["violation"]
+    assert (code, said["schedules"], violation["component"], violation["seed"]) == (1, 0, "processing", None)
+    assert [mistake["name"] for mistake in violation["mistakes"]] == [mistakes.MODULE_GLOBAL.name]
+    assert (violation["contract"]["contract"], violation["contract"]["rule"]) == ("bolt", 10)
+    assert violation["contract"]["hook"] == "component 'processing'"
+    assert violation["contract"]["cure"]
+
+
 def test_the_document_of_what_could_not_be_looked_at_names_the_component_and_the_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.main(["test", f"{HERE}:unseen", "--seeds", "2", "--json"])
     captured = capsys.readouterr()

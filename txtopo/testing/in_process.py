@@ -113,14 +113,14 @@ def _seeded(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
 class InProcessJobs:
     """Runs jobs one at a time. ``rng``, if given, shuffles the order in which slots run and chunks arrive, as Spark would."""
 
-    def __init__(self, worker: WorkerRun, rng: random.Random | None = None) -> None:
+    def __init__(self, worker: WorkerRun, rng: random.Random | None = None, slot_run: straight.SlotFactory = execute.SlotRun) -> None:
         self.worker = worker
-        self._rng = rng
+        self._rng, self._slot_run = rng, slot_run
         self._task_attempts = itertools.count()
 
     def run(self, job: Job, seeds: Sequence[Frame] = ()) -> tuple[list[Report], list[Frame]]:
         """The reports of the last level's slots, and the frames that came out of it."""
-        running = InProcessJob(self.worker, job, seeds, task_attempts=self._task_attempts)
+        running = InProcessJob(self.worker, job, seeds, task_attempts=self._task_attempts, slot_run=self._slot_run)
         while not running.is_done:
             slot = running.waiting[0] if self._rng is None else self._rng.choice(running.waiting)
             if self._rng is not None and running.level > 0:

@@ -108,6 +108,7 @@ class _Check:
     setting: Setting
     directory: Path
     components: list[str] = field(default_factory=list)
+    emitting: list[str] = field(default_factory=list)
     before: Effects = field(default_factory=dict)
     after: dict[int, Effects] = field(default_factory=dict)
     emitted: dict[int, list[probe.Emitted]] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class _Check:
     def without_failures(self) -> None:
         """Each transaction once: what all others are compared with. Nothing may be written before the commit phase."""
         with self._scene() as scene:
-            self.components = scene.components
+            self.components, self.emitting = scene.components, scene.emitting
             self.before = scene.effects()
             for txid in scene.txids():
                 before = self.after.get(txid - 1, self.before)
@@ -260,7 +261,7 @@ class _Check:
 
     def _same_emits(self, work: Work, what: str, rule: int, cure: str) -> None:
         expected = self.emitted[work.attempt.txid]
-        for component in self.components:
+        for component in self.emitting:
             difference = equality.multiset_difference(_of(component, work.probed), _of(component, expected))
             if difference is not None:
                 self._broken(rule, f"component {component!r} emits other tuples, {what}: {difference}", cure)

@@ -89,7 +89,9 @@ class Scene:
         graph = setting.graph(directory)
         held = compiler.held_components(graph)
         self.components = [id for id, component in graph.components.items() if id in held and component.kind == "batch"]
-        """The components that finish in the commit phase."""
+        """The batch bolts that finish in the commit phase, and so may write."""
+        self.emitting = [id for id, component in graph.components.items() if id in held and component.kind != "spout"]
+        """The same, and basic bolts downstream of them."""
         if not self.components:
             raise errors.UsageError(f"topology {graph.id!r} has no committer\n  Mark a bolt with ICommitter, or use set_committer_bolt.")
         self._stores = list(_stores_of(graph))

@@ -28,7 +28,7 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
 CORES = 2
-"""Slots per level: several, so that tasks share processes as in Spark."""
+"""Slots per level, if nothing else is said: several, so that tasks share processes as in Spark."""
 
 _HOLDER = Holder("localhost", 0, "1970-01-01T00:00:00+00:00", "contract")
 _tokens = itertools.count(1)
@@ -87,8 +87,9 @@ class LocalRun:
         make_processes: Callable[[Run], list[processes.Process]],
         conf: Mapping[str, Any] | None = None,
         more_tasks: Mapping[str, int] | None = None,
+        cores: int = CORES,
     ) -> None:
-        """``more_tasks`` are components that are not in ``graph``, but known to contexts."""
+        """``more_tasks`` are components that are not in ``graph``, but known to contexts; ``cores`` are the slots of a level."""
         self._more_tasks = dict(more_tasks or {})
         settings = config.Config(conf or {}).as_mapping()
         self.graph = graph
@@ -97,7 +98,7 @@ class LocalRun:
         self._tries: dict[int, int] = {}
         sealed = self.state.sealed()
         self._sealed = (0, {}) if sealed is None else (sealed.txid, dict(sealed.tasks or {}))
-        self.run = Run(f"contract-{next(_tokens)}", graph, CORES, settings, self.state.generation)
+        self.run = Run(f"contract-{next(_tokens)}", graph, cores, settings, self.state.generation)
         try:
             self.processes = make_processes(self.run)
         except BaseException:
@@ -168,7 +169,7 @@ class LocalRun:
 
     def apply(self, work: Work, process: processes.Process, strike: int | None = None) -> None:
         """The commit phase; may be run again, as a task that is late would. A probed bolt fails at its ``strike``-th point."""
-        if not compiler.compile_plan(self.graph.with_task_counts(work.task_counts), CORES).commit:
+        if not compiler.compile_plan(self.graph.with_task_counts(work.task_counts), self.run.cores).commit:
             return
         done = self._job("commit", work.attempt, work.task_counts, process, None, work.frames, strike)
         tally = outcome.Tally()

@@ -114,6 +114,26 @@ class ProbedBolt(bolt.BaseTransactionalBolt):
         self.inner.declare_output_fields(declarer)
 
 
+class ProbedBasicBolt(bolt.BaseBasicBolt):
+    """``inner``, whose emits are written down. A basic bolt has no ``finish_batch``, so no point is in it."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext) -> None:
+        self.context = context
+        self.inner.prepare(conf, context)
+
+    def execute(self, tup: Tuple, collector: bolt.BasicOutputCollector) -> None:
+        self.inner.execute(tup, _NotingCollector(collector, self.context.component_id, self.context.task_index, self.context))
+
+    def cleanup(self) -> None:
+        self.inner.cleanup()
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        self.inner.declare_output_fields(declarer)
+
+
 class _ProbedContext:
     """Everything of ``context``; not one itself, because held bolts would get another one in its place."""
 
@@ -195,22 +215,30 @@ class _ProbedCollector(bolt.BatchOutputCollector):
         emit()
 
 
+class _NotingCollector(_ProbedCollector, bolt.BasicOutputCollector):
+    """The same without a point where something could strike."""
+
+    def _emit(self, emit: Callable[[], None]) -> None:
+        emit()
+
+
 def probed(graph: TopologyGraph, token: str | None = None) -> TopologyGraph:
-    """``graph`` with every batch bolt that finishes in the commit phase under observation.
+    """``graph`` with every bolt that finishes in the commit phase under observation.
 
     Its classes are pickled by value, as for workers; by reference where they are registered for ``token``, so that loading does not make them anew.
     """
     components, by_value = dict(graph.components), list(graph.by_value)
     for id in compiler.held_components(graph):
-        if components[id].kind == "batch":
-            bolt_observed = ProbedBolt(pickling.loads(components[id].template))
+        if components[id].kind != "spout":
+            probe = ProbedBasicBolt if components[id].kind == "basic" else ProbedBolt
+            bolt_observed = probe(pickling.loads(components[id].template))
             template, classes = pickling.dumps_with_classes(bolt_observed) if token is None else (_by_reference(bolt_observed, token), ())
             components[id] = dataclasses.replace(components[id], template=template)
             by_value.extend(cls for cls in classes if cls not in by_value)
     return TopologyGraph(graph.id, components, tuple(by_value), graph.local_only)
 
 
-def _by_reference(observed: ProbedBolt, token: str) -> bytes:
+def _by_reference(observed: ProbedBolt | ProbedBasicBolt, token: str) -> bytes:
     buffer = io.BytesIO()
     wire.ReferencePickler(buffer, token).dump(observed)
     return buffer.getvalue()

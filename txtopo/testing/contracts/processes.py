@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from txtopo import errors
-from txtopo.dataplane import wire, worker
+from txtopo.dataplane import execute, straight, wire, worker
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
@@ -54,12 +54,12 @@ class _Resources(worker.Resources):
 
 
 class LocalProcess:
-    """This process, with templates and resources of its own."""
+    """This process, with templates and resources of its own. ``slot_run`` makes what computes a slot."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, slot_run: straight.SlotFactory = execute.SlotRun) -> None:
         self._worker = worker.WorkerRun(run)
         self._worker.resources = self._resources = _Resources()
-        self._jobs = in_process.InProcessJobs(self._worker)
+        self._jobs = in_process.InProcessJobs(self._worker, slot_run=slot_run)
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         observer = probe.Observer(strike)

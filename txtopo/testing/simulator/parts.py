@@ -1,4 +1,4 @@
-"""The contracts of a topology's parts, asked before any schedule is played: of its spout, and of what finishes in the commit phase.
+"""The contracts of a topology's parts, asked before any schedule is played: of its spout, of what it processes, of what it commits.
 
 A contract checker does on purpose what schedules do by chance, so it finds the usual mistakes in a moment and names rule, hook and cure. It is asked
 of the topology as it is simulated: over the same substitutes of stores, with ``reset()`` before each of its runs.
@@ -17,16 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import errors
-from txtopo.testing.contracts import bolt, spout, violation
+from txtopo.plan import compiler
+from txtopo.testing.contracts import bolt, local_run, spout, violation
 from txtopo.testing.contracts.bolt_scene import Setting
 from txtopo.testing.contracts.spout_story import Plot
 from txtopo.testing.contracts.violation import ContractError
-from txtopo.testing.simulator import mistakes
-from txtopo.testing.simulator.diagnosis import Diagnosis
+from txtopo.testing.simulator import mistakes, replays
+from txtopo.testing.simulator.blame import Fault
+from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Outcome, short
-from txtopo.testing.simulator.schedule import StoppedError
+from txtopo.testing.simulator.replays import Otherwise
+from txtopo.testing.simulator.schedule import LookingOn, StoppedError, Watch
 from txtopo.testing.simulator.subject import Subject
 from txtopo.topology.graph import TopologyGraph
 
@@ -44,6 +47,12 @@ _SPOUT_RULES = frozenset({4, 5, 17, 18, 19, 20, 21})
 _OF_THE_WHOLE = frozenset({5, 20})
 """Rules that are checked by what a run gives as a whole, which a source that lives may change."""
 _BOLT_RULES: Mapping[int | None, Mistake] = {28: mistakes.APPLIED_AGAIN, 29: mistakes.OLDER_AFTER_NEWER, 32: mistakes.WRITE_WHILE_PROCESSING}
+_SAME_AGAIN: Mapping[Fault, tuple[int, str]] = {
+    "output": (10, "Make the same of the same tuples: from attributes that prepare makes, the tuples, the txid and context.opened_at alone."),
+    "order": (17, "Emit the same tuples in the same order."),
+    "routing": (17, "Choose the same tasks for the same tuples."),
+}
+"""The rule and the cure of what differs between two attempts of a batch."""
 
 
 def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tuple[Diagnosis, ContractError] | None:
@@ -75,6 +84,38 @@ def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tu
     mistake = mistakes.TAKEN_AWAY if lacks else mistakes.POSITION_ELSEWHERE if broken.rule in _OF_THE_WHOLE else mistakes.NOT_FROM_METADATA
     details = [f"the global is {name}" for name in changed]
     return Diagnosis(subject.graph.spout.id, (mistakes.SPOUT_GLOBAL if changed else mistake,), tuple(details)), broken
+
+
+def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
+    """What a bolt breaks that makes something else of the same tuples in another attempt; or a grouping that chooses other tasks."""
+
+    def first_otherwise(watch: Watch) -> Otherwise | None:
+        until = time.monotonic() + ENOUGH_S
+
+        def begin_process() -> None:
+            _require_time(subject, until)
+            subject.processes.end(_PROCESS)
+            subject.processes.switch_to(_PROCESS)
+
+        subject.begin()
+        with _in_a_process(subject), contextlib.suppress(*_NO_VERDICT):
+            return replays.first_otherwise(subject, _settings(subject), begin_process, watch)
+        return None
+
+    otherwise = first_otherwise(LookingOn())
+    if otherwise is None:
+        return None
+    # Once more, more slowly: what each hook changes tells the mistakes apart.
+    probe = Probe(None)
+    otherwise = first_otherwise(probe) or otherwise
+    blamed, graph = otherwise.blame, subject.graph
+    case = Case(tuple(graph.components), frozenset(compiler.held_components(graph)), subject.is_opaque, clues=subject.clues_of)
+    diagnosis = diagnose(blamed.differences, probe.touches, blamed, case)
+    difference, first, second = blamed.differences[0], otherwise.first.attempt, otherwise.second
+    what = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
+    rule, cure = _SAME_AGAIN[blamed.fault]
+    broken = ContractError("bolt", rule, f"component {blamed.component!r}: {what}", cure)
+    return Diagnosis(blamed.component, diagnosis.mistakes, diagnosis.details), broken
 
 
 def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
@@ -111,12 +152,16 @@ def hook_of(broken: ContractError) -> str:
     return short(broken.what.partition(":")[0].partition(" of attempt")[0])
 
 
-def _settings(subject: Subject) -> Mapping[str, Any]:
-    return {"max_spout_pending": subject.conf.max_spout_pending}
-
-
 class _EnoughError(BaseException):
     """Unwinds a checker. Not an ``Exception``, so that it is nothing that a part has raised."""
+
+
+_NO_VERDICT = (_EnoughError, errors.TxtopoError, local_run.HookFailedError, local_run.PartitionCountError)
+"""Raised where a checker cannot run a topology to its end, so that the schedules will tell."""
+
+
+def _settings(subject: Subject) -> Mapping[str, Any]:
+    return {"max_spout_pending": subject.conf.max_spout_pending}
 
 
 def _require_time(subject: Subject, until: float) -> None:

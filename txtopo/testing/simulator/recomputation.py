@@ -13,14 +13,12 @@ Invariants: what travels back is text, so that classes of the user's need not.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import functools
 import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,12 +30,11 @@ from txtopo.testing.simulator.clues import Clue
 from txtopo.testing.simulator.decisions import Chance, Decisions
 from txtopo.testing.simulator.diagnosis import Diagnosis
 from txtopo.testing.simulator.outcome import Difference, Outcome, differences, shown
-from txtopo.testing.simulator.schedule import Schedule
+from txtopo.testing.simulator.schedule import LookingOn, Schedule
 from txtopo.testing.simulator.subject import Subject
 from txtopo.testing.simulator.violation import Violation
 from txtopo.topology import pickling
 from txtopo.topology.graph import TopologyGraph
-from txtopo.topology.transaction import TransactionAttempt
 
 HASH_SEEDS = (1, 2)
 SCHEDULES = 6
@@ -62,16 +59,6 @@ class _Text(str):
 
     __slots__ = ()
     __repr__ = str.__str__
-
-
-class _LookingOn:
-    """A watch that has the schedule write everything down."""
-
-    def around(
-        self, schedule: Schedule, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt
-    ) -> AbstractContextManager[None]:
-        """Nothing more."""
-        return contextlib.nullcontext()
 
 
 def check_recomputation(
@@ -135,7 +122,7 @@ def recompute(payload: bytes) -> list[Recomputed]:
 
 
 def _played(subject: Subject, decisions: Decisions) -> Recomputed:
-    schedule = Schedule(subject, decisions, watch=_LookingOn())
+    schedule = Schedule(subject, decisions, watch=LookingOn())
     outcome = schedule.play()
     outcome.stores = {
         address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()} for address, values in outcome.stores.items()

@@ -47,6 +47,16 @@ class Watch(Protocol):
         """A hook runs while this lasts."""
 
 
+class LookingOn:
+    """A watch that has the schedule write everything down."""
+
+    def around(
+        self, schedule: Schedule, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt
+    ) -> AbstractContextManager[None]:
+        """Nothing more."""
+        return _UNWATCHED
+
+
 class Schedule:
     """``trace``, if given, is told what happens, line by line; ``watch`` looks at every hook; the user's clock is ``clock_s`` ahead.
 

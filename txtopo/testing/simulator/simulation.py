@@ -147,17 +147,18 @@ class Simulation:
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def check_parts(self) -> Violation | None:
-        """What the contract checkers find: of the spout; then of the components that finish in the commit phase, with a schedule that shows it."""
-        found = parts.of_the_spout(self._subject, self._judge, self._varies_parallelism) or parts.of_the_bolts(self._subject, self._judge)
+        """What the contract checkers find: of the spout; of what is processed; then of what is committed, with a schedule that shows it."""
+        found = parts.of_the_spout(self._subject, self._judge, self._varies_parallelism) or parts.of_the_processing(self._subject)
+        if found is not None:
+            return Violation(self.topology.id, None, (), found[0], broken=found[1])
+        found = parts.of_the_bolts(self._subject, self._judge)
         if found is None:
             return None
-        diagnosis, broken = found
-        if diagnosis.component != self._subject.graph.spout.id:
-            shown = self.run(SEEDS_TO_SHOW).violation
-            if shown is not None:
-                # The checker says which commit goes wrong; upstream of it may be the reason.
-                return dataclasses.replace(shown, broken=broken) if repr(shown.component) in broken.what else shown
-        return Violation(self.topology.id, None, (), diagnosis, broken=broken)
+        shown = self.run(SEEDS_TO_SHOW).violation
+        if shown is not None:
+            # The checker says which commit goes wrong; upstream of it may be the reason.
+            return dataclasses.replace(shown, broken=found[1]) if repr(shown.component) in found[1].what else shown
+        return Violation(self.topology.id, None, (), found[0], broken=found[1])
 
     # -- schedules -----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,138 @@
+"""The processing phase of a few batches, each in several attempts: in one process, and in a fresh process on a single slot.
+
+Apart from ``parts``, which says what an attempt may not change, and from schedules: nothing fails here, and nothing is committed.
+
+Invariants: stores stay as they are, so that reading a store in the processing phase makes no difference. The attempts of a transaction have the
+same metadata, unless the spout is opaque.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.plan import compiler
+from txtopo.state import memory
+from txtopo.testing.contracts import equality, local_run, processes
+from txtopo.testing.simulator import blame, current, hooks
+from txtopo.testing.simulator.blame import Blame, Recording
+from txtopo.testing.simulator.decisions import Decisions
+from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
+from txtopo.testing.simulator.schedule import Schedule, Watch
+from txtopo.testing.simulator.subject import Subject
+from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.transaction import TransactionAttempt
+
+TRANSACTIONS = 3
+"""Of so many transactions the attempts are compared."""
+
+SAME_PROCESS = "in the same process"
+FRESH_PROCESS = "in a fresh process with a single slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One attempt of a transaction, and what its tasks took and emitted. ``where`` is the attempt's process, beside that of the first attempt."""
+
+    attempt: TransactionAttempt
+    where: str
+    recording: Recording
+    emissions: list[Emission]
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """A component that makes something else of the same tuples in attempt ``second`` than in attempt ``first``."""
+
+    blame: Blame
+    first: Replayed
+    second: Replayed
+
+
+def first_otherwise(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Otherwise | None:
+    """The first bolt, or grouping, that makes something else of the same batch in another attempt, if committers are given something else for it.
+
+    ``begin_process`` puts a fresh process in the place of the one that is on.
+    """
+    for first, *others in _replays(subject, conf, begin_process, watch):
+        for second in others:
+            blamed = blame.first_to_differ(subject.graph, second.recording, first.recording)
+            if blamed is not None and _counts(subject.graph, blamed, first, second):
+                return Otherwise(blamed, first, second)
+    return None
+
+
+def _counts(graph: TopologyGraph, blamed: Blame, first: Replayed, second: Replayed) -> bool:
+    """Whether it is a bolt's doing, no mere look of the values, and reaches a component that finishes in the commit phase, if any is there."""
+    if blamed.fault == "output" and (blamed.component == graph.spout.id or not _is_other(blamed.component, first, second)):
+        return False
+    committing = compiler.held_components(graph) - {graph.spout.id}
+    if not committing or blamed.component in committing:
+        return True
+    return any(
+        sorted(first.recording.taken.get(place, ())) != sorted(second.recording.taken.get(place, ()))
+        for place in first.recording.taken.keys() | second.recording.taken.keys() if place[1] in committing
+    )  # fmt: skip
+
+
+def _is_other(component: str, first: Replayed, second: Replayed) -> bool:
+    """Whether what ``component`` emitted differs in more than how it is shown."""
+    ours, theirs = ([row for row in hooks.in_rows(each.emissions) if row[0] == component] for each in (second, first))
+    return equality.multiset_difference(ours, theirs) is not None
+
+
+def _replays(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Iterator[list[Replayed]]:
+    """The attempts of one transaction after the other. A process has earlier batches behind it, but for the last attempt of each transaction."""
+    server = memory.MemoryServer()
+    begin_process()
+    for _ in range(TRANSACTIONS):
+        with contextlib.closing(_Run(subject, server, conf, watch, local_run.CORES)) as run:
+            if not run.opens():
+                return
+            replays = [run.replay(SAME_PROCESS), run.replay(SAME_PROCESS)]
+            run.seal()
+        begin_process()
+        with contextlib.closing(_Run(subject, server, conf, watch, 1)) as run:
+            yield [*replays, run.replay(FRESH_PROCESS)]
+            run.record()
+
+
+class _Run:
+    """A run of the contract checkers, whose tasks are written down as a schedule's are. Close it."""
+
+    def __init__(self, subject: Subject, server: memory.MemoryServer, conf: Mapping[str, Any], watch: Watch, cores: int) -> None:
+        self._subject, self._watch = subject, watch
+        self._slots: list[SimulatedSlot] = []
+        make = functools.partial(processes.LocalProcess, slot_run=self._slot)
+        self._run = local_run.LocalRun(subject.graph, server, lambda run: [make(run)], conf, cores=cores)
+        self.close = self._run.close
+
+    def _slot(self, *arguments: Any) -> SimulatedSlot:
+        self._slots.append(SimulatedSlot(*arguments))
+        return self._slots[-1]
+
+    def opens(self) -> bool:
+        """Whether the source has a batch for the next transaction."""
+        return self._run.batches.open(self._run.state.current)
+
+    def replay(self, where: str) -> Replayed:
+        """A new attempt of that transaction."""
+        self._slots.clear()
+        schedule, txid = Schedule(self._subject, Decisions(), watch=self._watch), self._run.state.current
+        with current.running(schedule):
+            self._work = self._run.process(self._run.next_attempt(txid), self._run.processes[0])
+        schedule.executed[txid] = [row for slot in self._slots for row in slot.executed]
+        schedule.emitted[txid] = [emission for slot in self._slots for emission in slot.emitted]
+        return Replayed(self._work.attempt, where, blame.recording(schedule), schedule.emitted[txid])
+
+    def seal(self) -> None:
+        """Have a later run replay the same batch."""
+        self._run.seal(self._work)
+
+    def record(self) -> None:
+        """Go on to the next transaction."""
+        self.seal()
+        self._run.record(self._work)
