@@ -61,8 +61,8 @@ $(INSTALLED_BENCH): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
-$(SERVERS): $(INSTALLED) tests/fetch_servers.py
-	$(BIN)/python -m tests.fetch_servers
+$(SERVERS): $(INSTALLED) tests/servers/fetch.py
+	$(BIN)/python -m tests.servers.fetch
 	@touch $@
 
 # Which Java wrote it does not matter: another one goes on without it.

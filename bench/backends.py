@@ -182,7 +182,7 @@ class RedisByHand:
 
 @dataclass(frozen=True)
 class Backend:
-    """One database. ``server`` is what ``python -m tests.serve`` knows it by; None if it is a file."""
+    """One database. ``server`` is what ``python -m tests.servers.serve`` knows it by; None if it is a file."""
 
     name: str
     server: str | None

@@ -28,7 +28,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.connectors.parquet_files import ParquetTransactionalSpout
+from txtopo.connectors.files.parquet import ParquetTransactionalSpout
 from txtopo.stores import SqliteStore
 
 COUNTS = pa.schema([("key", pa.string()), ("count", pa.int64())])

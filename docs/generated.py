@@ -25,7 +25,9 @@ import pydantic_core
 from txtopo import config, errors, faults
 from txtopo.coordinator import transitions
 from txtopo.state import layout
-from txtopo.stores import redis_layout, relational, sqlite_layout
+from txtopo.stores.redis import layout as redis_layout
+from txtopo.stores.servers import session
+from txtopo.stores.sqlite import layout as sqlite_layout
 
 DOCS = Path(__file__).resolve().parent
 RULES = tuple(map(int, re.findall(r"^\*\*R(\d+)\.\*\*", (DOCS / "semantics.md").read_text(encoding="utf-8"), flags=re.MULTILINE)))
@@ -131,7 +133,7 @@ def tables() -> str:
 
 def server_tables() -> str:
     """The tables of a store in a database server, as their module draws them."""
-    return _drawing(relational)
+    return _drawing(session)
 
 
 def redis_keys() -> str:

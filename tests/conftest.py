@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests import mariadb as maria
-from tests import postgres as postgresql
 from tests import quick_java
-from tests.clusters import cluster, shared_cluster
-from tests.databases import Database
-from tests.mariadb import mariadb
-from tests.postgres import postgres
-from tests.redis_server import redis_server
+from tests.servers import mariadb as maria
+from tests.servers import postgres as postgresql
+from tests.servers.clusters import cluster, shared_cluster
+from tests.servers.databases import Database
+from tests.servers.mariadb import mariadb
+from tests.servers.postgres import postgres
+from tests.servers.redis_server import redis_server
 from txtopo.config import sources
 from txtopo.testing.contracts.worker_process import WorkerProcess
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.clusters import fast
+from tests.servers.clusters import fast
 from txtopo.dataplane import outcome, wire
 from txtopo.dataplane.job import Job, Limits, Run
 from txtopo.dataplane.outcome import Tally
 from txtopo.dataplane.worker import WorkerRun
+from txtopo.engine.engine import Engine
+from txtopo.engine.jobs import JobResult, Source, result_of
+from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.engine.surroundings import Surroundings
 from txtopo.faults import FaultPoint
 from txtopo.plan.compiler import Plan
-from txtopo.runtime.engine import Engine
-from txtopo.runtime.jobs import JobResult, Source, result_of
-from txtopo.runtime.status import RunStatus, StatusBoard
-from txtopo.runtime.surroundings import Machine, Surroundings
+from txtopo.spark.machine import Machine
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing.in_process import InProcessJob
@@ -81,7 +82,7 @@ def run_to_idle(graph: TopologyGraph, store: MemoryStateStore, surroundings: Sur
         jobs = LocalJobs(run)
         board = StatusBoard(RunStatus(graph.id, "run"))
         try:
-            Engine(run, conf, jobs, state, board, random.Random(1), lambda: None, surroundings).run()
+            Engine(run, conf, jobs, state, board, random.Random(1), lambda: None, surroundings or Machine(graph.id)).run()
         finally:
             wire.forget_classes(run.token)
         return state.current

@@ -38,7 +38,7 @@ def write_archive() -> None:
     unfinished = ARCHIVE.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     os.environ[OF_SPARK] = f"{QUICK_JAVA} -XX:ArchiveClassesAtExit={unfinished} -Xlog:cds*=off"
-    from txtopo.runtime import session
+    from txtopo.spark import session
 
     context = session.spark_context("local[2]")
     assert dict(context.parallelize(range(100), 2).map(lambda number: (number % 3, number)).reduceByKey(max, 2).collect()) == {0: 99, 1: 97, 2: 98}

@@ -74,26 +74,27 @@ from txtopo.topology.spout import (
 )
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer, StreamSpec, Tuple
 from txtopo.topology.transaction import INIT_TXID, TransactionAttempt
+from txtopo.version import VERSION
 
 if TYPE_CHECKING:
+    from txtopo.command.main import main
     from txtopo.config import Config
+    from txtopo.engine.status import RunStatus
     from txtopo.runtime.cluster import LocalCluster, submit_topology
-    from txtopo.runtime.main import main
     from txtopo.runtime.run import TopologyRun
-    from txtopo.runtime.status import RunStatus
     from txtopo.runtime.visibility import Visibility, visible_txid, wait_until_visible
     from txtopo.stores.visible import VisibleTxid
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _LAZY = {
     "Config": "txtopo.config",
     "LocalCluster": "txtopo.runtime.cluster",
-    "RunStatus": "txtopo.runtime.status",
+    "RunStatus": "txtopo.engine.status",
     "TopologyRun": "txtopo.runtime.run",
     "Visibility": "txtopo.runtime.visibility",
     "VisibleTxid": "txtopo.stores.visible",
-    "main": "txtopo.runtime.main",
+    "main": "txtopo.command.main",
     "submit_topology": "txtopo.runtime.cluster",
     "visible_txid": "txtopo.runtime.visibility",
     "wait_until_visible": "txtopo.runtime.visibility",

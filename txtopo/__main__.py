@@ -20,6 +20,6 @@ def prefer_installed(entries: list[str], here: Path) -> list[str]:
 
 if __name__ == "__main__":
     sys.path[:] = prefer_installed(sys.path, Path(__file__).resolve().parent)
-    from txtopo import cli
+    from txtopo.command import cli
 
     sys.exit(cli.main())

@@ -12,7 +12,7 @@ from typing import Any
 from bench import processes, spouts, topologies, znodes
 from bench.contenders.txtopo_runs import Runs, check
 from txtopo import Config, TopologyRun
-from txtopo.runtime import session
+from txtopo.spark import session
 
 _TIMEOUT_S = 280.0
 _SETTLES_S = 10.0

@@ -21,7 +21,7 @@ class Server:
     """A database server, for as long as this contender lives."""
 
     def __init__(self, directory: str, name: str) -> None:
-        command = [sys.executable, "-m", "tests.serve", name]
+        command = [sys.executable, "-m", "tests.servers.serve", name]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._child.stdout is not None
         self._address = self._child.stdout.readline().strip()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.aggregates import BY_NAME, aggregated, effects, in_a_plain_loop
+from tests.topologies.aggregates import BY_NAME, aggregated, effects, in_a_plain_loop
 from txtopo import Count
 from txtopo.testing import check_bolt_idempotence, simulate
 from txtopo.topology import aggregate

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests import mistaken_bolts
-from tests.mistaken_bolts import BATCHES, FIELDS, ledger
+from tests.wrong import bolts
+from tests.wrong.bolts import BATCHES, FIELDS, ledger
 from txtopo import BaseBasicBolt, FailedException, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, UsageError
 from txtopo.testing import BoltReport, ContractError, MemoryTransactionalSpout, check_bolt_idempotence
 
@@ -37,49 +37,49 @@ def broken(make: Any, rule: int | None, *naming: str, **options: Any) -> Contrac
 @pytest.mark.rule(29)
 def test_the_classic_that_asks_whether_the_stored_txid_is_another_one() -> None:
     naming = ("component 'bolt'", "a late task of attempt 1:0 ran", "'dog' is 5, it should be 3", "stored.txid != txid")
-    broken(mistaken_bolts.ClassicNotEqual, 29, *naming, effects=ledger)
+    broken(bolts.ClassicNotEqual, 29, *naming, effects=ledger)
 
 
 def test_what_only_a_fence_can_give_is_not_asked_for_if_that_is_wanted() -> None:
-    assert check(mistaken_bolts.ClassicNotEqual, effects=ledger, late_tasks=False, other_processes=False).transactions == 4
+    assert check(bolts.ClassicNotEqual, effects=ledger, late_tasks=False, other_processes=False).transactions == 4
 
 
 @pytest.mark.rule(28)
 def test_an_unconditional_increment() -> None:
     naming = ("component 'bolt'", "after attempt 1:0 was committed and replayed as 1:1", "'cat' is 8, it should be 4")
-    broken(mistaken_bolts.UnconditionalIncrement, 28, *naming, effects=ledger)
+    broken(bolts.UnconditionalIncrement, 28, *naming, effects=ledger)
 
 
 @pytest.mark.rule(28)
 def test_a_write_outside_the_transaction() -> None:
     naming = ("failed (told to fail after a transaction of the store 'bolt/counts'", "'cat' is missing, it should be 4")
-    broken(mistaken_bolts.OutsideTheTransaction, 28, *naming, effects=ledger)
+    broken(bolts.OutsideTheTransaction, 28, *naming, effects=ledger)
 
 
 @pytest.mark.rule(10)
 def test_state_in_a_module_global() -> None:
     naming = ("store 'counts' (bolt.store)", "a second time in one process", "'cat' is 9, it should be 4", "module globals")
-    mistaken_bolts.forget()
-    broken(mistaken_bolts.StateInAGlobal, 10, *naming)
+    bolts.forget()
+    broken(bolts.StateInAGlobal, 10, *naming)
 
 
 @pytest.mark.rule(28)
 def test_a_module_global_that_another_process_does_not_have() -> None:
     naming = ("was committed in one process and replayed as 1:1 in another", "'cat' is 8, it should be 4")
-    broken(mistaken_bolts.AppliedInAGlobal, 28, *naming, effects=ledger)
-    assert check(mistaken_bolts.AppliedInAGlobal, effects=ledger, other_processes=False).transactions == 4
+    broken(bolts.AppliedInAGlobal, 28, *naming, effects=ledger)
+    assert check(bolts.AppliedInAGlobal, effects=ledger, other_processes=False).transactions == 4
 
 
 @pytest.mark.rule(32)
 def test_a_write_in_the_processing_phase() -> None:
-    broken(mistaken_bolts.WritesWhileProcessing, 32, "in the processing phase of attempt 1:0", "'cat' is 4, it should not be there", effects=ledger)
-    broken(mistaken_bolts.StoreWhileProcessing, 32, "execute of attempt 1:0 in the processing phase", "Make the bolt an ICommitter")
+    broken(bolts.WritesWhileProcessing, 32, "in the processing phase of attempt 1:0", "'cat' is 4, it should not be there", effects=ledger)
+    broken(bolts.StoreWhileProcessing, 32, "execute of attempt 1:0 in the processing phase", "Make the bolt an ICommitter")
 
 
 @pytest.mark.rule(16, 17)
 def test_routing_by_hash() -> None:
     naming = ("component 'bolt' emits other tuples", "in another process", "('direct', ", "hash()")
-    broken(mistaken_bolts.RoutesByHash, 17, *naming, task_counts={"sink": 7})
+    broken(bolts.RoutesByHash, 17, *naming, task_counts={"sink": 7})
 
 
 # -- more mistakes -------------------------------------------------------------------------------------------------------------------
@@ -87,32 +87,32 @@ def test_routing_by_hash() -> None:
 
 @pytest.mark.rule(28)
 def test_emitting_only_what_was_applied_now() -> None:
-    broken(mistaken_bolts.EmitsWhatItApplied, 28, "emits other tuples", "2 missing, namely ('default', None, ('cat', 4))")
+    broken(bolts.EmitsWhatItApplied, 28, "emits other tuples", "2 missing, namely ('default', None, ('cat', 4))")
 
 
 @pytest.mark.rule(28)
 def test_an_answer_that_names_the_attempt() -> None:
-    broken(mistaken_bolts.AnswersByAttempt, 28, "emits other tuples", "('default', None, ('attempt', 1))")
+    broken(bolts.AnswersByAttempt, 28, "emits other tuples", "('default', None, ('attempt', 1))")
 
 
 @pytest.mark.rule(12)
 def test_a_member_that_cannot_be_held() -> None:
-    broken(mistaken_bolts.CannotBeHeld, 12, "component 'bolt'", "one of its attributes cannot be pickled", "context.resource")
+    broken(bolts.CannotBeHeld, 12, "component 'bolt'", "one of its attributes cannot be pickled", "context.resource")
 
 
 @pytest.mark.rule(32)
 def test_two_tasks_that_write_one_key() -> None:
-    broken(mistaken_bolts.Right, 32, "fields_grouping on the key", batches=[[("cat", 1), ("cat", 2)]], tasks=2)
+    broken(bolts.Right, 32, "fields_grouping on the key", batches=[[("cat", 1), ("cat", 2)]], tasks=2)
 
 
 def test_a_bug_is_shown_with_its_traceback() -> None:
     where = "component 'bolt', task 0, finish_batch of attempt 1:0 in the commit phase"
-    broken(mistaken_bolts.Raises, None, where, "ZeroDivisionError: a bug", "Traceback")
+    broken(bolts.Raises, None, where, "ZeroDivisionError: a bug", "Traceback")
 
 
 @pytest.mark.rule(7)
 def test_a_failure_that_nobody_asked_for_is_shown() -> None:
-    class Failing(mistaken_bolts.Right):
+    class Failing(bolts.Right):
         def finish_batch(self) -> None:
             raise FailedException("not today")
 
@@ -122,8 +122,8 @@ def test_a_failure_that_nobody_asked_for_is_shown() -> None:
 def test_a_topology_names_the_component_that_is_wrong() -> None:
     def make(directory: Path) -> Any:
         builder = TransactionalTopologyBuilder("counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2))
-        builder.set_bolt("right", mistaken_bolts.Right(directory)).global_grouping("spout")
-        builder.set_bolt("wrong", mistaken_bolts.EmitsWhatItApplied(directory / "wrong")).global_grouping("right")
+        builder.set_bolt("right", bolts.Right(directory)).global_grouping("spout")
+        builder.set_bolt("wrong", bolts.EmitsWhatItApplied(directory / "wrong")).global_grouping("right")
         (directory / "wrong").mkdir()
         return builder.build_topology()
 
@@ -148,7 +148,7 @@ numbered: list[int] = []
 def test_a_basic_bolt_downstream_of_a_committer_is_checked_too() -> None:
     def make(directory: Path) -> Any:
         builder = TransactionalTopologyBuilder("counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2))
-        builder.set_bolt("right", mistaken_bolts.Right(directory)).global_grouping("spout")
+        builder.set_bolt("right", bolts.Right(directory)).global_grouping("spout")
         builder.set_bolt("wrong", Numbers()).global_grouping("right")
         return builder.build_topology()
 
@@ -166,8 +166,8 @@ class Basic(BaseBasicBolt):
 def test_what_cannot_be_checked_is_refused_with_the_cure() -> None:
     refusals: list[tuple[Any, dict[str, Any], str]] = [
         (lambda directory: Basic(), {}, "Return a batch bolt, a topology, or its builder"),
-        (mistaken_bolts.Right, {"batches": ()}, "Give batches="),
-        (mistaken_bolts.Right, {"fields": ()}, "and fields="),
+        (bolts.Right, {"batches": ()}, "Give batches="),
+        (bolts.Right, {"fields": ()}, "and fields="),
         (lambda directory: _without_store(directory), {}, "Give effects=function"),
         (lambda directory: _without_committer(), {}, "has no committer"),
     ]
@@ -177,7 +177,7 @@ def test_what_cannot_be_checked_is_refused_with_the_cure() -> None:
 
 
 def _without_store(directory: Path) -> Any:
-    bolt = mistaken_bolts.UnconditionalIncrement(directory)
+    bolt = bolts.UnconditionalIncrement(directory)
     del bolt.store
     return bolt
 
@@ -194,7 +194,7 @@ def test_a_bolt_that_cannot_be_made_in_another_process_is_refused_with_the_cure(
     monkeypatch.setitem(sys.modules, "here_only", here_only)
 
     def make(directory: Path) -> Any:
-        bolt: Any = mistaken_bolts.Right(directory)
+        bolt: Any = bolts.Right(directory)
         bolt.helper = vars(here_only)["help"]
         return bolt
 

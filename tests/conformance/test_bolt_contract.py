@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from starter import transactional_global_count, transactional_words
-from tests import mistaken_bolts
-from tests.faulty import WORDS, FaultyCount
+from tests.wrong import bolts
+from tests.wrong.failing_hooks import WORDS, FaultyCount
 from txtopo import TransactionalTopologyBuilder
 from txtopo.testing import MemoryTransactionalSpout, check_bolt_idempotence
 
@@ -35,23 +35,23 @@ def test_a_topology_of_our_own_tests_keeps_the_contract() -> None:
 @RULES
 @pytest.mark.parametrize(("tasks", "group_by"), [(1, []), (3, ["word"])], ids=["one task", "three tasks"])
 def test_a_bolt_that_writes_to_a_store_keeps_the_contract(tasks: int, group_by: list[str]) -> None:
-    report = check_bolt_idempotence(mistaken_bolts.Right, mistaken_bolts.BATCHES, fields=mistaken_bolts.FIELDS, tasks=tasks, group_by=group_by)
-    assert (report.components, report.transactions) == (("bolt",), len(mistaken_bolts.BATCHES))
+    report = check_bolt_idempotence(bolts.Right, bolts.BATCHES, fields=bolts.FIELDS, tasks=tasks, group_by=group_by)
+    assert (report.components, report.transactions) == (("bolt",), len(bolts.BATCHES))
 
 
 @RULES
 def test_a_bolt_that_compares_and_sets_keeps_the_contract() -> None:
     report = check_bolt_idempotence(
-        mistaken_bolts.CompareAndSet, mistaken_bolts.BATCHES, fields=mistaken_bolts.FIELDS, effects=mistaken_bolts.ledger
+        bolts.CompareAndSet, bolts.BATCHES, fields=bolts.FIELDS, effects=bolts.ledger
     )
-    assert report.transactions == len(mistaken_bolts.BATCHES)
+    assert report.transactions == len(bolts.BATCHES)
 
 
 def test_a_builder_is_as_good_as_a_topology() -> None:
     def make(directory: Path) -> TransactionalTopologyBuilder:
-        spout = MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, mistaken_bolts.FIELDS, 1)
+        spout = MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, bolts.FIELDS, 1)
         builder = TransactionalTopologyBuilder("counts", "spout", spout)
-        builder.set_bolt("count", mistaken_bolts.Right(directory)).global_grouping("spout")
+        builder.set_bolt("count", bolts.Right(directory)).global_grouping("spout")
         return builder
 
     assert check_bolt_idempotence(make, other_processes=False).components == ("count",)

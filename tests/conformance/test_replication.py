@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.replication import KINDS, Replicated
-from tests.servers import Server
+from tests.servers.owned import Server
+from tests.servers.replication import KINDS, Replicated
 from tests.soak.stores import open_store
 from tests.soak.world import World
 from txtopo.stores import Store

@@ -8,8 +8,8 @@ from typing import Any
 import pydantic
 import pytest
 
-from tests import mistaken_spouts
-from tests.mistaken_spouts import Asking, Committing, Opaque, Plain, Planned, PlannedOpaque, emit_range, expected, following
+from tests.wrong import spouts
+from tests.wrong.spouts import Asking, Committing, Opaque, Plain, Planned, PlannedOpaque, emit_range, expected, following
 from txtopo import FailedException, Fields, OutputFieldsDeclarer, UsageError
 from txtopo.testing import ContractError, check_spout
 
@@ -44,29 +44,29 @@ def test_a_batch_that_depends_on_the_attempt_is_found() -> None:
 @pytest.mark.rule(18)
 def test_a_batch_that_depends_on_what_the_source_has_now_is_found() -> None:
     def make() -> Planned:
-        mistaken_spouts.SHARED["size"] = 5
+        spouts.SHARED["size"] = 5
         return Planned(emit_partition_batch=emit_partition_batch)
 
     def emit_partition_batch(emitter: Any, attempt: Any, collector: Any, partition: int, metadata: Any) -> None:
-        emit_range(collector, attempt, partition, [metadata[0], min(metadata[0] + 4, mistaken_spouts.SHARED["size"])])
+        emit_range(collector, attempt, partition, [metadata[0], min(metadata[0] + 4, spouts.SHARED["size"])])
 
-    broken(make, 18, "emit_partition_batch of attempt 2:", grow=lambda spout: mistaken_spouts.SHARED.update(size=9))
+    broken(make, 18, "emit_partition_batch of attempt 2:", grow=lambda spout: spouts.SHARED.update(size=9))
 
 
 @pytest.mark.rule(18, 23)
 def test_an_empty_batch_that_does_not_stay_empty_is_found() -> None:
     def make() -> Plain:
-        mistaken_spouts.SHARED["grown"] = 0
+        spouts.SHARED["grown"] = 0
         initialize = lambda c, txid, last: following(c.spout, last) or [c.spout.size] * 2  # noqa: E731
         return Plain(emit_batch=emit_batch, is_ready=lambda c: True, initialize_transaction=initialize)
 
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
         emitter.dealt(attempt, metadata, collector)
-        if metadata[0] == metadata[1] and mistaken_spouts.SHARED["grown"] == 2 and emitter.context.task_index == 0:
+        if metadata[0] == metadata[1] and spouts.SHARED["grown"] == 2 and emitter.context.task_index == 0:
             collector.emit([attempt, 99])
 
     def grow(spout: Any) -> None:
-        mistaken_spouts.SHARED["grown"] += 1
+        spouts.SHARED["grown"] += 1
 
     broken(make, 18, "1 too many, namely ('default', (99,))", grow=grow)
 
@@ -104,15 +104,15 @@ def test_storm_style_emission_that_differs_from_its_replay_is_found() -> None:
 @pytest.mark.rule(18, 22)
 def test_a_commit_that_deletes_what_a_replay_needs_is_found() -> None:
     def make() -> Committing:
-        mistaken_spouts.SHARED["deleted"] = set()
+        spouts.SHARED["deleted"] = set()
         return Committing(emit_batch=emit_batch, commit=commit, size=40, take=2)
 
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
         emitter.emitted = list(range(*metadata))
-        emitter.dealt(attempt, metadata if mistaken_spouts.SHARED["deleted"].isdisjoint(range(*metadata)) else [0, 0], collector)
+        emitter.dealt(attempt, metadata if spouts.SHARED["deleted"].isdisjoint(range(*metadata)) else [0, 0], collector)
 
     def commit(emitter: Any, attempt: Any) -> None:
-        mistaken_spouts.SHARED["deleted"].update(emitter.emitted)
+        spouts.SHARED["deleted"].update(emitter.emitted)
 
     broken(make, 18, "2 missing", stories=20)
 
@@ -120,11 +120,11 @@ def test_a_commit_that_deletes_what_a_replay_needs_is_found() -> None:
 @pytest.mark.rule(22)
 def test_a_clean_up_that_goes_too_far_is_found() -> None:
     def make() -> Plain:
-        mistaken_spouts.SHARED["deleted"] = set()
-        return Plain(emit_batch=emit_batch, cleanup_before=lambda emitter, txid: mistaken_spouts.SHARED["deleted"].update(range(txid + 2)))
+        spouts.SHARED["deleted"] = set()
+        return Plain(emit_batch=emit_batch, cleanup_before=lambda emitter, txid: spouts.SHARED["deleted"].update(range(txid + 2)))
 
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
-        emitter.dealt(attempt, [0, 0] if attempt.txid in mistaken_spouts.SHARED["deleted"] else metadata, collector)
+        emitter.dealt(attempt, [0, 0] if attempt.txid in spouts.SHARED["deleted"] else metadata, collector)
 
     broken(make, 18, "emit_batch of attempt")
 
@@ -179,11 +179,11 @@ def test_a_position_kept_in_a_resource_is_found_by_another_process(kind: Any, ho
 @pytest.mark.rule(4, 20)
 def test_a_position_that_a_failed_attempt_moves_on_is_found_without_knowing_the_source() -> None:
     def make() -> Opaque:
-        mistaken_spouts.SHARED["positions"] = {}
+        spouts.SHARED["positions"] = {}
         return Opaque(emit_partition_batch=emit)
 
     def emit(emitter: Any, attempt: Any, collector: Any, partition: int, last: Any) -> Any:
-        positions = mistaken_spouts.SHARED["positions"]
+        positions = spouts.SHARED["positions"]
         metadata = following(emitter.spout, positions.get(partition))
         positions[partition] = metadata or positions.get(partition)
         emit_range(collector, attempt, partition, metadata or [0, 0])
@@ -394,6 +394,6 @@ def test_several_streams_and_direct_ones_are_compared_too() -> None:
             collector.emit_direct(7 if wrong and attempt.attempt_id == 4 else 3, [attempt, 1], "direct")
 
     wrong = False
-    assert check_spout(lambda: Streams(emit_batch=emit_batch), stories=2).tuples == mistaken_spouts.SIZE + 4 * 2
+    assert check_spout(lambda: Streams(emit_batch=emit_batch), stories=2).tuples == spouts.SIZE + 4 * 2
     wrong = True
     broken(lambda: Streams(emit_batch=emit_batch), 18, "direct")

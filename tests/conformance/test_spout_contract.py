@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests import mistaken_spouts
-from tests.clusters import Journal
-from tests.spouts import Partitioned, Ranges
+from tests.servers.clusters import Journal
+from tests.topologies.spouts import Partitioned, Ranges
+from tests.wrong import spouts
 from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, ParquetTransactionalSpout
 from txtopo.testing import ArrowMemoryTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, check_spout
 
@@ -170,8 +170,8 @@ def test_the_spouts_of_our_own_tests_keep_the_contract(tmp_path: Path, kind: str
 @RULES
 @pytest.mark.parametrize("kind", ["Plain", "Committing", "Asking", "Planned", "Opaque", "PlannedOpaque"])
 def test_a_spout_of_every_kind_keeps_the_contract(kind: str) -> None:
-    expected = mistaken_spouts.expected(1 if kind in ("Plain", "Committing") else mistaken_spouts.PARTITIONS)
-    report = check_spout(getattr(mistaken_spouts, kind), expected=expected)
+    expected = spouts.expected(1 if kind in ("Plain", "Committing") else spouts.PARTITIONS)
+    report = check_spout(getattr(spouts, kind), expected=expected)
     kinds = {"Plain": "transactional", "Committing": "committer", "Asking": "partitioned", "Planned": "partitioned"}
     assert (report.kind, report.is_exhausted, report.tuples) == (kinds.get(kind, "opaque"), True, len(expected))
     assert report.restarts > 20
@@ -179,11 +179,11 @@ def test_a_spout_of_every_kind_keeps_the_contract(kind: str) -> None:
 
 
 def test_the_same_seed_tells_the_same_stories() -> None:
-    first, same, other = (check_spout(mistaken_spouts.Opaque, seed=seed, stories=5) for seed in (1, 1, 2))
+    first, same, other = (check_spout(spouts.Opaque, seed=seed, stories=5) for seed in (1, 1, 2))
     assert first == same
     assert first != other
 
 
 def test_a_run_that_is_cut_short_says_so_and_is_judged_by_what_it_has_too_much() -> None:
-    report = check_spout(mistaken_spouts.Planned, expected=mistaken_spouts.expected(), transactions=2)
+    report = check_spout(spouts.Planned, expected=spouts.expected(), transactions=2)
     assert (report.is_exhausted, report.transactions, report.tuples) == (False, 2, 24)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
-from tests.state_backends import wait_until
-from txtopo.connectors import sql_ledger, sql_target
+from tests.servers.state_backends import wait_until
+from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
+from txtopo.connectors.sinks.sql import ledger as sql_ledger
+from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.stores import StoreConflict, stamps
 from txtopo.testing.contracts import store as contract

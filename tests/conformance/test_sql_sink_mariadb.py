@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.mariadb import MariaServer
-from tests.sinks import WorkerProcess, write
-from txtopo.connectors.sql import SqlSink
+from tests.servers.mariadb import MariaServer
+from tests.topologies.sinks import WorkerProcess, write
+from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.errors import FailedException, RowRefusedError, SetupError, StaleAttemptError, UsageError
 from txtopo.topology.transaction import TransactionAttempt
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import PostgresServer
-from tests.sinks import KINDS, LOOSE, SALES, UNDOING, Shop, WorkerProcess, shop, write
-from txtopo.connectors import sql_postgresql
+from tests.servers.postgres import PostgresServer
+from tests.topologies.sinks import KINDS, LOOSE, SALES, UNDOING, Shop, WorkerProcess, shop, write
+from txtopo.connectors.sinks.sql import postgresql
 from txtopo.errors import FailedException, RowRefusedError, SetupError
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -85,7 +85,7 @@ def test_a_constraint_that_waits_for_the_commit_is_asked_before_it(tmp_path: Pat
 def test_the_number_of_a_row_counts_on_where_rows_are_copied_in_portions(
     tmp_path: Path, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_postgresql, "COPY_ROWS", 4)
+    monkeypatch.setattr(postgresql, "COPY_ROWS", 4)
     sales = shop("postgresql", tmp_path)
     rows = [(n, n) for n in range(10)]
     write(sales.sink("marks"), process.task(), 1, 0, rows)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, cases, shop
-from txtopo.connectors import sql_streaming
-from txtopo.connectors.sql_streaming import ForeachBatch, ForeachWriter
+from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, cases, shop
+from txtopo.connectors.sinks.sql import streaming
+from txtopo.connectors.sinks.sql.streaming import ForeachBatch, ForeachWriter
 from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
 
 
@@ -20,7 +20,7 @@ class Frame:
 
     def __init__(self, rows: Iterable[tuple[Any, ...]], checkpoint: str | None = "first", columns: Iterable[str] = ("id", "cents")) -> None:
         self.columns, self._rows = list(columns), list(rows)
-        properties = {sql_streaming.QUERY_PROPERTY: checkpoint}
+        properties = {streaming.QUERY_PROPERTY: checkpoint}
         self.sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=properties.get))
 
     def toLocalIterator(self) -> Iterator[tuple[Any, ...]]:
@@ -36,9 +36,9 @@ class Row(tuple[Any, ...]):
 @pytest.fixture(autouse=True)
 def connections() -> Iterator[None]:
     yield
-    for made in sql_streaming._resources.values():
+    for made in streaming._resources.values():
         made.close()
-    sql_streaming._resources.clear()
+    streaming._resources.clear()
 
 
 @pytest.fixture(params=BACKENDS)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.sinks import BACKENDS, Shop, WorkerProcess, shop
-from txtopo.connectors import sql_target
-from txtopo.connectors.sql import SqlSink
+from tests.topologies.sinks import BACKENDS, Shop, WorkerProcess, shop
+from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.errors import RowRefusedError
 from txtopo.topology.transaction import TransactionAttempt
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.state_backends import Backend, MemoryBackend, ZooKeeperBackend
+from tests.servers.state_backends import Backend, MemoryBackend, ZooKeeperBackend
 from txtopo.state.base import StateStore
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.testing import check_state

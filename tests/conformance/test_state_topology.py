@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend, wait_until
+from tests.servers.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend, wait_until
 from txtopo import errors
 from txtopo.state import administration, liveness, memory
 from txtopo.state.base import Create, Delete, Operation, Set, StateConflictError, StateStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import mistaken_stores
+from tests.wrong import stores
 from txtopo.stores import stamps
 from txtopo.testing import ContractError, check_store
 from txtopo.testing.contracts import store as contract
@@ -134,7 +134,7 @@ FOUND_BY = {
 @pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize("clause", contract.STORE_CLAUSES, ids=str)
 def test_a_store_that_breaks_it_is_found(clause: contract.StoreClause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    factory, patch = mistaken_stores.MISTAKES[FOUND_BY[clause.claim]]
+    factory, patch = stores.MISTAKES[FOUND_BY[clause.claim]]
     kind: stamps.Kind = next((kind for kind in contract.KINDS if (clause.only or "").startswith(kind)), "transactional")
     if patch is not None:
         patch(monkeypatch)
@@ -147,10 +147,10 @@ def test_a_store_that_breaks_it_is_found(clause: contract.StoreClause, tmp_path:
 
 
 def test_every_mistake_is_one_of_some_clause() -> None:
-    assert set(FOUND_BY.values()) == set(mistaken_stores.MISTAKES)
+    assert set(FOUND_BY.values()) == set(stores.MISTAKES)
 
 
 def test_the_whole_check_stops_at_the_first_clause_that_is_broken(tmp_path: Path) -> None:
-    factory, _ = mistaken_stores.MISTAKES["holds a lock"]
+    factory, _ = stores.MISTAKES["holds a lock"]
     with pytest.raises(ContractError, match=r"^store contract, R12: a store is configuration only"):
         check_store(lambda name, **form: factory(tmp_path, name, **form), kinds=("transactional",), concurrent=False)

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests import mariadb as maria
-from tests import redis_server
-from tests.postgres import running_server
+from tests.servers import mariadb as maria
+from tests.servers import redis_server
+from tests.servers.postgres import running_server
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, Update, stamps
 from txtopo.testing import check_store
 from txtopo.testing.contracts import store as contract

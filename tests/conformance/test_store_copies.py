@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.test_store_contract import FACTORIES, Process, plus
-from tests.store_copies import COPIERS, PutBack
+from tests.processes.store_copies import COPIERS, PutBack
 from txtopo.errors import FailedException, StateMismatchError
 from txtopo.stores import Store, VisibleTxid
 from txtopo.topology.context import TopologyContext

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.test_store_contract import FACTORIES, Process, run
-from tests.earlier_layouts import EARLIER, dies_while_bringing_forward
+from tests.processes.earlier_layouts import EARLIER, dies_while_bringing_forward
 from txtopo.errors import FailedException, StateMismatchError
 from txtopo.stores import Store, VisibleTxid
 from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt

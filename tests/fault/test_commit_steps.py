@@ -14,11 +14,11 @@ from typing import get_args
 
 import pytest
 
-from tests.drivers import drive_steps
-from tests.places import PLACES
-from tests.step_results import History, Kept, check_batches
-from tests.step_spouts import KEYS, TAKE_MAX
-from tests.step_topologies import VARIANTS, Variant
+from tests.processes.drivers import drive_steps
+from tests.servers.places import PLACES
+from tests.topologies.step_results import History, Kept, check_batches
+from tests.topologies.step_spouts import KEYS, TAKE_MAX
+from tests.topologies.steps import VARIANTS, Variant
 from txtopo.faults import FaultPoint
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
 

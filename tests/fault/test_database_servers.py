@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import Database
-from tests.servers import state
+from tests.servers.databases import Database
+from tests.servers.owned import state
 
 BOUND_S = 60
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from starter import transactional_global_count, transactional_words
-from tests.drivers import SESSION_TIMEOUT_S, drive
+from tests.processes.drivers import SESSION_TIMEOUT_S, drive
 
 # One driver is killed at each of these, in this order. ``record.after`` ends a transaction, so the txid grows after it.
 KILLS = [

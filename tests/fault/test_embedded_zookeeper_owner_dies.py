@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import owners
-from tests.zookeepers import client_of
+from tests.processes import owners
+from tests.servers.zookeepers import client_of
 from txtopo import errors
 from txtopo.state import directory, embedded
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import Journal, fast
-from tests.floods import Flood, store_of, weighing
-from tests.load_driver import Outcome, Sample, Scenario, drive
+from tests.processes.load_driver import Outcome, Sample, Scenario, drive
+from tests.servers.clusters import Journal, fast
+from tests.topologies.floods import Flood, store_of, weighing
 from txtopo import LocalCluster, WorkerCrashError
 
 MIB = 1 << 20

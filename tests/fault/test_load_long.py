@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault.test_load import MIB, PATIENT, SMALL
-from tests.load_driver import Scenario, drive
+from tests.processes.load_driver import Scenario, drive
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

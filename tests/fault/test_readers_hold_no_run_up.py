@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import owners, readers
+from tests.processes import owners, readers
 
 RESTARTS = 50
 

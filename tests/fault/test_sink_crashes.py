@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sink_crashes import crash_everywhere
-from tests.sinks import KINDS, OPAQUE, cases, shop
+from tests.processes.sink_crashes import crash_everywhere
+from tests.topologies.sinks import KINDS, OPAQUE, cases, shop
 
 BEFORE = [[1, 10], [2, 20]]
 AFTER = {

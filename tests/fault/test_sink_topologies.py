@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import drive_sinks
-from tests.sink_topologies import WRITING
-from tests.sinks import shop
-from tests.step_spouts import PARTITIONS
+from tests.processes.drivers import drive_sinks
+from tests.topologies.sinks import shop
+from tests.topologies.sinks_killed import WRITING
+from tests.topologies.step_spouts import PARTITIONS
 from txtopo.faults import FaultPoint
 
 KILLS: tuple[tuple[FaultPoint, ...], ...] = (

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import drive_small
-from tests.small_topologies import Small
-from tests.step_results import Kept, check_batches
-from tests.step_spouts import PARTITIONS, TAKE_MAX
+from tests.processes.drivers import drive_small
+from tests.topologies.small import Small
+from tests.topologies.step_results import Kept, check_batches
+from tests.topologies.step_spouts import PARTITIONS, TAKE_MAX
 from txtopo.faults import FaultPoint
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hazards import ROOT, Answer, HazardousCluster
+from tests.wrong.hazards import ROOT, Answer, HazardousCluster
 
 COMMITTED = 3
 """Transactions of a planned run; learnt by emitting they are a random number more."""
@@ -162,7 +162,7 @@ def test_a_whole_transaction_in_one_task_is_not_run_again_within_its_attempt(haz
 
 SAYS_ITS_SETTINGS = """
 import txtopo
-from txtopo.runtime import session
+from txtopo.spark import session
 
 with txtopo.LocalCluster(master="local[1]") as cluster:
     conf = dict(cluster.context.getConf().getAll())

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hazards import Answer, HazardousCluster
-from tests.standalone import Daemon, StandaloneCluster
-from tests.weakened import GUARDS
+from tests.servers.standalone import Daemon, StandaloneCluster
+from tests.wrong.hazards import Answer, HazardousCluster
+from tests.wrong.weakened import GUARDS
 
 pytestmark = pytest.mark.rule(33)
 

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import counted_words, owners, standalone
-from tests.postgres import PostgresServer
+from tests.processes import owners
+from tests.servers import standalone
+from tests.servers.postgres import PostgresServer
 from tests.starter.commands import BIN, Command
-from txtopo.runtime import submit, submit_process
+from tests.topologies import counted_words
+from txtopo.command import submit, submit_process
 from txtopo.state.embedded import EmbeddedZooKeeper
 
 LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.executor.memory=512m"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.places import PLACES
-from tests.store_crashes import Way, crash_everywhere
+from tests.processes.store_crashes import Way, crash_everywhere
+from tests.servers.places import PLACES
 from txtopo.stores import stamps
 from txtopo.testing.contracts.store import KINDS
 

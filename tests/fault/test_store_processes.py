@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.places import PLACES
+from tests.servers.places import PLACES
 from txtopo.errors import FailedException
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, StoreTransaction, stamps
 from txtopo.testing.contracts.store import KINDS

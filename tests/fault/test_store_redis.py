@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.redis_server import RedisServer, running_server
-from tests.servers import state
+from tests.servers.owned import state
+from tests.servers.redis_server import RedisServer, running_server
 from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError
-from txtopo.stores import ADD, RedisStore, StoreTransaction, redis_apply, redis_connection, redis_layout
+from txtopo.stores import ADD, RedisStore, StoreTransaction
+from txtopo.stores.redis import apply, connection, layout
 from txtopo.topology.transaction import TransactionAttempt
 
 BOUND_S = 60
 ROOT = Path(__file__).parents[2]
 A = TransactionAttempt
-Link = redis_connection.Link
+Link = connection.Link
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ class Steps:
         self.strikes: dict[tuple[str, str], Callable[[], None]] = {}
         self.reached: list[str] = []
         run = Link.run
-        names = {redis_layout.OPEN.digest: "open", redis_apply.APPLY.digest: "apply"}
+        names = {layout.OPEN.digest: "open", apply.APPLY.digest: "apply"}
 
         def striking(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             name = names.get(script.digest, "other")
@@ -381,13 +382,13 @@ def test_an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_w
 def test_an_adoption_that_dies_half_way_keeps_everybody_out_until_it_is_done_again(
     redis_server: RedisServer, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch, portion: int
 ) -> None:
-    monkeypatch.setattr("txtopo.stores.redis_maintenance.PORTION_ROWS", 10)
+    monkeypatch.setattr("txtopo.stores.redis.maintenance.PORTION_ROWS", 10)
     contract.run(store, process.task(), 3, 0, **{str(number): 1 for number in range(30)})
     run, done = Link.run, 0
 
     def dying(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
         nonlocal done
-        if script is redis_apply.APPLY and (done := done + 1) > portion:
+        if script is apply.APPLY and (done := done + 1) > portion:
             raise KeyboardInterrupt
         return run(link, script, keys, arguments)
 
@@ -449,7 +450,7 @@ def test_connections_are_not_shared_across_a_fork(redis_server: RedisServer) -> 
 
 OWNER = """
 import sys
-from tests.redis_server import RedisServer
+from tests.servers.redis_server import RedisServer
 with RedisServer() as server:
     print(server._directory, server.process_id, flush=True)
     sys.stdin.read()

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
-from tests.databases import Database
+from tests.servers.databases import Database
 from txtopo.errors import FailedException
 from txtopo.stores import SqlStore, StoreTransaction
 

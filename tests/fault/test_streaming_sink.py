@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sinks import BACKENDS, LOOSE, shop
-from tests.streaming_queries import BATCHES, ROWS, drive, write_input
+from tests.processes.streaming_queries import BATCHES, ROWS, drive, write_input
+from tests.topologies.sinks import BACKENDS, LOOSE, shop
 
 HELD = 1
 

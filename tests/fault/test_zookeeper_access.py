@@ -16,12 +16,13 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import ACL, make_acl, make_digest_acl_credential
 
-from tests.clusters import Journal, fast
-from tests.ensemble import Ensemble, Server
-from tests.proxy import Proxy
-from tests.spouts import Keep, batches, keeping_topology
-from tests.state_backends import wait_until
-from txtopo import Fields, LocalCluster, TopologyContext, TransactionAttempt, ZooKeeperAccessError, cli, errors
+from tests.servers.clusters import Journal, fast
+from tests.servers.ensemble import Ensemble, Server
+from tests.servers.state_backends import wait_until
+from tests.servers.zookeeper_proxy import Proxy
+from tests.topologies.spouts import Keep, batches, keeping_topology
+from txtopo import Fields, LocalCluster, TopologyContext, TransactionAttempt, ZooKeeperAccessError, errors
+from txtopo.command import cli
 from txtopo.state import administration, client
 from txtopo.state.credentials import Credentials
 from txtopo.state.topology import Holder, TopologyState
@@ -311,7 +312,7 @@ def test_a_run_and_the_commands_use_the_credentials_and_nobody_sees_the_password
 
 
 RUN = """
-from txtopo import cli
+from txtopo.command import cli
 import sys
 sys.exit(cli.main(sys.argv[1:]))
 """

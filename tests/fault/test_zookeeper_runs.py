@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast
-from tests.ensemble import Ensemble
-from tests.proxy import Proxy
-from tests.spouts import Keep, batches, keeping_topology
-from tests.state_backends import wait_until
+from tests.servers.clusters import Journal, fast
+from tests.servers.ensemble import Ensemble
+from tests.servers.state_backends import wait_until
+from tests.servers.zookeeper_proxy import Proxy
+from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import Fields, LocalCluster, TopologyRun, ZooKeeperUnavailableError
 from txtopo.state import administration
 from txtopo.state.zookeeper import ZooKeeperStateStore

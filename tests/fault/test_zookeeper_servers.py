@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.ensemble import Ensemble, Server
-from tests.state_backends import wait_until
+from tests.servers.ensemble import Ensemble, Server
+from tests.servers.state_backends import wait_until
 from txtopo import errors
 from txtopo.state import administration
 from txtopo.state.topology import Holder, Seal, TopologyState

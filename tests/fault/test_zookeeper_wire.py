@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.ensemble import Ensemble, Server
-from tests.proxy import Proxy
-from tests.state_backends import wait_until
+from tests.servers.ensemble import Ensemble, Server
+from tests.servers.state_backends import wait_until
+from tests.servers.zookeeper_proxy import Proxy
 from txtopo import errors
 from txtopo.state import administration
 from txtopo.state.topology import Holder, Seal, TopologyState

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.clusters import Journal, fast, run_to_idle
+from tests.servers.clusters import Journal, fast, run_to_idle
 from txtopo import (
     BaseArrowBatchBolt,
     BaseBasicBolt,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import Journal, run_to_idle
+from tests.servers.clusters import Journal, run_to_idle
 from txtopo import (
     BaseTransactionalBolt,
     BatchOutputCollector,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import owners
-from tests.zookeepers import client_of
+from tests.processes import owners
+from tests.servers.zookeepers import client_of
 from txtopo import errors
 from txtopo.state import directory, embedded, server_process, watchdog
 

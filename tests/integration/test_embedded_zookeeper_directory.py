@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import owners
+from tests.processes import owners
 from txtopo import errors
 from txtopo.state import directory, embedded
 

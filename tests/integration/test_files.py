@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import fast, run_to_idle
+from tests.servers.clusters import fast, run_to_idle
 from txtopo import (
     BaseBasicBolt,
     BaseTransactionalBolt,

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from kazoo.exceptions import KazooException
 
-from tests import owners
-from tests.clusters import Journal, fast
-from tests.spouts import Keep, batches, keeping_topology
-from tests.zookeepers import client_of
+from tests.processes import owners
+from tests.servers.clusters import Journal, fast
+from tests.servers.zookeepers import client_of
+from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import Fields, LocalCluster, SetupError, ZooKeeperUnavailableError
+from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.revival import Revival
-from txtopo.runtime.status import RunStatus, StatusBoard
 from txtopo.state import directory, embedded, recorded, server_process
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout

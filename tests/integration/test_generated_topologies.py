@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.clusters import fast
 from tests.property.test_dataplane_model import Drawn, Model, Tag, topologies
-from tests.topologies import RowsSpout, journal_file
+from tests.servers.clusters import fast
+from tests.topologies.recording import RowsSpout, journal_file
 from txtopo import CoordinatorContext, LocalCluster, PartitionedSpoutCoordinator, TopologyConf
 from txtopo.topology import pickling
 

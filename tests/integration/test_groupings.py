@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast, run_to_idle
-from tests.spouts import Ranges
+from tests.servers.clusters import Journal, fast, run_to_idle
+from tests.topologies.spouts import Ranges
 from txtopo import (
     BaseBatchBolt,
     BatchOutputCollector,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import owners, readers
-from txtopo import Visibility, cli, visible_txid
+from tests.processes import owners, readers
+from txtopo import Visibility, visible_txid
+from txtopo.command import cli
 from txtopo.state import directory
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast, run_to_idle
-from tests.spouts import Keep, batches, keeping_topology
-from tests.state_backends import wait_until
+from tests.servers.clusters import Journal, fast, run_to_idle
+from tests.servers.state_backends import wait_until
+from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import (
     BaseOpaquePartitionedTransactionalSpout,
     BaseTransactionalBolt,

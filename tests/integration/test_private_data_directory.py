@@ -20,9 +20,10 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from tests import owners, readers
-from tests.zookeepers import client_of
-from txtopo import ConfigError, SetupError, ZooKeeperAccessError, cli, visible_txid
+from tests.processes import owners, readers
+from tests.servers.zookeepers import client_of
+from txtopo import ConfigError, SetupError, ZooKeeperAccessError, visible_txid
+from txtopo.command import cli
 from txtopo.state import credentials, embedded, privacy
 from txtopo.state.zookeeper import ZooKeeperStateStore
 

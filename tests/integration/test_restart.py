@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast, run_to_idle
-from tests.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
+from tests.servers.clusters import Journal, fast, run_to_idle
+from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import (
     BatchOutputCollector,
     FencedError,
@@ -22,8 +22,8 @@ from txtopo import (
     TransactionAttempt,
     UserCodeError,
     ZooKeeperUnavailableError,
-    cli,
 )
+from txtopo.command import cli
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 

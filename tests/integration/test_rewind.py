@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast
-from tests.spouts import Keep, keeping_topology
-from txtopo import Fields, LocalCluster, StateMismatchError, cli
+from tests.servers.clusters import Journal, fast
+from tests.topologies.spouts import Keep, keeping_topology
+from txtopo import Fields, LocalCluster, StateMismatchError
+from txtopo.command import cli
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from txtopo import LocalCluster, SetupError
-from txtopo.runtime import session
+from txtopo.spark import session
 
 
 def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -81,7 +81,7 @@ def test_cores_of_masters() -> None:
 def test_what_a_jvm_says_that_cannot_start_reaches_the_user(tmp_path: Path) -> None:
     code = """
 import txtopo
-from txtopo.runtime import session
+from txtopo.spark import session
 try:
     session.spark_context("local[1]", {"spark.driver.extraJavaOptions": "-javaagent:/no/such.jar"})
 except txtopo.SetupError as error:
@@ -94,7 +94,7 @@ except txtopo.SetupError as error:
 
 def test_a_program_that_starts_spark_prints_nothing_of_java(tmp_path: Path) -> None:
     code = """
-from txtopo.runtime import session
+from txtopo.spark import session
 context = session.spark_context("local[1]")
 print(context.parallelize([1, 2], 1).map(lambda n: (n, __import__("sys").stderr.write(f"number {n}\\n"))[0]).sum())
 """

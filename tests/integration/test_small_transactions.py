@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import fast, run_to_idle
-from tests.small_topologies import Small, Trouble
+from tests.servers.clusters import fast, run_to_idle
+from tests.topologies.small import Small, Trouble
 from txtopo import LocalCluster, UserCodeError
-from txtopo.runtime import engine, standing
+from txtopo.engine import engine
+from txtopo.spark import resident_task
 
 SMALL = {"small_transaction_s": 60.0}
 """Everything is small, however slow the machine."""
@@ -57,8 +58,8 @@ def shared_tasks(topology: Small, txids: range) -> list[set[int]]:
 
 @pytest.mark.rule(3, 23)
 def test_a_spark_task_stays_for_the_transactions_that_follow(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_LIFE_S", 60.0)
-    monkeypatch.setattr(standing, "_IDLE_S", 10.0)
+    monkeypatch.setattr(resident_task, "_LIFE_S", 60.0)
+    monkeypatch.setattr(resident_task, "_IDLE_S", 10.0)
     topology = Small("stays", tmp_path)
     run_to_idle(cluster, topology.make(), max_spout_pending=1, **SMALL)
     assert shared_tasks(topology, range(4, LAST + 1)) == [set(range(4, LAST + 1))]
@@ -69,7 +70,7 @@ def test_without_a_task_that_stays_each_transaction_has_a_spark_job_of_its_own(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a cluster, whose executors may not reach the driver."""
-    monkeypatch.setattr(standing.StandingTasks, "ask", lambda self, group, request: None)
+    monkeypatch.setattr(resident_task.StandingTasks, "ask", lambda self, group, request: None)
     topology = Small("stays-not", tmp_path)
     run_to_idle(cluster, topology.make(), max_spout_pending=1, **SMALL)
     assert shared_tasks(topology, range(4, LAST + 1)) == [{txid} for txid in range(4, LAST + 1)]

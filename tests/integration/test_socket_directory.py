@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import ROOT
+from tests.processes.drivers import ROOT
 from tests.quick_java import QUICK_JAVA
 
 RUNNING = """
@@ -21,8 +21,8 @@ from pathlib import Path
 from txtopo import Config, Fields, LocalCluster
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
-from tests.clusters import Journal
-from tests.spouts import Keep, keeping_topology
+from tests.servers.clusters import Journal
+from tests.topologies.spouts import Keep, keeping_topology
 
 place = Path(sys.argv[1])
 small = float(sys.argv[2])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast, run_to_idle
-from tests.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
+from tests.servers.clusters import Journal, fast, run_to_idle
+from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import CoordinatorContext, FailedException, Fields, LocalCluster, TopologyConf, TopologyContext, Tuple, UserCodeError
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout

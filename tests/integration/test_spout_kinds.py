@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast, run_to_idle
-from tests.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
+from tests.servers.clusters import Journal, fast, run_to_idle
+from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import Config, LocalCluster, MetadataError, UserCodeError
 from txtopo.stores import SqliteStore
 

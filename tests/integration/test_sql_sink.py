@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import fast, run_to_idle
-from tests.postgres import PostgresServer
-from tests.sinks import LOOSE, SALES, Shop
-from tests.state_backends import wait_until
+from tests.servers.clusters import fast, run_to_idle
+from tests.servers.postgres import PostgresServer
+from tests.servers.state_backends import wait_until
+from tests.topologies.sinks import LOOSE, SALES, Shop
 from txtopo import FailedException, Fields, LocalCluster, RowRefusedError, TransactionalTopologyBuilder
-from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.topology.transaction import is_first_try
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.proxy import Proxy
-from tests.state_backends import wait_until
+from tests.servers.state_backends import wait_until
+from tests.servers.zookeeper_proxy import Proxy
 from txtopo import errors
 from txtopo.state import administration
 from txtopo.state.base import Create, Node, Set, StateUnavailableError

@@ -14,10 +14,13 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
-from tests.mariadb import PASSWORD, MariaServer
-from tests.workers import Worker
+from tests.processes.workers import Worker
+from tests.servers.mariadb import PASSWORD, MariaServer
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction, mysql, mysql_connection, opening, relational
+from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction, by_address
+from txtopo.stores.mysql import backend
+from txtopo.stores.mysql import connection as mysql_connection
+from txtopo.stores.servers import session as relational
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -117,7 +120,7 @@ class TestServerIsAsked:
     def test_portions_that_are_not_all_integers_are_combined_as_far_as_they_are(
         self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(mysql, "PORTION_CHARACTERS", 100)
+        monkeypatch.setattr(backend, "PORTION_CHARACTERS", 100)
         keys = [f"key {number:03}" for number in range(50)]
         contract.block(store, workers[0].process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(keys, 1) | {"key 025": 0.5}))
         for _ in range(2):
@@ -176,7 +179,7 @@ class TestServerIsAsked:
         assert dict(store.items()) == {"z": 2}
 
     def test_in_portions_that_a_packet_has_room_for(self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(mysql, "PORTION_CHARACTERS", 100)
+        monkeypatch.setattr(backend, "PORTION_CHARACTERS", 100)
         deltas = {f"key {n:03}": n for n in range(50)}
         for _ in range(2):
             contract.run(store, workers[0].process.task(), 1, 0, **deltas)
@@ -394,7 +397,7 @@ class TestAccess:
         with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
             contract.run(store, contract.Process().task(), 1, 0, x=1)
         with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            opening.open_store(store.url, "counts")
+            by_address.open_store(store.url, "counts")
 
     def test_an_option_that_the_driver_does_not_know_is_told(self, mariadb: MariaServer, database: str) -> None:
         told = self.refusal(SqlStore(mariadb.url(database, options="colour=red"), "counts"))
@@ -411,7 +414,7 @@ class TestTables:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("txtopo.stores.mysql_layout._make_index", die)
+            patch.setattr("txtopo.stores.mysql.layout._make_index", die)
             with pytest.raises(KeyboardInterrupt):
                 contract.run(store, workers[0].process.task(), 1, 0, x=1)
         assert mariadb.execute("SELECT version FROM txtopo_schema", database=database) == [(0,)]
@@ -491,7 +494,7 @@ class TestReaders:
     def test_a_reader_sees_one_state_while_others_write_and_fetches_it_in_portions(
         self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(mysql, "PORTION_ROWS", 7)
+        monkeypatch.setattr(backend, "PORTION_ROWS", 7)
         contract.run(store, workers[0].process.task(), 1, 0, **{f"k{n:03}": 1 for n in range(100)})
         items = store.items()
         first = next(items)

@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
-from tests.postgres import PASSWORD, PostgresServer
-from tests.workers import Worker
+from tests.processes.workers import Worker
+from tests.servers.postgres import PASSWORD, PostgresServer
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.stores import ADD, SqlStore, StoreTransaction, opening
+from txtopo.stores import ADD, SqlStore, StoreTransaction, by_address
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -271,7 +271,7 @@ class TestAccess:
         with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
             contract.run(store, contract.Process().task(), 1, 0, x=1)
         with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            opening.open_store(store.url, "counts")
+            by_address.open_store(store.url, "counts")
 
 
 class TestTables:
@@ -308,7 +308,7 @@ class TestReaders:
     def test_a_reader_sees_one_state_while_others_write_and_fetches_it_in_portions(
         self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.postgresql.CURSOR_ROWS", 7)
+        monkeypatch.setattr("txtopo.stores.postgresql.backend.CURSOR_ROWS", 7)
         contract.run(store, workers[0].process.task(), 1, 0, **{f"k{n:03}": 1 for n in range(100)})
         items = store.items()
         first = next(items)

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.redis_server import PASSWORD, RedisServer
-from txtopo import cli
+from tests.servers.redis_server import PASSWORD, RedisServer
+from txtopo.command import cli
 from txtopo.errors import BatchTooLargeError, FailedException, SetupError, StateMismatchError, TxtopoError, UsageError
-from txtopo.stores import Fence, RedisStore, StoreConflict, StoreTransaction, opening, redis_connection, redis_layout, redis_reading
+from txtopo.stores import Fence, RedisStore, StoreConflict, StoreTransaction, by_address
+from txtopo.stores.redis import connection, layout, reading
 from txtopo.stores.stamps import CLOSED_ATTEMPT
 
 BOUND_S = 60
-Link = redis_connection.Link
+Link = connection.Link
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ class TestServerIsAsked:
     def test_lists_of_what_was_written_and_of_what_was_deleted_do_not_grow(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
     ) -> None:
-        names = redis_layout.Names(store.name)
+        names = layout.Names(store.name)
 
         def churn(opened: StoreTransaction) -> None:
             opened.update_many(dict.fromkeys(range(50), 1), contract.add)
@@ -132,7 +133,7 @@ class TestRivals:
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
     ) -> None:
         contract.run(store, process.task(), 1, 0, x=1)
-        names = redis_layout.Names(store.name)
+        names = layout.Names(store.name)
 
         def lose_it(opened: StoreTransaction) -> None:
             opened.update("x", contract.plus(1))
@@ -149,7 +150,7 @@ class TestRivals:
         run = Link.run
 
         def late(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
-            if script is redis_layout.HOLD:
+            if script is layout.HOLD:
                 monkeypatch.setattr(Link, "run", run)
                 contract.run(store, process.task(), 2, 0, x=10)
             return run(link, script, keys, arguments)
@@ -167,7 +168,7 @@ class TestRivals:
 
         def late(opened: StoreTransaction) -> None:
             opened.update("x", contract.plus(10))
-            redis_server.ask("HSET", redis_layout.Names(store.name).meta, "held", "maintained 7")
+            redis_server.ask("HSET", layout.Names(store.name).meta, "held", "maintained 7")
 
         with pytest.raises(FailedException, match="is being adopted or cleared"):
             contract.block(store, process.task(), 2, 0, late)
@@ -181,7 +182,7 @@ class TestBounds:
     def test_a_transaction_of_too_many_rows_is_refused_and_writes_nothing(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.redis_session.ROWS_MAX", 20)
+        monkeypatch.setattr("txtopo.stores.redis.session.ROWS_MAX", 20)
         contract.run(store, process.task(), 1, 0, **{str(n): 1 for n in range(20)})
         with pytest.raises(TxtopoError, match=r"has 21 rows; the bound is 20\n  Make the batches smaller"):
             contract.run(store, process.task(), 2, 0, **{str(n): 1 for n in range(21)})
@@ -191,7 +192,7 @@ class TestBounds:
     def test_tasks_that_together_write_more_than_could_be_taken_back_are_refused(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.redis_session.ROWS_TOGETHER_MAX", 20)
+        monkeypatch.setattr("txtopo.stores.redis.session.ROWS_TOGETHER_MAX", 20)
         for attempt in range(3):
             contract.run(store, process.task(task=0), 1, attempt, **{f"a{n}": 1 for n in range(10)})
             contract.run(store, process.task(task=1), 1, attempt, **{f"b{n}": 1 for n in range(10)})
@@ -203,18 +204,18 @@ class TestBounds:
     def test_tombstones_that_are_too_many_are_removed_little_by_little(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.redis_session.SWEPT_MAX", 4)
+        monkeypatch.setattr("txtopo.stores.redis.session.SWEPT_MAX", 4)
         contract.block(store, process.task(), 1, 0, lambda opened: [opened.delete(n) for n in range(10)])
         left = []
         for txid in range(2, 6):
             contract.run(store, process.task(), txid, 0)
-            left.append(redis_server.ask("HLEN", redis_layout.Names(store.name).rows))
+            left.append(redis_server.ask("HLEN", layout.Names(store.name).rows))
         assert left == [6, 2, 0, 0]
 
     def test_a_transaction_of_too_many_bytes_is_refused_and_writes_nothing(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.redis_session.BYTES_MAX", 1000)
+        monkeypatch.setattr("txtopo.stores.redis.session.BYTES_MAX", 1000)
         with pytest.raises(BatchTooLargeError, match="the bound is BYTES_MAX = 1000"):
             contract.block(store, process.task(), 1, 0, lambda opened: opened.update("x", contract.set_to("y" * 1000)))
         assert dict(store.items()) == {}
@@ -268,12 +269,12 @@ class TestServersThatAreRefused:
                 contract.run(copy, contract.Process().task(), 2, 0, x=1)
 
     def test_one_where_the_name_is_taken_by_something_else(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
-        redis_server.ask("SET", redis_layout.Names(store.name).rows, "mine")
+        redis_server.ask("SET", layout.Names(store.name).rows, "mine")
         with pytest.raises(SetupError, match="has keys of that name that are not a store of txtopo"):
             contract.run(store, process.task(), 1, 0, x=1)
 
     def test_one_that_holds_the_store_of_another_version(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
-        redis_server.ask("HSET", redis_layout.Names(store.name).meta, "layout", "7")
+        redis_server.ask("HSET", layout.Names(store.name).meta, "layout", "7")
         for action in (lambda: contract.run(store, process.task(), 1, 0, x=1), store.exists, store.fences, lambda: store.get("x")):
             with pytest.raises(StateMismatchError, match="in layout 7; this txtopo knows layout 2"):
                 action()
@@ -345,13 +346,13 @@ class TestReaders:
         self, store: RedisStore, process: contract.Process, other: contract.Process, monkeypatch: pytest.MonkeyPatch, page: int
     ) -> None:
         """Every transaction moves one from every key to the next, so that all keys have the same sum in every state."""
-        monkeypatch.setattr(redis_reading, "PAGE_ROWS", page)
+        monkeypatch.setattr(reading, "PAGE_ROWS", page)
         contract.run(store, process.task(), 1, 0, **{f"{n:03}": 100 for n in range(100)})
         txids, run = iter(range(2, 10_000)), Link.run
 
         def interrupted(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             answer = run(link, script, keys, arguments)
-            if script is redis_layout.PAGE:
+            if script is layout.PAGE:
                 txid = next(txids)
                 contract.run(store, other.task(), txid, 0, **{"000": -txid, "099": txid})
             return answer
@@ -362,7 +363,7 @@ class TestReaders:
         assert sum(value for _, value in found) == 10_000
 
     def test_a_reading_that_is_never_left_alone_ends(self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(redis_reading, "PAGE_ROWS", 1)
+        monkeypatch.setattr(reading, "PAGE_ROWS", 1)
         contract.run(store, process.task(), 1, 0, **{str(n): 1 for n in range(5000)})
         stop = threading.Event()
 
@@ -397,7 +398,7 @@ class TestReaders:
 
         def noting(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             answer = run(link, script, keys, arguments)
-            if script is redis_layout.PAGE:
+            if script is layout.PAGE:
                 pages.append(answer[1])
             return answer
 
@@ -451,17 +452,17 @@ class TestCluster:
 
 
 def _slot(node: RedisServer, store: RedisStore) -> int:
-    return int(node.ask("CLUSTER", "KEYSLOT", redis_layout.Names(store.name).meta))
+    return int(node.ask("CLUSTER", "KEYSLOT", layout.Names(store.name).meta))
 
 
 class TestCommandLine:
     def test_a_store_is_opened_by_its_url(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
         contract.run(store, process.task(), 1, 0, x=1)
-        assert opening.open_store(store.url, store.name).get("x") == 1
+        assert by_address.open_store(store.url, store.name).get("x") == 1
         with pytest.raises(UsageError, match="is no store of txtopo"):
-            opening.open_store(store.url, redis_server.new_name())
+            by_address.open_store(store.url, redis_server.new_name())
         with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            opening.open_store("redis://127.0.0.1:1/0", "counts")
+            by_address.open_store("redis://127.0.0.1:1/0", "counts")
 
     def test_a_store_is_cleared_from_the_command_line(
         self, store: RedisStore, process: contract.Process, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.redis_server import RedisServer
+from tests.servers.redis_server import RedisServer
 from txtopo.errors import BatchTooLargeError, TxtopoError
-from txtopo.stores import ADD, RedisStore, StoreConflict, StoreTransaction, redis_apply, redis_connection, redis_layout
+from txtopo.stores import ADD, RedisStore, StoreConflict, StoreTransaction
+from txtopo.stores.redis import apply, connection, layout
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt
 
-Link = redis_connection.Link
+Link = connection.Link
 
 
 @pytest.fixture
@@ -41,11 +42,11 @@ class Asked:
 
         def noting_run(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             answer = run(link, script, keys, arguments)
-            if script is redis_apply.APPLY and not arguments[4]:
+            if script is apply.APPLY and not arguments[4]:
                 self.names.append(answer[0].decode())
                 self.after_apply()
             else:
-                self.names.append("open" if script is redis_layout.OPEN else "raise")
+                self.names.append("open" if script is layout.OPEN else "raise")
             return answer
 
         def noting_ask(link: Link, commands: Any) -> Any:
@@ -146,7 +147,7 @@ class TestRowsThatAreNotOrdinary:
         contract.run(store, process.task(), 1, 0, key=5)
         contract.block(store, process.task(), 2, 0, lambda opened: opened.delete("key"))
         merge(store, process.task("other"), 3, key=7)
-        assert (store.get("key"), redis_server.ask("SCARD", redis_layout.Names(store.name).deleted)) == (7, 0)
+        assert (store.get("key"), redis_server.ask("SCARD", layout.Names(store.name).deleted)) == (7, 0)
 
     @pytest.mark.rule(31)
     def test_what_a_dead_attempt_of_another_component_left_after_this_ones_last_transaction_counts_not(
@@ -229,7 +230,7 @@ class TestLists:
         self, redis_server: RedisServer, process: contract.Process
     ) -> None:
         store = RedisStore(redis_server.url(), redis_server.new_name(), opaque=True)
-        names = redis_layout.Names(store.name)
+        names = layout.Names(store.name)
         contract.run(store, process.task(), 1, 0, x=1, y=1)
 
         def write(opened: StoreTransaction) -> None:
@@ -238,7 +239,7 @@ class TestLists:
 
         for attempt in range(3):
             contract.block(store, process.task(), 2, attempt, write)
-            assert int(redis_server.ask("HGET", names.meta, f"written:{redis_layout.fence_field('words', 'count')}")) == 3
+            assert int(redis_server.ask("HGET", names.meta, f"written:{layout.fence_field('words', 'count')}")) == 3
         assert redis_server.ask("ZRANGE", names.order, 0, -1) == ['"new\\nkey"', '"x"', '"y"']
         contract.run(store, process.task(), 2, 3)
         assert dict(store.items()) == {"x": 1, "y": 1}
@@ -249,7 +250,7 @@ class TestBounds:
     def test_merges_count_as_rows_of_the_transaction(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.redis_session.ROWS_MAX", 20)
+        monkeypatch.setattr("txtopo.stores.redis.session.ROWS_MAX", 20)
         merge(store, process.task(), 1, **{str(n): 1 for n in range(20)})
 
         def write(opened: StoreTransaction) -> None:
@@ -263,7 +264,7 @@ class TestBounds:
     def test_merges_count_as_bytes_of_the_transaction(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.redis_session.BYTES_MAX", 1000)
+        monkeypatch.setattr("txtopo.stores.redis.session.BYTES_MAX", 1000)
         with pytest.raises(BatchTooLargeError, match="the bound is BYTES_MAX = 1000"):
             merge(store, process.task(), 1, **{"y" * 1000: 1})
         assert dict(store.items()) == {}
@@ -272,7 +273,7 @@ class TestBounds:
     def test_merges_count_among_what_all_tasks_write(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("txtopo.stores.redis_session.ROWS_TOGETHER_MAX", 20)
+        monkeypatch.setattr("txtopo.stores.redis.session.ROWS_TOGETHER_MAX", 20)
         for task in range(2):
             merge(store, process.task(task=task), 1, **{f"{task} {n}": 1 for n in range(10)})
         with pytest.raises(TxtopoError, match=r"what component 'count' writes .* has 21 rows; the bound is 20\n  Make the batches smaller"):

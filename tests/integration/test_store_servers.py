@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.databases import Database
-from tests.workers import Worker
-from txtopo import cli
+from tests.processes.workers import Worker
+from tests.servers.databases import Database
+from txtopo.command import cli
 from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError, UsageError
-from txtopo.runtime import inspection
+from txtopo.state import opening
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.stores import ADD, Fence, SqlStore, StoreConflict, StoreTransaction
@@ -395,8 +395,8 @@ class TestCommands:
     ) -> None:
         state = MemoryStateStore()
         TopologyState.open(state, "words", Holder("here", 1, "2024-05-01T10:00:00+00:00", "words"), wait_s=1.0).close()
-        for opening in ("opened", "owned"):
-            monkeypatch.setattr(inspection, opening, lambda *_: contextlib.nullcontext(inspection.Opened(state, "memory", False)))
+        for how in ("opened", "owned"):
+            monkeypatch.setattr(opening, how, lambda *_: contextlib.nullcontext(opening.Opened(state, "memory", False)))
         contract.run(store, workers[0].process.task(generation="lost"), 7, 0, x=1)
         command = ["store", "adopt", store.url, "counts", "--topology", "words", "--data-dir", str(tmp_path)]
         assert cli.main(command) == 0

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import Journal, fast
-from tests.drivers import ROOT
-from tests.spouts import Keep, batches, keeping_topology
-from txtopo import Fields, LocalCluster, StateMismatchError, cli
+from tests.processes.drivers import ROOT
+from tests.servers.clusters import Journal, fast
+from tests.topologies.spouts import Keep, batches, keeping_topology
+from txtopo import Fields, LocalCluster, StateMismatchError
+from txtopo.command import cli
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -59,8 +60,8 @@ def test_where_the_state_stays_the_commands_that_repair_it_are_named(tmp_path: P
 
 
 LEFT_RUNNING = """
-from tests.spouts import Keep, keeping_topology
-from tests.clusters import Journal
+from tests.topologies.spouts import Keep, keeping_topology
+from tests.servers.clusters import Journal
 from txtopo import Config, Fields, LocalCluster
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout

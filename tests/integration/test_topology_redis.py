@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clusters import run_to_idle
 from tests.integration.test_topology_servers import WORDS, topology
-from tests.redis_server import RedisServer
+from tests.servers.clusters import run_to_idle
+from tests.servers.redis_server import RedisServer
 from txtopo import LocalCluster
 from txtopo.stores import RedisStore
 

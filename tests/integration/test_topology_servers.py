@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from starter.transactional_global_count import DATA, PARTITION_TAKE_PER_BATCH, BatchCount
-from tests.clusters import run_to_idle
-from tests.databases import Database
+from tests.servers.clusters import run_to_idle
+from tests.servers.databases import Database
 from txtopo import (
     BaseTransactionalBolt,
     BatchOutputCollector,

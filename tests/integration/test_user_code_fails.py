@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import fast, run_to_idle
-from tests.failing_stores import FailingSqliteStore, Place, Swallowing
-from tests.faulty import FaultyCount
+from tests.servers.clusters import fast, run_to_idle
+from tests.wrong.failing_hooks import FaultyCount
+from tests.wrong.failing_stores import FailingSqliteStore, Place, Swallowing
 from txtopo import LocalCluster, PoisonBatchError, TransactionalTopologyBuilder, UserCodeError, WorkerCrashError
 from txtopo.testing import MemoryTransactionalSpout
 

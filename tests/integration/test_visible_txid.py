@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests import transfers
-from tests.drivers import ROOT
+from tests.processes.drivers import ROOT
 from tests.quick_java import QUICK_JAVA
+from tests.topologies import transfers
 from txtopo import OutrunError, Visibility, VisibleTxid, visible_txid, wait_until_visible
 
 HELD = 7
@@ -30,7 +30,7 @@ def driver(directory: Path, fault: str = "") -> Iterator[subprocess.Popen[str]]:
     faults = directory / "faults"
     faults.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA, "TXTOPO_FAULT": fault, "TXTOPO_FAULT_DIR": str(faults)}
-    command, pipe = [sys.executable, "-m", "tests.transfers", str(directory)], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "tests.topologies.transfers", str(directory)], subprocess.PIPE
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
     try:
         yield process

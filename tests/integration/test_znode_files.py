@@ -17,8 +17,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from tests import owners
-from tests.zookeepers import client_of
+from tests.processes import owners
+from tests.servers.zookeepers import client_of
 from txtopo import errors
 from txtopo.state import embedded, recorded, server_process, znode_files
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import Journal, fast
-from tests.spouts import Keep, Partitioned, batches, keeping_topology
+from tests.servers.clusters import Journal, fast
+from tests.topologies.spouts import Keep, Partitioned, batches, keeping_topology
 from txtopo import BatchTooLargeError, Fields, LocalCluster
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout

@@ -15,21 +15,21 @@ EDGES = (
     # -- Spark Connect ---------------------------------------------------------------------------------------------------------
     Mutation(
         "Spark Connect in the settings is let in",
-        "txtopo/runtime/spark_connect.py",
+        "txtopo/spark/connect.py",
         "        if is_connect.get(key):\n",
         "        if False:\n",
         _CONNECT,
     ),
     Mutation(
         "Spark Connect in the environment is let in",
-        "txtopo/runtime/spark_connect.py",
+        "txtopo/spark/connect.py",
         "        if asked:\n",
         "        if False:\n",
         _CONNECT,
     ),
     Mutation(
         "a local cluster with the address of Spark Connect is let in",
-        "txtopo/runtime/spark_connect.py",
+        "txtopo/spark/connect.py",
         '    if master.lower().startswith("sc://"):\n',
         "    if False:\n",
         _CONNECT,
@@ -44,7 +44,7 @@ EDGES = (
     ),
     Mutation(
         "a custom grouping of columns may choose a task that does not exist",
-        "txtopo/dataplane/column_routing.py",
+        "txtopo/dataplane/columns/routing.py",
         "                    route.check_choice(custom, task, len(lanes), memory.edge)\n",
         "",
         ("tests/unit/test_emit_mistakes.py", "-k", "custom_grouping"),
@@ -89,21 +89,21 @@ EDGES = (
     # -- back-off --------------------------------------------------------------------------------------------------------------
     Mutation(
         "a replay waits for nothing",
-        "txtopo/runtime/engine.py",
+        "txtopo/engine/engine.py",
         "        return bound * (0.5 + self._rng.random() / 2)\n",
         "        return 0.0\n",
         _BACK_OFF,
     ),
     Mutation(
         "the back-off has no bound",
-        "txtopo/runtime/engine.py",
+        "txtopo/engine/engine.py",
         "min(self._conf.backoff_max_s, self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30))",
         "self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30)",
         _BACK_OFF,
     ),
     Mutation(
         "the back-off is the same for all",
-        "txtopo/runtime/engine.py",
+        "txtopo/engine/engine.py",
         "        return bound * (0.5 + self._rng.random() / 2)\n",
         "        return bound\n",
         _BACK_OFF,
@@ -111,7 +111,7 @@ EDGES = (
     # -- stores ----------------------------------------------------------------------------------------------------------------
     Mutation(
         "SQLite never forgets the lists of what was written",
-        "txtopo/stores/sqlite.py",
+        "txtopo/stores/sqlite/store.py",
         "        if self._is_listed:\n            self._forget_written(mine.topology_id, mine.component)\n",
         "",
         ("tests/unit/test_store_sqlite.py",),
@@ -125,7 +125,7 @@ EDGES = (
     ),
     Mutation(
         "SQLite combines integers of any length",
-        "txtopo/stores/sqlite_bulk.py",
+        "txtopo/stores/sqlite/bulk.py",
         "length(curr) < 16 AND ",
         "",
         STORE,
@@ -139,7 +139,7 @@ EDGES = (
     ),
     Mutation(
         "SQLite reads the key that is the prefix itself in a state of its own",
-        "txtopo/stores/sqlite.py",
+        "txtopo/stores/sqlite/store.py",
         '            connection.execute("BEGIN")  # both statements see one state\n',
         "",
         STORE,
@@ -169,28 +169,28 @@ EDGES = (
     # -- statements of users ---------------------------------------------------------------------------------------------------
     Mutation(
         "a name between dollar quotes is a value of the statement",
-        "txtopo/connectors/sql_parameters.py",
+        "txtopo/connectors/sinks/sql/parameters.py",
         'r"(?<![\\w$])\\$(?P<tag>(?:[^\\W\\d]\\w*)?)\\$.*?\\$(?P=tag)\\$", _LINE',
         '_LINE',
         ("tests/unit/test_sql_sink.py",),
     ),
     Mutation(
         "a backslash does not keep the quote of an E text",
-        "txtopo/connectors/sql_parameters.py",
+        "txtopo/connectors/sinks/sql/parameters.py",
         'r"(?<![\\w$])[eE]" + _ESCAPED.format("\'")',
         '_DOUBLED.format("\'")',
         ("tests/unit/test_sql_sink.py",),
     ),
     Mutation(
         "two spellings of one SQLite file are two files",
-        "txtopo/stores/sqlite.py",
+        "txtopo/stores/sqlite/store.py",
         "        self.path = os.path.realpath(os.path.expanduser(given))\n",
         "        self.path = os.path.abspath(os.path.expanduser(given))\n",
         ("tests/unit/test_store_sqlite.py",),
     ),
     Mutation(
         "an undo log knows transactions from before its sink was adopted",
-        "txtopo/connectors/sql_ledger.py",
+        "txtopo/connectors/sinks/sql/ledger.py",
         "            if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:\n",
         "            if False:\n",
         ("tests/conformance/test_sql_sink.py", "-k", "sqlite and adopted"),
@@ -198,21 +198,21 @@ EDGES = (
     # -- keys that a table compares loosely ------------------------------------------------------------------------------------
     Mutation(
         "two spellings of a key are one row in SQLite",
-        "txtopo/connectors/sql_sqlite.py",
+        "txtopo/connectors/sinks/sql/sqlite.py",
         "        if stored is not None:\n            raise work.misspelt(number, row, stored)\n",
         "",
         (*_SPELLING, "-k", "sqlite"),
     ),
     Mutation(
         "two spellings of a key are one row in PostgreSQL",
-        "txtopo/connectors/sql_postgresql.py",
+        "txtopo/connectors/sinks/sql/postgresql.py",
         "    if (found := cursor.fetchone()) is not None:\n        raise work.misspelt(0,",
         "    if (found := cursor.fetchone()) is not None and False:\n        raise work.misspelt(0,",
         (*_SPELLING, "-k", "postgresql"),
     ),
     Mutation(
         "two spellings of a key are one row in MariaDB",
-        "txtopo/connectors/sql_mysql.py",
+        "txtopo/connectors/sinks/sql/mysql.py",
         "            if all(isinstance(text, str) for text in given) and given not in stored:\n",
         "            if False:\n",
         (*_SPELLING, "-k", "mariadb"),
@@ -220,28 +220,28 @@ EDGES = (
     # -- attempts that are discarded while they wait ---------------------------------------------------------------------------
     Mutation(
         "a plan that comes too late decides what the batch is",
-        "txtopo/runtime/engine.py",
+        "txtopo/engine/engine.py",
         "if isinstance(event, messages.Emitted) and self._coordinator.active.get(event.attempt.txid) == (event.attempt, Status.EMITTING):",
         "if isinstance(event, messages.Emitted) and event.attempt in self._attempts:",
         _DISCARDS,
     ),
     Mutation(
         "a discarded attempt that waited for its thread is worked on",
-        "txtopo/runtime/engine.py",
+        "txtopo/engine/engine.py",
         "        if work is None or work.discarded:\n",
         "        if work is None:\n",
         _DISCARDS,
     ),
     Mutation(
         "a discarded attempt is sealed",
-        "txtopo/runtime/engine.py",
+        "txtopo/engine/engine.py",
         "        if not work.discarded:\n            self._commit_step(functools.partial(self._writes.seal",
         "        if True:\n            self._commit_step(functools.partial(self._writes.seal",
         _DISCARDS,
     ),
     Mutation(
         "what was cancelled is remembered without a bound",
-        "txtopo/runtime/standing.py",
+        "txtopo/spark/resident_task.py",
         "            while len(remembered) > _REMEMBERED_MAX:\n",
         "            while False:\n",
         STANDING,

@@ -156,13 +156,13 @@ SIMULATED = (
     Mutation(
         "batches are made in one piece in schedules",
         "txtopo/testing/simulator/driver.py",
-        "            self._aside.append((self.schedule.commits, baton.current()))\n            baton.park()\n",
+        "            self._aside.append((self.schedule.commits, turns.current()))\n            turns.park()\n",
         "",
         RACES,
     ),
     Mutation(
         "what is recorded while a batch is planned is passed over",
-        "txtopo/runtime/batches.py",
+        "txtopo/engine/batches.py",
         "        committed, positions = self._state.committed_positions()\n        for earlier",
         "        committed, positions = self._state.committed_positions()\n"
         "        in_use = {earlier: self._metadata_in_use(earlier) for earlier in in_use}\n        for earlier",
@@ -191,7 +191,7 @@ SIMULATED = (
     ),
     Mutation(
         "a conf that is no configuration is passed over",
-        "txtopo/runtime/target.py",
+        "txtopo/command/target.py",
         "    if not isinstance(value, Mapping):\n",
         "    if not isinstance(value, Mapping):\n        return None\n    if not isinstance(value, Mapping):\n",
         ("tests/unit/test_cli_mistakes.py",),

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.column_topologies import ColumnsSpout, batch, rows_of
-from tests.topologies import InProcessTopology, Ran, builder, journals, note, planned
+from tests.topologies.columns import ColumnsSpout, batch, rows_of
+from tests.topologies.recording import InProcessTopology, Ran, builder, journals, note, planned
 from txtopo import (
     BaseArrowBatchBolt,
     BaseBatchBolt,
@@ -25,7 +25,8 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.dataplane import column_task, inbox, outbox
+from txtopo.dataplane import inbox, outbox
+from txtopo.dataplane.columns import task
 from txtopo.dataplane.job import Batch, Limits
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)
@@ -192,7 +193,7 @@ def test_how_much_is_collected_before_it_is_executed_or_packed_changes_nothing(d
     tasks, specs, partitions = drawn
     before = happened(run(tasks, specs, partitions, 2, LIMITS[0]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_task, "ROWS_MAX", rows_max)
+        patch.setattr(task, "ROWS_MAX", rows_max)
         patch.setattr(inbox, "_WAITING_ROWS_MAX", rows_max)
         patch.setattr(outbox.Outbox, "PACK_BYTES", 100 * rows_max)
         assert happened(run(tasks, specs, partitions, 2, LIMITS[0])) == before

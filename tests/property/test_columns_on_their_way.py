@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.test_columns_routing import ATTEMPT, BERLIN, batches
-from txtopo.dataplane import column_batches, columns, wire
+from txtopo.dataplane import columns, wire
+from txtopo.dataplane.columns import batches as column_batches
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)
 

@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txtopo import Fields, TransactionAttempt
-from txtopo.dataplane import column_batches, column_routing, route
+from txtopo.dataplane import route
+from txtopo.dataplane.columns import batches as column_batches
+from txtopo.dataplane.columns import routing
 from txtopo.topology.grouping import Grouping, UnsupportedKeyError
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=300)
@@ -111,7 +113,7 @@ def delivered_columns(grouping: Grouping, fields: Fields, given: Sequence[pa.Rec
         return deliver
 
     memory = route.SenderMemory(grouping, sender, ATTEMPT.txid, tasks)
-    send = column_routing.make_send(grouping, fields, sender, ATTEMPT, [lane(task) for task in range(tasks)], memory)
+    send = routing.make_send(grouping, fields, sender, ATTEMPT, [lane(task) for task in range(tasks)], memory)
     for batch in given:
         if batch.num_rows:
             send(batch)
@@ -187,7 +189,7 @@ def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(sizes: l
         row_lanes = [functools.partial(_take_row, numbers) for numbers in got]
         batch_lanes = [functools.partial(_take_batch, numbers) for numbers in got]
         send_row = route.make_send(Grouping("shuffle"), fields, sender, ATTEMPT.txid, row_lanes, memory)
-        send_batch = column_routing.make_send(Grouping("shuffle"), fields, sender, ATTEMPT, batch_lanes, memory)
+        send_batch = routing.make_send(Grouping("shuffle"), fields, sender, ATTEMPT, batch_lanes, memory)
         begin = 0
         for size, by_row in zip(sizes, as_rows, strict=False):
             numbers = list(range(begin, begin + size))
@@ -230,7 +232,7 @@ def test_one_number_in_columns_of_any_type_is_one_key() -> None:
 
 
 def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_routing, "_KEYS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(routing, "_KEYS_REMEMBERED_MAX", 3)
     remembered: dict[Any, int] = {}
     looked_up: list[Any] = []
     keys = [("a",), ("b",), ("a",), ("x" * 100,), ("c",), ("d",), ("a",)]
@@ -239,7 +241,7 @@ def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(monkeypatch:
         looked_up.append(key)
         return len(looked_up)
 
-    found = column_routing._looked_up(keys, remembered, look_up)
+    found = routing._looked_up(keys, remembered, look_up)
     assert looked_up == [("a",), ("b",), ("x" * 100,), ("c",), ("d",), ("a",)]
     assert found == [1, 2, 1, 3, 4, 5, 6]
     assert len(remembered) <= 3

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tests.topologies import InProcessTopology, Ran, RowsSpout, builder, journals, note, origin, planned
+from tests.topologies.recording import InProcessTopology, Ran, RowsSpout, builder, journals, note, origin, planned
 from txtopo import (
     BaseBasicBolt,
     BaseBatchBolt,

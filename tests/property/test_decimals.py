@@ -15,8 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_hostile_numbers import SMALLEST, csv_answer, json_answer
-from txtopo.dataplane import column_batches
-from txtopo.dataplane.columns import ColumnMistakeError
+from txtopo.dataplane.columns import ColumnMistakeError, batches
 
 DECIMALS = [
     pa.decimal32(5, 2), pa.decimal32(9, 0), pa.decimal64(10, 2), pa.decimal64(18, 18), pa.decimal128(5, 2), pa.decimal128(38, 10),
@@ -64,11 +63,11 @@ def test_a_decimal_is_the_number_that_was_read_or_emitted(tmp_path_factory: pyte
     for value, wanted, expected in [(number, type, number), ([{"c": number}], pa.list_(pa.struct([("c", type)])), [{"c": number}])]:
         rows, schema = [("attempt", None), ("attempt", value)], pa.schema([("a", wanted)])
         if fits(number, type):
-            made = column_batches.from_rows(rows, ["a"], schema, "here")
-            assert [row[1] for row in column_batches.rows(made, "attempt")] == [None, expected]
+            made = batches.from_rows(rows, ["a"], schema, "here")
+            assert [row[1] for row in batches.rows(made, "attempt")] == [None, expected]
         else:
             with pytest.raises(ColumnMistakeError, match="row 2 of 2 is "):
-                column_batches.from_rows(rows, ["a"], schema, "here")
+                batches.from_rows(rows, ["a"], schema, "here")
 
 
 @pytest.mark.rule(38)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.planned_spouts import Drive
-from txtopo.connectors import file_lines, files
-from txtopo.connectors.files import FileTransactionalSpout
+from tests.topologies.planned_spouts import Drive
+from txtopo.connectors.files import FileTransactionalSpout, blocks
+from txtopo.connectors.files import lines as files
 
 LINES = st.sampled_from(["", "a", "bc", "d" * 9, "é", "x" * 40, "\r", "y\rz", "\u2028", "e\r"])
 CONTENTS = st.lists(st.lists(LINES, max_size=8), min_size=1, max_size=7)
@@ -38,8 +38,8 @@ def write_files(directory: Path, contents: list[list[str]], end: str, ends_last:
 def small_blocks() -> Any:
     """Blocks so small that lines, ranges and blocks meet in every way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_lines, "BLOCK_BYTES", 5)
-        patch.setattr(file_lines, "PROBE_BYTES", 3)
+        patch.setattr(blocks, "BLOCK_BYTES", 5)
+        patch.setattr(blocks, "PROBE_BYTES", 3)
         patch.setattr(files, "FILES_PER_BATCH", 4)
         yield
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_hostile_files import FIELDS, LF, SCHEMA, Answer, answer, cut
 from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout
-from txtopo.dataplane import column_batches
-from txtopo.dataplane.columns import ColumnMistakeError
+from txtopo.dataplane.columns import ColumnMistakeError, batches
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=200)
 CUTS = (1, 17, 1 << 20)
@@ -137,7 +136,7 @@ def is_same(value: Any, came: Any, type: pa.DataType) -> bool:
 def test_values_come_out_of_a_column_as_they_went_in_or_it_is_refused(values: list[Any], type: pa.DataType | None) -> None:
     schema = None if type is None else pa.schema([("a", type)])
     try:
-        made = column_batches.from_rows([("attempt", value) for value in values], ["a"], schema, "here")
+        made = batches.from_rows([("attempt", value) for value in values], ["a"], schema, "here")
     except ColumnMistakeError as error:
         said = str(error)
     else:
@@ -145,7 +144,7 @@ def test_values_come_out_of_a_column_as_they_went_in_or_it_is_refused(values: li
     if said:
         assert f" of {len(values)} is " in said, said
         return
-    came = [row[1] for row in column_batches.rows(made, "attempt")]
+    came = [row[1] for row in batches.rows(made, "attempt")]
     assert all(is_same(*pair, made.schema.types[0]) for pair in zip(values, came, strict=True)), (values, came, made.schema)
     if type is None:
         assert len({kind.__name__ for kind in map(_type_of, values)} - {"NoneType"}) <= 1

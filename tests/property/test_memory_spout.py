@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from tests.planned_spouts import Drive, Row
+from tests.topologies.planned_spouts import Drive, Row
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 
 ROWS = st.lists(st.tuples(st.none() | st.integers() | st.text("aé\n", max_size=3), st.binary(max_size=3)), max_size=6)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txtopo import TransactionAttempt
-from txtopo.dataplane import transposed, wire
+from txtopo.dataplane import row_encoding, wire
 
 pytestmark = pytest.mark.rule(14)
 
@@ -47,7 +47,7 @@ def test_rows_arrive_as_if_they_had_been_pickled_one_by_one(rows: list[tuple[Any
 
 
 def test_a_column_of_texts_is_joined_and_one_with_the_separator_is_not() -> None:
-    kinds = [kind for kind, _ in transposed.columns_of([(ATTEMPT, "a", "b", "x"), (ATTEMPT, "c", "\0", Colour.RED)])]
+    kinds = [kind for kind, _ in row_encoding.columns_of([(ATTEMPT, "a", "b", "x"), (ATTEMPT, "c", "\0", Colour.RED)])]
     assert kinds == ["same", "text", "values", "values"]
 
 
@@ -62,4 +62,4 @@ def test_what_rows_share_they_share_when_they_arrive() -> None:
 
 def test_rows_of_different_lengths_are_an_error_and_never_cut() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        transposed.columns_of([(ATTEMPT, "a", 1), (ATTEMPT, "b")])
+        row_encoding.columns_of([(ATTEMPT, "a", 1), (ATTEMPT, "b")])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.simulated_topologies import generated
+from tests.topologies.simulated import generated
 from txtopo.coordinator import messages
 from txtopo.coordinator.coordinator import TransactionCoordinator
 from txtopo.coordinator.messages import Command
-from txtopo.runtime.batches import Batches
+from txtopo.engine.batches import Batches
 from txtopo.state.lease import Lease
 from txtopo.state.topology import TopologyState
 from txtopo.stores import stamps

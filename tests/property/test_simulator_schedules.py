@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated_topologies import generated
+from tests.topologies.simulated import generated
 from txtopo.testing import Simulation
 from txtopo.testing.simulator.decisions import KINDS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated_topologies import NOWHERE, Declares, PlainCoordinator, PlainEmitter, Source
+from tests.topologies.simulated import NOWHERE, Declares, PlainCoordinator, PlainEmitter, Source
 from txtopo import (
     BaseTransactionalBolt,
     BaseTransactionalSpout,

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tests.replication import Replicated
-from tests.servers import Server
+from tests.servers.owned import Server
+from tests.servers.replication import Replicated
 from tests.soak import replicas
 from tests.soak.workloads import WORKLOADS
 from tests.soak.world import World

@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.databases import DatabaseServer
-from tests.mariadb import MariaServer
-from tests.postgres import PostgresServer
-from tests.redis_server import RedisServer
-from tests.replication import Replicated
+from tests.servers.databases import DatabaseServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis_server import RedisServer
+from tests.servers.replication import Replicated
 from tests.soak import nemeses, processes
 from tests.soak.drivers import Drivers
 from tests.soak.fail_over import FailOver

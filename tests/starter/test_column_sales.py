@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from starter import column_sales
-from tests.clusters import Journal, run_to_idle
+from tests.servers.clusters import Journal, run_to_idle
 from txtopo import FailedException, Fields, LocalCluster, TransactionalTopologyBuilder
 from txtopo.testing import ArrowMemoryTransactionalSpout, check_bolt_idempotence, simulate
 

@@ -10,7 +10,7 @@ import pytest
 
 from starter import opaque_global_count as global_count
 from starter import opaque_keyed_count as keyed_count
-from tests.clusters import fast, run_to_idle
+from tests.servers.clusters import fast, run_to_idle
 from txtopo import Count, Fields, LocalCluster, TransactionalTopologyBuilder
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.topology.aggregate import CombiningCommitter, KeyOf, PartialAggregate

@@ -12,7 +12,7 @@ import pytest
 
 from starter import transactional_global_count as global_count
 from starter import transactional_words as words
-from tests.clusters import Journal, run_to_idle
+from tests.servers.clusters import Journal, run_to_idle
 from txtopo import (
     BaseBatchBolt,
     BatchOutputCollector,

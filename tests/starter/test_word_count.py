@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from starter import word_count
-from tests.clusters import run_to_idle
+from tests.servers.clusters import run_to_idle
 from txtopo import Count, Fields, LocalCluster, TransactionalTopologyBuilder
 from txtopo.testing import MemoryTransactionalSpout
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.aggregates import BY_NAME, FIELDS, ROWS, aggregated
-from tests.topologies import FIRST
+from tests.topologies.aggregates import BY_NAME, FIELDS, ROWS, aggregated
+from tests.topologies.recording import FIRST
 from txtopo import Count, Fields, InvalidTopologyError, Max, Min, Sum, TopologyConf, TransactionalTopologyBuilder, Tuple
 from txtopo.plan import compiler
 from txtopo.stores import ADD, SqliteStore

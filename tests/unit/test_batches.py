@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal
-from tests.spouts import Partitioned, Ranges
+from tests.servers.clusters import Journal
+from tests.topologies.spouts import Partitioned, Ranges
 from txtopo import (
     BaseOpaquePartitionedTransactionalSpout,
     FailedException,
@@ -18,7 +18,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from txtopo.runtime.batches import Batches, moved
+from txtopo.engine.batches import Batches, moved
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.topology.context import SOME_TIME

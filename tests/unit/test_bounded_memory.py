@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 
-from tests import floods
-from tests.clusters import Journal
+from tests.servers.clusters import Journal
+from tests.topologies import floods
 from txtopo import Fields, LocalDiskError, OutOfMemoryError, TransactionalTopologyBuilder, TransactionAttempt
-from txtopo.dataplane import emit, execute, receive, route, shortage, spill, wire
+from txtopo.dataplane import collector as emit
+from txtopo.dataplane import out_of_resources, receive, route, spill, wire
+from txtopo.dataplane import slot as execute
 from txtopo.dataplane.inbox import Inbox, Lane
 from txtopo.dataplane.job import Batch, Job, Limits, Run
 from txtopo.dataplane.outcome import FailureInTaskError, Report, from_text
 from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 from txtopo.dataplane.worker import WorkerRun
-from txtopo.runtime import status
+from txtopo.engine import status
 from txtopo.topology.grouping import Grouping
 from txtopo.topology.stream import StreamSpec, TupleSource
 
@@ -328,9 +330,9 @@ class NoMemoryWhenHeld(floods.ManyKeys):
 @pytest.mark.rule(7)
 def test_a_worker_whose_memory_is_bounded_says_by_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "350")
-    assert "350 MiB, from spark.executor.pyspark.memory" in shortage.of_memory(MemoryError())
+    assert "350 MiB, from spark.executor.pyspark.memory" in out_of_resources.of_memory(MemoryError())
     monkeypatch.delenv("PYSPARK_EXECUTOR_MEMORY_MB")
-    assert "the machine gives it no more" in shortage.of_memory(MemoryError("array too big"))
+    assert "the machine gives it no more" in out_of_resources.of_memory(MemoryError("array too big"))
 
 
 @pytest.mark.rule(7)
@@ -348,16 +350,16 @@ def test_a_worker_whose_memory_is_bounded_says_by_what(monkeypatch: pytest.Monke
     ],
 )
 def test_what_spark_says_of_a_lost_job_is_answered_with_the_setting_to_change(words: str, setting: str) -> None:
-    assert setting in str(shortage.cure_of(words))
+    assert setting in str(out_of_resources.cure_of(words))
 
 
 def test_where_nothing_ran_out_nothing_is_said() -> None:
-    assert shortage.cure_of("FetchFailed(BlockManagerId(1), shuffleId=3)") is None
+    assert out_of_resources.cure_of("FetchFailed(BlockManagerId(1), shuffleId=3)") is None
 
 
 def test_what_a_run_remembers_of_its_commits_does_not_grow_while_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("txtopo.runtime.status.time.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("txtopo.engine.status.time.monotonic", lambda: float(next(seconds)))
     board = status.StatusBoard(status.RunStatus("id", "name"))
     for _ in range(1000):
         board.count_commit(5, 0.1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder, journals
+from tests.topologies.recording import NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder, journals
 from txtopo import (
     BaseBasicBolt,
     BaseBatchBolt,

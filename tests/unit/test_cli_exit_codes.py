@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import txtopo
-from txtopo import cli, errors
-from txtopo.runtime import inspection, main, target
+from txtopo import errors
+from txtopo.command import cli, main, target
+from txtopo.state import opening
 from txtopo.state.directory import DataDirectory
 
 TOPOLOGY = """
@@ -136,7 +137,7 @@ def test_a_data_directory_in_use_is_refused_naming_the_process(
         assert f"{place / 'data'} is in use by process {os.getpid()}" in capsys.readouterr().err
         (place / "data" / "zookeeper" / "version-2").mkdir(parents=True)
         (place / "data" / "zookeeper" / "version-2" / "log.1").touch()
-        monkeypatch.setattr(inspection, "STARTING_WAIT_S", 0.0)
+        monkeypatch.setattr(opening, "STARTING_WAIT_S", 0.0)
         assert cli.main(["state", "reset", "words", "--data-dir", "data", "--execute"]) == 4
         assert f"in use by process {os.getpid()}" in capsys.readouterr().err
         assert cli.main(["status", "--data-dir", "data"]) == 0, "a reader waits for nobody"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from txtopo import cli, demo
+from txtopo import demo
+from txtopo.command import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = Path(__file__).parent / "plans"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from txtopo import cli
+from txtopo.command import cli
 
 TWO_WRITERS = """
 from txtopo import BaseTransactionalBolt, Fields, ICommitter, TransactionalTopologyBuilder

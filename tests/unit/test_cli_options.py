@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from txtopo import Config, ConfigError, UsageError, cli
-from txtopo.runtime import options
+from txtopo import Config, ConfigError, UsageError
+from txtopo.command import cli, options
 
 
 def parsed(*arguments: str) -> argparse.Namespace:

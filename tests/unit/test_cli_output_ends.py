@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from txtopo import LocalCluster, UserCodeError, errors
-from txtopo.dataplane import shortage
-from txtopo.runtime import main
+from txtopo.command import main
+from txtopo.dataplane import out_of_resources
 
 READ_NO_LONGER = 128 + signal.SIGPIPE
 """What a shell reports for a program that writes to a pipe without a reader."""
 
 LONG = """
 import sys
-from txtopo.runtime import main
+from txtopo.command import main
 
 def say():
     for n in range(20_000):
@@ -85,7 +85,7 @@ def test_a_pipe_of_the_program_that_breaks_is_an_error_like_any_other(capsys: py
     assert "txtopo: error: BrokenPipeError: [Errno 32] Broken pipe\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("program", [LONG, "import sys\nfrom txtopo import cli\nsys.exit(cli.main(['--help']))"], ids=["long", "short"])
+@pytest.mark.parametrize("program", [LONG, "import sys\nfrom txtopo.command import cli\nsys.exit(cli.main(['--help']))"], ids=["long", "short"])
 def test_output_that_a_full_disk_does_not_take_says_so_once(program: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -115,7 +115,7 @@ def test_a_full_disk_without_a_name_is_looked_for(monkeypatch: pytest.MonkeyPatc
     """What a write to an open file raises names no file."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    fact, cure = shortage.of_disk(error).split("\n", 1)
+    fact, cure = out_of_resources.of_disk(error).split("\n", 1)
     assert fact == f"{FULL} on a disk: No space left on device"
     assert f"temporary files are in {tmp_path}" in cure
     assert "df -h" in cure
@@ -125,16 +125,16 @@ def test_a_full_disk_without_a_name_is_looked_for(monkeypatch: pytest.MonkeyPatc
         return os.statvfs_result((4096, 4096, 10**9, free, free, 10**6, 10**6, 10**6, 0, 255))
 
     monkeypatch.setattr(os, "statvfs", full)
-    assert shortage.of_disk(error).splitlines()[0] == f"{FULL} in {tmp_path} and for standard output: No space left on device"
+    assert out_of_resources.of_disk(error).splitlines()[0] == f"{FULL} in {tmp_path} and for standard output: No space left on device"
 
 
 def test_a_hook_that_met_a_full_disk_says_where(tmp_path: Path) -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "rows"))
-    told = shortage.of(error)
+    told = out_of_resources.of(error)
     assert told is not None
     assert f"{FULL} in {tmp_path}" in told
-    assert shortage.of(OSError(errno.ENOENT, "x")) is None
-    assert shortage.of(UserCodeError("a", 0, "1:0", "commit", "execute", "x", "")) is None
+    assert out_of_resources.of(OSError(errno.ENOENT, "x")) is None
+    assert out_of_resources.of(UserCodeError("a", 0, "1:0", "commit", "execute", "x", "")) is None
 
 
 def test_a_temporary_state_on_a_full_disk_names_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, Warnings, describe, wanted
-from txtopo.runtime.status import RunStatus, StatusBoard
 
 RUNNING = RunStatus("words", "run", state="running", generation="0123456789abcdef", epoch=1, current=1)
 IN_FLIGHT = ((42, 0, "committing"), (43, 0, "processing"))

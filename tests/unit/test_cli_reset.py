@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from txtopo import StateMismatchError, TopologyContext, TransactionAttempt, UsageError, cli
-from txtopo.connectors.sql import SqlSink
-from txtopo.runtime import inspection
+from txtopo import StateMismatchError, TopologyContext, TransactionAttempt, UsageError
+from txtopo.command import cli, show_state
+from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.state import opening
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import Holder, TopologyState
@@ -23,7 +24,7 @@ COMPONENTS = {"payments": 1, "balances": 1, "totals": 1, "sales": 1}
 
 TOPOLOGY = """\
 from txtopo import BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
-from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -108,12 +109,12 @@ class Bank:
         store = MemoryStateStore(self.server)
         if store.get("/bank") is None:
             return None
-        current: int = inspection.status_of(inspection.Opened(store, "memory", False), "bank")["current"]
+        current: int = show_state.status_of(opening.Opened(store, "memory", False), "bank")["current"]
         return current
 
     @contextlib.contextmanager
-    def opened(self, *where: Any) -> Iterator[inspection.Opened]:
-        yield inspection.Opened(MemoryStateStore(self.server), "memory", True)
+    def opened(self, *where: Any) -> Iterator[opening.Opened]:
+        yield opening.Opened(MemoryStateStore(self.server), "memory", True)
 
     def close(self) -> None:
         for resource in self._kept.values():
@@ -126,7 +127,7 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
     (tmp_path / "bank.py").write_text(TOPOLOGY)
     bank = Bank(tmp_path)
     for name in ("opened", "owned"):
-        monkeypatch.setattr(inspection, name, bank.opened)
+        monkeypatch.setattr(show_state, name, bank.opened)
     yield bank
     bank.close()
 

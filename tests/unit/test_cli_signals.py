@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txtopo.runtime import signals
+from txtopo.command import signals
 
 
 def ignored(signum: int, frame: object) -> None:

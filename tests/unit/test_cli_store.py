@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.unit.test_cli_upkeep import Stored
-from txtopo import TransactionAttempt, UsageError, cli
-from txtopo.runtime import browse, inspection
-from txtopo.stores import SqliteStore, Store, opening
+from txtopo import TransactionAttempt, UsageError
+from txtopo.command import cli, read_store
+from txtopo.state import opening
+from txtopo.stores import SqliteStore, Store, by_address
 from txtopo.testing.contracts.store_forms import ComplexCodec
 from txtopo.testing.contracts.store_subject import block, put
 from txtopo.testing.contracts.worker_process import WorkerProcess
@@ -96,7 +97,7 @@ def test_a_store_is_opened_as_what_it_is(capsys: pytest.CaptureFixture[str], tmp
     assert run(capsys, "count", str(file), "roots") == (0, [1], "")
     assert run(capsys, "scan", f"sqlite:///{file}", "roots") == (0, [{"key": "i", "text": "0.0 1.0"}], "")
     with pytest.raises(UsageError, match="the codec 'contract-complex' is not at hand"):
-        put(opening.open_store(str(file), "roots"), process.task(), 2, 0, i=1j)
+        put(by_address.open_store(str(file), "roots"), process.task(), 2, 0, i=1j)
     assert cli.main(["store", "clear", str(file), "roots", "--topology", "words", "--execute", "--data-dir", str(tmp_path)]) == 0
     assert SqliteStore(file, "roots", codec=ComplexCodec()).get("i") is None
 
@@ -104,7 +105,7 @@ def test_a_store_is_opened_as_what_it_is(capsys: pytest.CaptureFixture[str], tmp
 @pytest.mark.rule(3)
 def test_as_of_shows_committed_transactions_only(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = Stored(tmp_path)
-    monkeypatch.setattr(inspection, "opened", lambda *where: contextlib.nullcontext(stored.opened()))
+    monkeypatch.setattr(opening, "opened", lambda *where: contextlib.nullcontext(stored.opened()))
     place = [str(tmp_path / "words.db"), "counts"]
     stored.commit(1)
     stored.commit(2)
@@ -120,7 +121,7 @@ def test_as_of_shows_committed_transactions_only(capsys: pytest.CaptureFixture[s
 
 
 def test_a_typed_key_is_json_only_where_it_looks_like_it() -> None:
-    assert [browse.key_of(text) for text in ("-7", "0", "7a", "", "null", "7.5", "true")] == [-7, 0, "7a", "", "null", "7.5", "true"]
+    assert [read_store.key_of(text) for text in ("-7", "0", "7a", "", "null", "7.5", "true")] == [-7, 0, "7a", "", "null", "7.5", "true"]
 
 
 @pytest.mark.parametrize("text", ["007", "-007", "00", "-0", "+7", "٧", "9" * 5000, "7 ", "7\n"])
@@ -142,4 +143,4 @@ def test_a_number_that_is_not_there_is_told_from_its_text(capsys: pytest.Capture
 
 
 def test_no_prefix_is_that_of_all_keys() -> None:
-    assert browse.prefix_of(None) is None
+    assert read_store.prefix_of(None) is None

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from txtopo import FencedError, StateMismatchError, TopologyContext, TransactionAttempt, UsageError, cli
-from txtopo.runtime import inspection, upkeep
-from txtopo.runtime.inspection import Opened
+from txtopo import FencedError, StateMismatchError, TopologyContext, TransactionAttempt, UsageError
+from txtopo.command import cli, maintain, show_state
 from txtopo.state import acceptance, administration
 from txtopo.state.base import Set
 from txtopo.state.components import Component, Components, Spout
 from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryServer, MemoryStateStore
+from txtopo.state.opening import Opened
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import Holder, TopologyState
-from txtopo.stores import SqliteStore, opening
+from txtopo.stores import SqliteStore, by_address
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
 TASKS = {"spout": 1, "count": 1}
@@ -84,10 +84,10 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
 
 
 def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_transactions(stored: Stored) -> None:
-    status = inspection.status_of(stored.opened(), "words")
+    status = show_state.status_of(stored.opened(), "words")
     assert (status["current"], status["committed"], status["running"], status["epoch"]) == (3, 2, True, 1)
     assert status["transactions"] == {"3": {"status": "sealed", "attempt_id": 5}}
-    assert inspection.status_text(status).splitlines() == [
+    assert show_state.status_text(status).splitlines() == [
         "topology words",
         "  committed     2",
         "  next txid     3",
@@ -99,22 +99,22 @@ def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_tra
 
 def test_the_status_of_a_stopped_topology_says_that_it_does_not_run(stored: Stored) -> None:
     stored.state.close()
-    assert "coordinator   not running" in inspection.status_text(inspection.status_of(stored.opened(), "words"))
+    assert "coordinator   not running" in show_state.status_text(show_state.status_of(stored.opened(), "words"))
 
 
 def test_a_lease_in_a_server_that_runs_for_the_look_alone_is_that_of_the_dead(stored: Stored) -> None:
-    status = inspection.status_of(stored.opened(is_live=False), "words")
+    status = show_state.status_of(stored.opened(is_live=False), "words")
     assert (status["running"], status["lease"]) == (False, None)
 
 
 def test_a_new_topology_has_committed_nothing(tmp_path: Path) -> None:
     stored = Stored(tmp_path)
-    assert "  committed     nothing yet" in inspection.status_text(inspection.status_of(stored.opened(), "words")).splitlines()
+    assert "  committed     nothing yet" in show_state.status_text(show_state.status_of(stored.opened(), "words")).splitlines()
 
 
 def test_all_that_is_stored_can_be_shown(stored: Stored) -> None:
     shown = administration.show(stored.opened().store, "words")
-    text = inspection.state_text(shown, is_live=True)
+    text = show_state.state_text(shown, is_live=True)
     stores = "stores        count/counts (at 2:0, 1 store transaction)"
     for part in [stored.state.generation, stores, f"sealed attempt 5, tasks {TASKS}, metadata {{'batch': 3}}", "{'offset': 2}"]:
         assert part in text
@@ -125,24 +125,24 @@ def test_what_cannot_be_understood_is_shown_as_such(stored: Stored) -> None:
     opened = stored.opened()
     paths = Layout("words")
     opened.store.multi([Set(path, b"{}") for path in (paths.current, paths.lease, paths.stores, f"{paths.txids}/0000000003")])
-    text = inspection.status_text(inspection.status_of(opened, "words"))
+    text = show_state.status_text(show_state.status_of(opened, "words"))
     assert text.count("unreadable: ") == 4
     assert "open          2 sealed (by attempt 0), 3 unreadable: " in text
-    assert inspection.state_text(administration.show(opened.store, "words"), is_live=True).count("unreadable: ") == 4
+    assert show_state.state_text(administration.show(opened.store, "words"), is_live=True).count("unreadable: ") == 4
     stored.state.close()
     opened.store.multi([Set(paths.current, b"{}")])
     with pytest.raises(StateMismatchError, match="cannot be read\n  Look at it: `txtopo state show words`"):
-        upkeep.adopt_store(stored.sqlite, stored.opened(is_live=False), "words", [], None, execute=True)
+        maintain.adopt_store(stored.sqlite, stored.opened(is_live=False), "words", [], None, execute=True)
 
 
 @pytest.mark.rule(1, 27)
 def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(stored: Stored) -> None:
     with pytest.raises(FencedError, match="is running"):
-        upkeep.restored_state(stored.opened(), "words", execute=True)
+        maintain.restored_state(stored.opened(), "words", execute=True)
     stored.state.close()
-    assert "would begin with transaction 3" in upkeep.restored_state(stored.opened(), "words", execute=False)
+    assert "would begin with transaction 3" in maintain.restored_state(stored.opened(), "words", execute=False)
     assert stored.run_once() == 2, "a dry run changes nothing"
-    told = upkeep.restored_state(stored.opened(), "words", execute=True)
+    told = maintain.restored_state(stored.opened(), "words", execute=True)
     assert "begins with transaction 3, in attempts whose numbers no run before can have used" in told
     assert stored.run_once() == 3 + administration.RESTORED_EPOCHS
     stored.state = stored.run()
@@ -167,7 +167,7 @@ class Remembered(Stored):
         self.state.close()
 
     def accepts(self, execute: bool, **what: Any) -> str:
-        return upkeep.accept_state(self.opened(), "words", acceptance.Accepted(**what), execute)
+        return maintain.accept_state(self.opened(), "words", acceptance.Accepted(**what), execute)
 
     @property
     def made_of(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) ->
     assert remembered.accepts(True, **what) == told.replace("would accept", "accepted")
     assert remembered.made_of["spout"] == {"id": "letters", "kind": "opaque"}
     assert remembered.made_of["components"]["count"]["accepted"] == ["totals", "day_*"]
-    text = inspection.state_text(administration.show(remembered.opened().store, "words"), is_live=True)
+    text = show_state.state_text(administration.show(remembered.opened().store, "words"), is_live=True)
     for line in ["spout         letters: partitions, opaque", "component     count: may begin counts, totals (accepted), day_* (accepted)"]:
         assert f"  {line}" in text.splitlines()
 
@@ -225,7 +225,7 @@ def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(remem
 def test_of_a_state_that_does_not_say_what_it_is_made_of_nothing_need_be_accepted(stored: Stored) -> None:
     stored.state.close()
     with pytest.raises(UsageError, match="its next run is taken as it is"):
-        upkeep.accept_state(stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
+        maintain.accept_state(stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
 
 
 @pytest.mark.parametrize("given", [["--spout", "letters"], ["--kind", "opaque"]])
@@ -237,7 +237,7 @@ def test_a_spout_is_accepted_by_its_id_and_its_kind(given: list[str], capsys: py
 @pytest.mark.rule(27)
 def test_a_reset_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
     stored.state.close()
-    told = upkeep.reset_state(stored.opened(), "words", execute=False)
+    told = maintain.reset_state(stored.opened(), "words", execute=False)
     assert told.splitlines() == [
         "would remove from memory, of topology 'words':",
         f"  generation {stored.state.generation}, which has committed 2 transactions",
@@ -247,7 +247,7 @@ def test_a_reset_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
         "  counts, written by count: `txtopo store clear PATH counts --topology words`",
     ]
     assert administration.topologies(stored.opened().store) == ["words"]
-    assert upkeep.reset_state(stored.opened(), "words", execute=True) == told.replace("would remove", "removed")
+    assert maintain.reset_state(stored.opened(), "words", execute=True) == told.replace("would remove", "removed")
     assert administration.topologies(stored.opened().store) == []
 
 
@@ -255,55 +255,55 @@ def test_a_reset_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
 def test_a_running_topology_is_not_touched(stored: Stored) -> None:
     for execute in (False, True):
         with pytest.raises(FencedError, match=r"'words' is running: pid 11 on alpha\.example"):
-            upkeep.reset_state(stored.opened(), "words", execute)
+            maintain.reset_state(stored.opened(), "words", execute)
         with pytest.raises(FencedError, match="'words' is running"):
-            upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute)
+            maintain.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute)
     assert stored.sqlite.get("all") == 20
     stored.state.renew()
 
 
 def test_the_lease_of_a_coordinator_that_was_killed_does_not_keep_a_state_from_being_reset(stored: Stored) -> None:
-    upkeep.reset_state(stored.opened(is_live=False), "words", execute=True)
+    maintain.reset_state(stored.opened(is_live=False), "words", execute=True)
     assert administration.topologies(stored.opened().store) == []
 
 
 def test_a_topology_without_state_is_refused_naming_those_that_have_one(stored: Stored) -> None:
     with pytest.raises(UsageError, match="There is state of: 'words'"):
-        inspection.status_of(stored.opened(), "wrds")
+        show_state.status_of(stored.opened(), "wrds")
     with pytest.raises(UsageError, match="There is state of: 'words'"):
-        upkeep.reset_state(stored.opened(), "wrds", execute=True)
+        maintain.reset_state(stored.opened(), "wrds", execute=True)
 
 
 # -- stores --------------------------------------------------------------------------------------------------------------------
 
 
 def test_clearing_a_store_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
-    told = upkeep.clear_store(stored.sqlite, "words", [], execute=False)
+    told = maintain.clear_store(stored.sqlite, "words", [], execute=False)
     assert told.splitlines() == [
         f"would remove from {stored.sqlite.address}, of topology 'words': 1 row, 1 fence",
         f"  component count: at transaction 2 of generation {stored.state.generation}",
         "the state is apart: `txtopo state reset words` has the next run begin with the first batch",
     ]
     assert stored.sqlite.get("all") == 20
-    assert upkeep.clear_store(stored.sqlite, "words", [], execute=True) == told.replace("would remove", "removed")
+    assert maintain.clear_store(stored.sqlite, "words", [], execute=True) == told.replace("would remove", "removed")
     assert list(stored.sqlite.items()) == []
 
 
 def test_clearing_says_whose_results_a_store_holds_if_not_those_of_the_topology(stored: Stored) -> None:
-    assert upkeep.clear_store(stored.sqlite, "wrds", [], execute=True).endswith("0 rows, 0 fences\n  It holds results of 'words'.")
-    assert upkeep.clear_store(stored.sqlite, "words", ["other"], execute=True).splitlines()[0].endswith("0 rows, 0 fences")
+    assert maintain.clear_store(stored.sqlite, "wrds", [], execute=True).endswith("0 rows, 0 fences\n  It holds results of 'words'.")
+    assert maintain.clear_store(stored.sqlite, "words", ["other"], execute=True).splitlines()[0].endswith("0 rows, 0 fences")
     assert stored.sqlite.get("all") == 20
 
 
 @pytest.mark.rule(27)
 def test_after_a_reset_an_adopted_store_is_written_to_again_on_top_of_what_it_holds(stored: Stored) -> None:
     stored.state.close()
-    upkeep.reset_state(stored.opened(), "words", execute=True)
+    maintain.reset_state(stored.opened(), "words", execute=True)
     stored.state = stored.run()
     with pytest.raises(StateMismatchError, match="txtopo store adopt"):
         stored.count(TransactionAttempt(1, 0))
     stored.state.close()
-    told = upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=False)
+    told = maintain.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=False)
     assert told.splitlines() == [
         f"would adopt {stored.sqlite.address}, for component count of topology 'words': 1 row, 1 fence",
         f"what it holds would count as the result of all transactions before 1, generation {stored.state.generation}",
@@ -312,7 +312,7 @@ def test_after_a_reset_an_adopted_store_is_written_to_again_on_top_of_what_it_ho
     with pytest.raises(StateMismatchError):
         stored.count(TransactionAttempt(1, 0))
     stored.state.close()
-    assert "counts as the result" in upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)
+    assert "counts as the result" in maintain.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)
     stored.state = stored.run()
     stored.commit(1)
     assert stored.sqlite.get("all") == 30
@@ -320,11 +320,11 @@ def test_after_a_reset_an_adopted_store_is_written_to_again_on_top_of_what_it_ho
 
 @pytest.mark.rule(27)
 def test_a_store_that_was_emptied_on_purpose_is_adopted_for_the_components_the_state_knows(stored: Stored) -> None:
-    upkeep.clear_store(stored.sqlite, "words", [], execute=True)
+    maintain.clear_store(stored.sqlite, "words", [], execute=True)
     with pytest.raises(StateMismatchError, match="It was emptied"):
         stored.count(TransactionAttempt(3, 5))
     stored.state.close()
-    told = upkeep.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)
+    told = maintain.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)
     assert "for component count of topology 'words': 0 rows, 1 fence" in told
     stored.state = stored.run()
     stored.count(TransactionAttempt(3, 5))
@@ -335,7 +335,7 @@ def test_a_store_of_another_topology_is_taken_over(stored: Stored, tmp_path: Pat
     words, others = stored.opened().store, TopologyState.open(MemoryStateStore(stored.server), "others", ALICE, wait_s=1.0)
     others.close()
     assert administration.topologies(words) == ["others", "words"]
-    told = upkeep.adopt_store(stored.sqlite, stored.opened(), "others", [], "words", execute=True)
+    told = maintain.adopt_store(stored.sqlite, stored.opened(), "others", [], "words", execute=True)
     assert "for component count of topology 'others': 1 row, 1 fence" in told
     assert [fence.topology_id for fence in stored.sqlite.fences()] == ["others"]
     assert stored.sqlite.get("all") == 20
@@ -345,16 +345,16 @@ def test_adopting_a_store_that_nobody_is_known_to_write_asks_for_the_components(
     stored.state.close()
     other = SqliteStore(tmp_path / "other.db", "others")
     with pytest.raises(UsageError, match=r"Name them with --component ID, which may be repeated\. It holds results of no topology"):
-        upkeep.adopt_store(other, stored.opened(), "words", [], None, execute=True)
-    told = upkeep.adopt_store(other, stored.opened(), "words", ["a", "b"], None, execute=True)
+        maintain.adopt_store(other, stored.opened(), "words", [], None, execute=True)
+    told = maintain.adopt_store(other, stored.opened(), "words", ["a", "b"], None, execute=True)
     assert "for components a, b of topology 'words': 0 rows, 2 fences\nthere was no such store: it begins empty\n" in told
     assert [fence.component for fence in other.fences()] == ["a", "b"]
 
 
 def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_path: Path) -> None:
     path = tmp_path / "words.db"
-    assert opening.open_store(str(path), "counts").get("all") == 20
-    assert opening.open_store(f"sqlite:///{path}", "counts").get("all") == 20
+    assert by_address.open_store(str(path), "counts").get("all") == 20
+    assert by_address.open_store(f"sqlite:///{path}", "counts").get("all") == 20
     for address, table, message in [
         (str(tmp_path / "no.db"), "counts", "there is no file"),
         (str(path), "other", "words.db#other is no store of txtopo"),
@@ -363,7 +363,7 @@ def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_
         ("mysql://host/db", "counts", r"does not begin with postgresql\+psycopg:// or mysql\+pymysql://"),
     ]:
         with pytest.raises(UsageError, match=message):
-            opening.open_store(address, table)
+            by_address.open_store(address, table)
     assert not (tmp_path / "no.db").exists()
 
 

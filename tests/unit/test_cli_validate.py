@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from txtopo import cli
+from txtopo.command import cli
 
 TOPOLOGY = """\
 from txtopo import BaseCommitterTransactionalSpout, BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder

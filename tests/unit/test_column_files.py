@@ -10,10 +10,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from tests.planned_spouts import Drive
+from tests.topologies.planned_spouts import Drive
 from txtopo import TransactionAttempt
-from txtopo.connectors import file_lines
-from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactionalSpout
+from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactionalSpout, blocks
 from txtopo.errors import ConfigError, InputError
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
@@ -60,7 +59,7 @@ def test_quotes_are_letters_where_nothing_is_quoted(tmp_path: Path) -> None:
 
 
 def test_blocks_and_batches_begin_and_end_between_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lines, "BLOCK_BYTES", 11)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 11)
     rows = [("x" * (i % 17), i) for i in range(100)]
     (tmp_path / "a").write_text("word,n\n" + "".join(f"{word},{n}\n" for word, n in rows))
     (tmp_path / "b").write_text("".join(f'{{"n": {n}, "word": "{word}"}}\n' for word, n in rows))
@@ -156,7 +155,7 @@ def test_memory_is_bounded_by_a_block(tmp_path: Path) -> None:
         file.write("word,n\n")
         for i in range(400_000):
             file.write(f"word{i % 1000},{i}\n")
-    assert os.path.getsize(tmp_path / "a") > 5 * file_lines.BLOCK_BYTES
+    assert os.path.getsize(tmp_path / "a") > 5 * blocks.BLOCK_BYTES
     drive = Drive(CsvTransactionalSpout(tmp_path / "a", SCHEMA, bytes_per_batch=1 << 30))
     sizes: list[int] = []
     emitter = CsvTransactionalSpout(tmp_path / "a", SCHEMA).get_emitter(TopologyConf({}), cast(Any, None))
@@ -167,4 +166,4 @@ def test_memory_is_bounded_by_a_block(tmp_path: Path) -> None:
 
     emitter.emit_partition_batch(TransactionAttempt(1, 0), cast(Any, Weighed()), 0, drive.plan()[0])
     assert len(sizes) > 4
-    assert max(sizes) < 3 * file_lines.BLOCK_BYTES
+    assert max(sizes) < 3 * blocks.BLOCK_BYTES

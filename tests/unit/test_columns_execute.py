@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.column_topologies import ColumnsSpout, NotingArrowBolt, NotingArrowCommitter, pass_on
-from tests.topologies import Ran, builder, run_once
+from tests.topologies.columns import ColumnsSpout, NotingArrowBolt, NotingArrowCommitter, pass_on
+from tests.topologies.recording import Ran, builder, run_once
 from txtopo import Fields
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.column_topologies import ColumnsSpout, NotingArrowBolt, NotingArrowCommitter
-from tests.planned_spouts import Drive
-from tests.topologies import NotingBolt, builder, run_once
+from tests.topologies.columns import ColumnsSpout, NotingArrowBolt, NotingArrowCommitter
+from tests.topologies.planned_spouts import Drive
+from tests.topologies.recording import NotingBolt, builder, run_once
 from txtopo import BaseBatchBolt, ConfigError, Fields
 from txtopo.plan import compiler, explain
 from txtopo.testing import ArrowMemoryTransactionalSpout
@@ -135,7 +135,7 @@ def imported_by(code: str) -> list[str]:
 
 
 def test_what_workers_are_forked_from_has_imported_the_worker_and_no_pyarrow() -> None:
-    assert imported_by("from txtopo.runtime import daemon; daemon.warm_up()") == ["False", "True", "1"]
+    assert imported_by("from txtopo.spark import daemon; daemon.warm_up()") == ["False", "True", "1"]
 
 
 @pytest.mark.parametrize("probing", ["import pyarrow", "import importlib.util; importlib.util.find_spec('pyarrow')"])
@@ -156,7 +156,7 @@ class Fake(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.has_arrow = False
 
 sys.meta_path.insert(0, Fake())
-from txtopo.runtime import daemon
+from txtopo.spark import daemon
 daemon.warm_up()
 assert "pyspark.worker_util" not in sys.modules, "what has seen that pyarrow is missing is forgotten"
 import pyarrow
@@ -170,7 +170,7 @@ def test_a_topology_of_tuples_imports_no_pyarrow() -> None:
 from txtopo import *
 from txtopo.testing import MemoryTransactionalSpout
 from txtopo.testing.in_process import InProcessJobs
-from txtopo.dataplane import execute, columns
+from txtopo.dataplane import slot as execute, columns
 assert not columns.is_arrow(1)
 assert columns.told_apart([("s", [(1,), (2,)])]) == [("s", [(1,), (2,)])]
 """

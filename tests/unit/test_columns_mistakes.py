@@ -11,8 +11,8 @@ import pytest
 
 import txtopo.connectors.files
 import txtopo.testing
-from tests.column_topologies import PAIRS, ColumnsSpout, NotingArrowBolt, NotingArrowCommitter, batch
-from tests.topologies import NotingBasicBolt, NotingBolt, Ran, RowsSpout, builder, rows, run_once
+from tests.topologies.columns import PAIRS, ColumnsSpout, NotingArrowBolt, NotingArrowCommitter, batch
+from tests.topologies.recording import NotingBasicBolt, NotingBolt, Ran, RowsSpout, builder, rows, run_once
 from txtopo import (
     BaseArrowBatchBolt,
     EmitError,
@@ -144,7 +144,7 @@ def test_columns_for_a_direct_stream_are_refused_where_no_task_is_named() -> Non
 
 def run_collecting(monkeypatch: pytest.MonkeyPatch, *values: Any, schema: pa.Schema | None = None) -> Ran:
     """Tuples of one field, each of which becomes a RecordBatch of its own."""
-    monkeypatch.setattr("txtopo.dataplane.column_task.ROWS_MAX", 1)
+    monkeypatch.setattr("txtopo.dataplane.columns.task.ROWS_MAX", 1)
 
     class Declaring(RowsSpout):
         def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:

@@ -12,11 +12,10 @@ import numpy
 import pyarrow as pa
 import pytest
 
-from tests.topologies import RowsSpout, builder, rows, run_once
+from tests.topologies.recording import RowsSpout, builder, rows, run_once
 from tests.unit.test_columns_mistakes import failed
 from txtopo import BaseArrowBatchBolt, EmitError, Fields, OutputFieldsDeclarer
-from txtopo.dataplane import column_batches
-from txtopo.dataplane.columns import ColumnMistakeError
+from txtopo.dataplane.columns import ColumnMistakeError, batches
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 NAIVE = datetime.datetime(2026, 1, 2, 12)
@@ -35,7 +34,7 @@ class Word(str):
 
 def column(values: list[Any], type: pa.DataType | None, is_declared: bool = True) -> pa.RecordBatch:
     schema = None if type is None else pa.schema([("a", type)])
-    return column_batches.from_rows([("attempt", value) for value in values], ["a"], schema, "component 'x', stream 's'", is_declared)
+    return batches.from_rows([("attempt", value) for value in values], ["a"], schema, "component 'x', stream 's'", is_declared)
 
 
 CHANGED: list[tuple[str, list[Any], pa.DataType | None, str]] = [
@@ -108,7 +107,7 @@ KEPT: list[tuple[list[Any], pa.DataType | None]] = [
 @pytest.mark.rule(38)
 @pytest.mark.parametrize(("values", "type"), KEPT)
 def test_what_a_column_can_hold_comes_back_as_it_was(values: list[Any], type: pa.DataType | None) -> None:
-    came = [row[1] for row in column_batches.rows(column(values, type), "attempt")]
+    came = [row[1] for row in batches.rows(column(values, type), "attempt")]
     assert repr([list(value) if isinstance(value, tuple) else value for value in values]) == repr(came) or values == came
 
 
@@ -158,7 +157,7 @@ def test_a_time_beyond_a_day_becomes_no_other_time_of_a_tuple(type: pa.DataType,
     times = pa.Array.from_buffers(type, 1, integers.buffers())
     for values in (times, pa.StructArray.from_arrays([times], names=["b"]), pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), times)):
         with pytest.raises(ColumnMistakeError, match=r"column 'a' of type .* is not within the acceptable range"):
-            column_batches.rows(pa.RecordBatch.from_arrays([values], names=["a"]), "attempt")
+            batches.rows(pa.RecordBatch.from_arrays([values], names=["a"]), "attempt")
 
 
 class Degrees(pa.ExtensionType):  # type: ignore[misc]
@@ -179,8 +178,8 @@ class Degrees(pa.ExtensionType):  # type: ignore[misc]
 def test_a_type_of_a_users_own_becomes_what_arrow_makes_of_it_and_nothing_becomes_it() -> None:
     degrees = pa.ExtensionArray.from_storage(Degrees(), pa.array([5, None]))
     nested = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), degrees)
-    assert column_batches.rows(pa.RecordBatch.from_arrays([degrees], names=["a"]), "attempt") == [("attempt", 5), ("attempt", None)]
-    assert column_batches.rows(pa.RecordBatch.from_arrays([nested], names=["a"]), "attempt") == [("attempt", [5, None])]
+    assert batches.rows(pa.RecordBatch.from_arrays([degrees], names=["a"]), "attempt") == [("attempt", 5), ("attempt", None)]
+    assert batches.rows(pa.RecordBatch.from_arrays([nested], names=["a"]), "attempt") == [("attempt", [5, None])]
     for type in (Degrees(), pa.list_(Degrees())):
         with pytest.raises(ColumnMistakeError, match="row 1 of 1 is"):
             column([5] if type == Degrees() else [[5]], type)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import InProcessTopology, NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder, note, rows, run_once
+from tests.topologies.recording import InProcessTopology, NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder, note, rows, run_once
 from txtopo import (
     Config,
     ConfigError,
@@ -20,7 +20,7 @@ from txtopo import (
     config,
 )
 from txtopo.dataplane.job import Batch
-from txtopo.runtime.batches import Batches
+from txtopo.engine.batches import Batches
 from txtopo.state import memory
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.topology.context import SOME_TIME

@@ -10,9 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from txtopo import Config, LocalCluster, UsageError, cli, errors, submit_topology
+from txtopo import Config, LocalCluster, UsageError, errors, submit_topology
+from txtopo.command import cli, main
 from txtopo.config import sources
-from txtopo.runtime import cluster, inspection, main, session, spark_connect
+from txtopo.runtime import cluster
+from txtopo.spark import connect, session
+from txtopo.state import opening
 
 WORDS = """
 from txtopo import BaseBatchBolt, Config, TransactionalTopologyBuilder
@@ -160,7 +163,7 @@ def test_a_local_cluster_follows_every_source_and_the_configuration_of_its_spark
     settings = {"spark.txtopo.max_attempts": "3", "spark.txtopo.spill_bytes": "8k", "spark.master": "local[2]"}
     context = argparse.Namespace(getConf=lambda: argparse.Namespace(getAll=settings.items))
     monkeypatch.setattr(session, "spark_context", lambda master, conf: context)
-    monkeypatch.setattr(spark_connect, "refuse", lambda *asked: None)
+    monkeypatch.setattr(connect, "refuse", lambda *asked: None)
     monkeypatch.setattr(cluster, "TopologyRun", Ran)
     LocalCluster(zookeeper="zk:2181").submit_topology("words", {"max_spout_pending": 2}, topology())
     assert Ran.given[1] == EVERYWHERE.replaced(max_spout_pending=2, max_attempts=3, spill_bytes=8192)
@@ -187,6 +190,6 @@ def test_the_state_is_looked_for_where_a_run_would_keep_it(
     def opened(*where: Any) -> Any:
         raise errors.ZooKeeperUnavailableError(f"looked in {where}")
 
-    monkeypatch.setattr(inspection, "opened", opened)
+    monkeypatch.setattr(opening, "opened", opened)
     assert cli.main([*command, "--zookeeper-root", "/other"]) == 5
     assert str((Path("elsewhere"), "127.0.0.1:1", "/other", None)) in capsys.readouterr().err

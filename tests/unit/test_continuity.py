@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from tests import local_engine
-from tests.clusters import Journal
 from tests.local_engine import run_to_idle
-from tests.spouts import Keep, Pass, Ranges, keeping_topology
-from tests.step_spouts import SPOUTS, Source
-from txtopo import Count, Fields, StateMismatchError, TransactionalTopologyBuilder, UsageError, UserCodeError, cli
-from txtopo.connectors.sql import SqlSink
+from tests.servers.clusters import Journal
+from tests.topologies.spouts import Keep, Pass, Ranges, keeping_topology
+from tests.topologies.step_spouts import SPOUTS, Source
+from txtopo import Count, Fields, StateMismatchError, TransactionalTopologyBuilder, UsageError, UserCodeError
+from txtopo.command import cli
+from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.state import acceptance, administration, base
 from txtopo.state.acceptance import Accepted
 from txtopo.state.components import Spout

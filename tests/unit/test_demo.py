@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from txtopo import Config, cli, demo
-from txtopo.runtime import main, target
+from txtopo import Config, demo
+from txtopo.command import cli, main, target
 from txtopo.topology.graph import TopologyGraph
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import txtopo
-from txtopo import cli, config, errors, stores, testing
+from txtopo import config, errors, stores, testing
+from txtopo.command import cli
+from txtopo.command.output import READ_NO_LONGER
 from txtopo.connectors import files
 from txtopo.coordinator import transitions
-from txtopo.runtime.output import READ_NO_LONGER
 from txtopo.testing.simulator.simulation import COULD_NOT_LOOK
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import InProcessTopology, NotingBolt, NotingCommitter, RowsSpout, builder, planned, rows, run_once
+from tests.topologies.recording import InProcessTopology, NotingBolt, NotingCommitter, RowsSpout, builder, planned, rows, run_once
 from txtopo import Fields, StreamSpec, TransactionAttempt, Tuple
-from txtopo.dataplane.emit import Collector, is_immutable
+from txtopo.dataplane.collector import Collector, is_immutable
 from txtopo.dataplane.job import Batch, Limits
 
 pytestmark = pytest.mark.rule(14)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.topologies import (
+from tests.topologies.recording import (
     FIRST,
     InProcessTopology,
     NotingBasicBolt,

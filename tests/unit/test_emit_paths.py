@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from tests.topologies import NotingBasicBolt, NotingBolt, builder, pass_on, rows, run_once
+from tests.topologies.recording import NotingBasicBolt, NotingBolt, builder, pass_on, rows, run_once
 from txtopo import BasicOutputCollector, BatchOutputCollector, Fields, StreamSpec, TransactionAttempt, Tuple
-from txtopo.dataplane import emit, worker
-from txtopo.dataplane.emit import Collector
+from txtopo.dataplane import collector as emit
+from txtopo.dataplane import worker
+from txtopo.dataplane.collector import Collector
 from txtopo.dataplane.outbox import Outbox
 
 ATTEMPT = TransactionAttempt(1, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from txtopo import Config
 from txtopo.coordinator import messages
-from txtopo.runtime.engine import Engine
+from txtopo.engine.engine import Engine
 
 LEAST_S, MOST_S = 0.5, 8.0
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal, fast
-from tests.spouts import Keep, Ranges, keeping_topology
-from tests.step_spouts import TAKE_MAX, OpaquePlanned, Source
+from tests.servers.clusters import Journal, fast
+from tests.topologies.spouts import Keep, Ranges, keeping_topology
+from tests.topologies.step_spouts import TAKE_MAX, OpaquePlanned, Source
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Failure, Tally
-from txtopo.runtime import engine
-from txtopo.runtime.engine import Engine
-from txtopo.runtime.jobs import JobLostError, JobResult
-from txtopo.runtime.status import RunStatus, StatusBoard
+from txtopo.engine import engine
+from txtopo.engine.engine import Engine
+from txtopo.engine.jobs import JobLostError, JobResult
+from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.spark.machine import Machine
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.stores import SqliteStore
@@ -70,7 +71,7 @@ def run(tmp_path: Path, jobs: Jobs, spout: Any = None, **settings: Any) -> Statu
     state = TopologyState.open(MemoryStateStore(), "topology", Holder("host", 1, "now"))
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
     conf = fast(max_transactions=TRANSACTIONS, **settings)
-    Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None).run()
+    Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)).run()
     assert state.current == TRANSACTIONS + 1
     state.close()
     return board

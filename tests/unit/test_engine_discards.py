@@ -11,7 +11,7 @@ from txtopo import TransactionAttempt
 from txtopo.coordinator import messages
 from txtopo.coordinator.messages import Event
 from txtopo.coordinator.transitions import Status
-from txtopo.runtime.engine import Engine
+from txtopo.engine.engine import Engine
 
 OLD, LIVE = TransactionAttempt(2, 0), TransactionAttempt(2, 1)
 

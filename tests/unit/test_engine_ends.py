@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from txtopo import errors
-from txtopo.runtime.attempts import AttemptFailedError
-from txtopo.runtime.engine import Engine
-from txtopo.runtime.threads import WorkThreads
-from txtopo.state import patience
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.engine import Engine
+from txtopo.spark.threads import WorkThreads
+from txtopo.state import retry
 
 AHEAD = errors.StateMismatchError("the store is ahead")
 
@@ -47,7 +47,7 @@ def test_a_store_that_is_ahead_because_the_topology_was_taken_is_said_to_be_that
 @pytest.mark.rule(29)
 @pytest.mark.parametrize(
     "answer",
-    [None, errors.ZooKeeperUnavailableError("away"), patience.AbandonedError("stopping"), errors.UnreadableStateError("/x", "it is not JSON")],
+    [None, errors.ZooKeeperUnavailableError("away"), retry.AbandonedError("stopping"), errors.UnreadableStateError("/x", "it is not JSON")],
 )
 def test_a_store_that_is_ahead_is_said_to_be_ahead_if_it_is_ours_or_nobody_can_tell(answer: Exception | None) -> None:
     told = explained(AttemptFailedError("fatal", "ahead", AHEAD), State(answer))

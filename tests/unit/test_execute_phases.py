@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import (
+from tests.topologies.recording import (
     ROOMY,
     Event,
     InProcessTopology,
@@ -22,7 +22,8 @@ from tests.topologies import (
     run_once,
 )
 from txtopo import Fields, TransactionAttempt
-from txtopo.dataplane import execute, wire
+from txtopo.dataplane import slot as execute
+from txtopo.dataplane import wire
 from txtopo.dataplane.job import Limits, Part
 from txtopo.dataplane.receive import MixedEmissionsError
 from txtopo.topology.graph import TopologyGraph
@@ -350,7 +351,7 @@ def test_a_slot_that_is_sent_a_mixture_executes_nothing() -> None:
 
 
 def events_of(topology: InProcessTopology) -> list[Event]:
-    from tests.topologies import journals
+    from tests.topologies.recording import journals
 
     return journals[topology.graph.id]
 

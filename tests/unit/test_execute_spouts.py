@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import FIRST, Event, InProcessTopology, NotingBolt, NotingCommitter, Ran, RowsEmitter, RowsSpout, builder, note, planned, rows
+from tests.topologies.recording import (
+    FIRST,
+    Event,
+    InProcessTopology,
+    NotingBolt,
+    NotingCommitter,
+    Ran,
+    RowsEmitter,
+    RowsSpout,
+    builder,
+    note,
+    planned,
+    rows,
+)
 from txtopo import (
     BaseOpaquePartitionedTransactionalSpout,
     BaseTransactionalSpout,
@@ -300,7 +313,7 @@ def test_cleaning_up_never_covers_the_transaction_the_next_batch_starts_from() -
 
 
 def topology_events(topology: InProcessTopology) -> list[Event]:
-    from tests.topologies import journals
+    from tests.topologies.recording import journals
 
     return journals[topology.graph.id]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import fetch_servers
+from tests.servers import fetch
 
-SERVER = fetch_servers.Server("maria", "mariadb-server-core", "no-such-server")
+SERVER = fetch.Server("maria", "mariadb-server-core", "no-such-server")
 
 FETCHING = """#!/bin/sh
 [ "$*" = "${*%update}" ] || exit 0
@@ -22,8 +22,8 @@ touch "$3/usr/sbin/no-such-server" "$3/usr/lib/machine/libsome.so.1"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(fetch_servers, "HOME", tmp_path / "servers")
-    monkeypatch.setitem(fetch_servers.SERVERS, "maria", SERVER)
+    monkeypatch.setattr(fetch, "HOME", tmp_path / "servers")
+    monkeypatch.setitem(fetch.SERVERS, "maria", SERVER)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     (tmp_path / "bin").mkdir()
     return tmp_path
@@ -37,50 +37,50 @@ def program(place: Path, name: str, text: str) -> None:
 def test_a_server_that_was_fetched_is_found_with_its_libraries(place: Path) -> None:
     program(place, "apt-get", FETCHING)
     program(place, "dpkg-deb", UNPACKING)
-    fetch_servers.fetch(SERVER)
-    found = fetch_servers.found("maria")
+    fetch.fetch(SERVER)
+    found = fetch.found("maria")
     root = place / "servers" / "maria"
     assert (found.program, found.root) == (root / "usr/sbin/no-such-server", root)
     assert found.environment == {"LD_LIBRARY_PATH": str(root / "usr/lib/machine")}
     program(place, "apt-get", "#!/bin/sh\nexit 1\n")
-    fetch_servers.fetch(SERVER)  # it is there, nobody is asked again
+    fetch.fetch(SERVER)  # it is there, nobody is asked again
 
 
 def test_a_server_of_the_machine_is_used_as_it_is(place: Path) -> None:
     program(place, "no-such-server", "#!/bin/sh\n")
-    fetch_servers.fetch(SERVER)
-    found = fetch_servers.found("maria")
+    fetch.fetch(SERVER)
+    found = fetch.found("maria")
     assert (found.program, found.environment) == (place / "bin" / "no-such-server", {})
     assert not (place / "servers").exists()
 
 
 def test_a_program_that_does_as_well_is_used_where_the_machine_has_that_one_only(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = fetch_servers.Server("maria", "mariadb-server-core", "no-such-server", others=("neither", "such-server"))
-    monkeypatch.setitem(fetch_servers.SERVERS, "maria", server)
+    server = fetch.Server("maria", "mariadb-server-core", "no-such-server", others=("neither", "such-server"))
+    monkeypatch.setitem(fetch.SERVERS, "maria", server)
     program(place, "such-server", "#!/bin/sh\n")
-    assert fetch_servers.found("maria").program == place / "bin" / "such-server"
+    assert fetch.found("maria").program == place / "bin" / "such-server"
     program(place, "no-such-server", "#!/bin/sh\n")
-    assert fetch_servers.found("maria").program == place / "bin" / "no-such-server"
+    assert fetch.found("maria").program == place / "bin" / "no-such-server"
 
 
 def test_lists_that_are_out_of_date_are_renewed_in_a_place_of_their_own(place: Path) -> None:
     program(place, "apt-get", FETCHING.replace("[ ", 'case "$*" in *Dir::State::Lists=*) ;; *) exit 100;; esac\n[ ', 1))
     program(place, "dpkg-deb", UNPACKING)
-    fetch_servers.fetch(SERVER)
-    assert fetch_servers.found("maria").program.exists()
+    fetch.fetch(SERVER)
+    assert fetch.found("maria").program.exists()
 
 
 def test_what_cannot_be_fetched_is_told_with_the_words_of_apt_and_leaves_nothing(place: Path) -> None:
     program(place, "apt-get", FETCHING)
     program(place, "dpkg-deb", f"{UNPACKING}echo 'the archive is broken' >&2; exit 2\n")
     with pytest.raises(RuntimeError, match=r"cannot be fetched: the archive is broken\n  .*apt-get install mariadb-server-core"):
-        fetch_servers.fetch(SERVER)
+        fetch.fetch(SERVER)
     assert list((place / "servers").iterdir()) == []
     with pytest.raises(RuntimeError, match=r"there is no no-such-server to test with\n  Type: make servers; or, .*, install maria"):
-        fetch_servers.found("maria")
+        fetch.found("maria")
 
 
 def test_where_there_is_no_apt_it_says_what_to_install(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place / "bin"))
     with pytest.raises(RuntimeError, match=r"there is no apt-get here\n  Install maria, so that no-such-server is on the PATH"):
-        fetch_servers.fetch(SERVER)
+        fetch.fetch(SERVER)

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.planned_spouts import Drive
-from txtopo.connectors import file_lines, files
-from txtopo.connectors.files import FileTransactionalSpout
+from tests.topologies.planned_spouts import Drive
+from txtopo.connectors.files import FileTransactionalSpout, blocks, lines
 from txtopo.errors import ConfigError
 from txtopo.topology import pickling
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
@@ -54,7 +53,7 @@ def test_a_batch_spans_many_small_files_and_its_metadata_says_which_bytes(tmp_pa
 
 
 def test_a_batch_spans_a_bounded_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FILES_PER_BATCH", 2)
+    monkeypatch.setattr(lines, "FILES_PER_BATCH", 2)
     for name in "abcde":
         (tmp_path / name).write_text(f"{name}\n")
     assert lines_of(Drive(FileTransactionalSpout(f"{tmp_path}/*"))) == [{0: ["a", "b"]}, {0: ["c", "d"]}, {0: ["e"]}]
@@ -100,8 +99,8 @@ def test_a_line_ends_with_a_newline_and_nothing_else(tmp_path: Path, contents: b
 
 
 def test_blocks_are_cut_between_lines_and_a_line_longer_than_a_block_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lines, "BLOCK_BYTES", 7)
-    monkeypatch.setattr(file_lines, "PROBE_BYTES", 3)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(blocks, "PROBE_BYTES", 3)
     expected = ["x" * n for n in (1, 30, 2, 0, 6, 7, 8, 3)]
     (tmp_path / "a").write_text("\n".join(expected))
     assert [line for batch in lines_of(Drive(FileTransactionalSpout(tmp_path / "a", bytes_per_batch=20))) for line in batch[0]] == expected
@@ -123,18 +122,18 @@ def test_a_replay_emits_the_same_lines_although_the_files_have_grown(tmp_path: P
 def test_planning_reads_only_around_the_end_of_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"a line of text\n" * 100_000)
     asked: list[int] = []
-    reading: Callable[..., bytes] = file_lines._read
+    reading: Callable[..., bytes] = blocks._read
 
     def counted(file: Any, path: str, start: int, amount: int) -> bytes:
         asked.append(amount)
         return reading(file, path, start, amount)
 
-    monkeypatch.setattr(file_lines, "_read", counted)
+    monkeypatch.setattr(blocks, "_read", counted)
     drive = Drive(FileTransactionalSpout(tmp_path / "a", bytes_per_batch=400_000))
     while drive.coordinator.is_ready():
         drive.plan()
     assert len(drive.plans) == 4
-    assert sum(asked) <= 3 * file_lines.PROBE_BYTES + 7 * file_lines.TAIL_BYTES
+    assert sum(asked) <= 3 * blocks.PROBE_BYTES + 7 * blocks.TAIL_BYTES
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.planned_spouts import Drive
-from txtopo.connectors import file_lines
-from txtopo.connectors.files import FileTransactionalSpout
+from tests.topologies.planned_spouts import Drive
+from txtopo.connectors.files import FileTransactionalSpout, blocks
 from txtopo.errors import FailedException, InputError
 
 
@@ -93,7 +92,7 @@ def test_a_fault_that_may_pass_fails_the_attempt_and_not_the_run(tmp_path: Path,
     def stale(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    monkeypatch.setattr(file_lines, "open", stale, raising=False)
+    monkeypatch.setattr(blocks, "open", stale, raising=False)
     with pytest.raises(FailedException, match="just now: Stale file handle"):
         drive.emitted(plan)
 

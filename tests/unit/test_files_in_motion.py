@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.planned_spouts import Drive
-from txtopo.connectors import file_lines
-from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, ParquetTransactionalSpout
+from tests.topologies.planned_spouts import Drive
+from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, ParquetTransactionalSpout, blocks
 from txtopo.errors import InputError
 
 AB = pa.schema([("a", pa.string()), ("b", pa.string())])
@@ -30,7 +29,7 @@ def rows(drive: Drive) -> list[tuple[Any, ...]]:
 @contextlib.contextmanager
 def once_after_opening(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> Iterator[None]:
     """As soon as a file has been opened for reading, ``change`` happens, once."""
-    really_open, changes = file_lines.opened, [change]
+    really_open, changes = blocks.opened, [change]
 
     def opened(path: str) -> Any:
         file = really_open(path)
@@ -39,7 +38,7 @@ def once_after_opening(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Non
         return file
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_lines, "opened", opened)
+        patch.setattr(blocks, "opened", opened)
         yield
     assert not changes
 
@@ -67,8 +66,8 @@ def test_a_file_that_is_written_anew_in_place_while_it_is_read_is_refused(tmp_pa
     path.write_text("".join(f"old {i:04}\n" for i in range(1000)))
     drive = Drive(FileTransactionalSpout(path))
     plan = drive.plan()
-    monkeypatch.setattr(file_lines, "BLOCK_BYTES", 1000)
-    reading, reads = file_lines._read, []
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1000)
+    reading, reads = blocks._read, []
 
     def read(file: Any, name: str, start: int, amount: int) -> bytes:
         reads.append(start)
@@ -77,7 +76,7 @@ def test_a_file_that_is_written_anew_in_place_while_it_is_read_is_refused(tmp_pa
             path.write_text("".join(f"new {i:04}\n" for i in range(2000)))
         return reading(file, name, start, amount)
 
-    monkeypatch.setattr(file_lines, "_read", read)
+    monkeypatch.setattr(blocks, "_read", read)
     with pytest.raises(InputError, match="a has been rotated or written anew: the 4096 bytes before byte 9000 are not those that were planned"):
         drive.emitted(plan)
     assert len(reads) > 4

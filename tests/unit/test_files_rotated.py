@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.planned_spouts import Drive
-from txtopo.connectors import file_lines
+from tests.topologies.planned_spouts import Drive
 from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout
+from txtopo.connectors.files import blocks as file_lines
 from txtopo.errors import InputError
 
 Spout = Callable[[Path], Any]

@@ -10,9 +10,9 @@ import pytest
 
 from starter import word_count
 from tests import local_engine
-from tests.simulated_topologies import generated
-from txtopo.runtime import engine
-from txtopo.runtime.surroundings import Machine
+from tests.topologies.simulated import generated
+from txtopo.engine import engine
+from txtopo.spark.machine import Machine
 from txtopo.state import memory
 from txtopo.testing import Simulation
 

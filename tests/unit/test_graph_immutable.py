@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder
+from tests.topologies.recording import NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder
 from txtopo import Fields, StreamSpec, TransactionalTopologyBuilder
 from txtopo.topology import pickling
 from txtopo.topology.graph import Subscription, TopologyGraph

@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import ROOMY, InProcessTopology, NotingBasicBolt, NotingBolt, NotingCommitter, Ran, builder, note, planned, rows, run_once
+from tests.topologies.recording import (
+    ROOMY,
+    InProcessTopology,
+    NotingBasicBolt,
+    NotingBolt,
+    NotingCommitter,
+    Ran,
+    builder,
+    note,
+    planned,
+    rows,
+    run_once,
+)
 from txtopo import Fields, HeldStateError, OutputFieldsDeclarer, TransactionAttempt, Tuple, UserCodeError
 from txtopo.dataplane import hold, wire
 from txtopo.dataplane.job import Limits

@@ -14,12 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.column_topologies import NotingArrowBolt
-from tests.planned_spouts import Drive
-from tests.topologies import NotingBolt, builder, note, run_once
+from tests.topologies.columns import NotingArrowBolt
+from tests.topologies.planned_spouts import Drive
+from tests.topologies.recording import NotingBolt, builder, note, run_once
 from txtopo import Fields, Tuple
-from txtopo.connectors import file_lines
-from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout
+from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, blocks
 from txtopo.errors import InputError
 
 SCHEMA = pa.schema([("w", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("l", pa.list_(pa.int64())), ("o", pa.struct([("a", pa.int64())]))])
@@ -378,7 +377,7 @@ def test_a_csv_type_is_the_declared_one_whatever_the_values_look_like(tmp_path: 
 
 @pytest.mark.rule(38)
 def test_a_block_is_cut_like_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lines, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 7)
     for content in CSV_ACCEPTED.values():
         csv_answer(tmp_path, content)
     for content, at in CSV_REFUSED.values():

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.planned_spouts import Drive
+from tests.topologies.planned_spouts import Drive
 from tests.unit.test_hostile_files import Answer, answer, cut
 from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactionalSpout
 from txtopo.errors import ConfigError, InputError

@@ -12,8 +12,8 @@ from pyspark import TaskContext
 from txtopo import TransactionAttempt
 from txtopo.dataplane import worker
 from txtopo.dataplane.job import Job, Part
-from txtopo.runtime import task
-from txtopo.runtime.task import ForwardFunction, LevelFunction, RepeatedTaskError, StandingFunction, WrongJobError
+from txtopo.spark import task
+from txtopo.spark.task import ForwardFunction, LevelFunction, RepeatedTaskError, StandingFunction, WrongJobError
 
 pytestmark = pytest.mark.rule(33)
 

@@ -15,9 +15,9 @@ from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Report, Tally
 from txtopo.dataplane.receive import MixedEmissionsError
 from txtopo.dataplane.wire import Frame
-from txtopo.runtime import jobs
-from txtopo.runtime.jobs import Pinned, SparkJobs
-from txtopo.runtime.standing import Seats, StandingTasks
+from txtopo.engine.jobs import reading, result_of
+from txtopo.spark.jobs import PinnedBlocks, SparkJobs
+from txtopo.spark.resident_task import Seats, StandingTasks
 
 pytestmark = pytest.mark.rule(33)
 
@@ -33,15 +33,15 @@ def report(slot: int, task_attempt: int, job: str = JOB.name, **lineage: int) ->
 
 def test_reports_and_frames_of_one_computation_are_put_together_in_whatever_order_they_come() -> None:
     records = [wire.pack_frames(FRAMES[1:]), report(1, 11, l0s0=5, l0s1=6), report(0, 10, l0s0=5, l0s1=6), wire.pack_frames(FRAMES[:1])]
-    result = jobs.result_of(JOB, records, 2, functools.partial(Pinned, None))
+    result = result_of(JOB, records, 2, functools.partial(PinnedBlocks, None))
     assert sorted(result.frames) == FRAMES
     assert result.tally.executed == {"keep": 2}
-    assert result.pinned == Pinned(None, (10, 11)), "by slot"
+    assert result.pinned == PinnedBlocks(None, (10, 11)), "by slot"
 
 
 def test_slots_that_stem_from_different_computations_of_an_earlier_one_are_refused() -> None:
     with pytest.raises(MixedEmissionsError, match=r"level 0, slot 1 was computed twice: as task attempts 6 and 8"):
-        jobs.result_of(JOB, [report(0, 10, l0s0=5, l0s1=6), report(1, 11, l0s0=5, l0s1=8)], 2)
+        result_of(JOB, [report(0, 10, l0s0=5, l0s1=6), report(1, 11, l0s0=5, l0s1=8)], 2)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_slots_that_stem_from_different_computations_of_an_earlier_one_are_refus
 )
 def test_a_report_that_is_missing_doubled_or_of_another_attempt_is_refused(records: list[bytes]) -> None:
     with pytest.raises(MixedEmissionsError, match=r"2:1:processing: \d reports came from 2 slots"):
-        jobs.result_of(JOB, records, 2)
+        result_of(JOB, records, 2)
 
 
 def levels_of(slots: int) -> Any:
@@ -66,9 +66,9 @@ def levels_of(slots: int) -> Any:
 
 @pytest.mark.parametrize(("slots", "forwarding"), [(2, 0), (1, 2), (3, 2)])
 def test_a_job_that_reads_pinned_results_is_told_who_made_them(slots: int, forwarding: int) -> None:
-    told = jobs.reading(JOB, levels_of(slots), Pinned(None, (10, 11)))
+    told = reading(JOB, levels_of(slots), PinnedBlocks(None, (10, 11)))
     assert (told.expected, told.forwarding_slots) == ((10, 11), forwarding)
-    assert jobs.reading(JOB, levels_of(slots), FRAMES).expected is None
+    assert reading(JOB, levels_of(slots), FRAMES).expected is None
 
 
 class Rdd:
@@ -132,7 +132,7 @@ class GoneRdd:
 
 def test_what_a_jvm_that_has_ended_kept_needs_no_release() -> None:
     """The run ends because Spark is lost, and must say so; giving back what Spark kept must not fail before that."""
-    Pinned(GoneRdd(), (1,)).release()
+    PinnedBlocks(GoneRdd(), (1,)).release()
 
 
 def test_in_a_jvm_that_has_ended_no_task_runs() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from txtopo.runtime.jvm_output import LineFilter
+from txtopo.spark.jvm_output import LineFilter
 
 WARNING = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 
@@ -44,7 +44,7 @@ def test_a_line_without_an_end_is_shown_at_once() -> None:
 
 PARENT = """
 import os, signal, subprocess, sys
-from txtopo.runtime import jvm_output
+from txtopo.spark import jvm_output
 output = jvm_output.PassedOn()
 with output as stderr:
     child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stderr=stderr, stdin=subprocess.PIPE)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.topologies import NotingBolt, builder
+from tests.topologies.recording import NotingBolt, builder
 from txtopo import Config
-from txtopo.runtime import cluster, logged, main, options
+from txtopo.command import main, options
+from txtopo.engine import logged
+from txtopo.engine.status import RunStatus
+from txtopo.runtime import cluster
 from txtopo.runtime.progress import Progress
-from txtopo.runtime.status import RunStatus
 from txtopo.topology.graph import TopologyGraph
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"

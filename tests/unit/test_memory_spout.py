@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.planned_spouts import Drive
+from tests.topologies.planned_spouts import Drive
 from txtopo.errors import ConfigError, InputError
 from txtopo.testing import MemoryTransactionalSpout
 from txtopo.topology import pickling
@@ -151,7 +151,7 @@ def test_a_copy_made_before_appends_to_the_same_rows(spouts: Spouts) -> None:
 
 READ_IN_ANOTHER_PROCESS = """
 import sys
-from tests.planned_spouts import Collected, task_context
+from tests.topologies.planned_spouts import Collected, task_context
 from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 collector = Collected()

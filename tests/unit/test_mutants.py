@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests import fetch_servers
 from tests.mutants import mutation, runner
 from tests.mutants.mutation import Mutation
+from tests.servers import fetch
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIAL = Mutation("trial", "txtopo/errors.py", "a", "b", ("tests/unit/test_errors.py",))
@@ -38,7 +38,7 @@ def test_mutations_of_stores_are_tried_on_memory_and_sqlite_and_wait_for_no_serv
         ("FAILED tests/a.py::test_a - AssertionError: 1 != 2\n", 1, "noticed"),
         ("", 0, "SURVIVED"),
         ("ERROR tests/a.py::test_a - RuntimeError: there is no server in servers/\n", 1, "broken"),
-        ("E   tests.fetch_servers.ServerMissingError: there is no mariadbd\nFAILED tests/a.py::test_a - tests...\n", 1, "broken"),
+        ("E   tests.servers.fetch.ServerMissingError: there is no mariadbd\nFAILED tests/a.py::test_a - tests...\n", 1, "broken"),
         ("no tests ran\n", 5, "broken"),
         ("INTERNALERROR\n", 3, "broken"),
     ],
@@ -49,8 +49,8 @@ def test_what_a_mutation_came_to(output: str, code: int, word: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_said_so_in_a_way_that_the_runner_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_servers, "_fetched", lambda server: None)
-    monkeypatch.setattr(fetch_servers, "_installed", lambda server: None)
-    for name in fetch_servers.SERVERS:
-        with pytest.raises(fetch_servers.ServerMissingError, match="make servers"):
-            fetch_servers.found(name)
+    monkeypatch.setattr(fetch, "_fetched", lambda server: None)
+    monkeypatch.setattr(fetch, "_installed", lambda server: None)
+    for name in fetch.SERVERS:
+        with pytest.raises(fetch.ServerMissingError, match="make servers"):
+            fetch.found(name)

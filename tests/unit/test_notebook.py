@@ -6,11 +6,11 @@ import html
 
 import pytest
 
-from tests.topologies import NotingBolt, NotingCommitter, RowsSpout
+from tests.topologies.recording import NotingBolt, NotingCommitter, RowsSpout
 from txtopo import Fields, TopologyRun, TransactionalTopologyBuilder
+from txtopo.engine.logged import LoggedBoard
+from txtopo.engine.status import RunStatus
 from txtopo.plan import compiler, explain
-from txtopo.runtime.logged import LoggedBoard
-from txtopo.runtime.status import RunStatus
 from txtopo.topology.graph import TopologyGraph
 
 

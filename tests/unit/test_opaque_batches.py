@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.planned_spouts import Row
+from tests.topologies.planned_spouts import Row
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
-from txtopo.runtime.batches import Batches
+from txtopo.engine.batches import Batches
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing import OpaqueMemoryTransactionalSpout

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.planned_spouts import Drive
+from tests.topologies.planned_spouts import Drive
 from txtopo.errors import ConfigError, FailedException, InputError
 from txtopo.testing import OpaqueMemoryTransactionalSpout
 from txtopo.topology import pickling

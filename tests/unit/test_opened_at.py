@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 
 from tests import local_engine
-from tests.clusters import Journal, fast
-from tests.column_topologies import NotingArrowCommitter
-from tests.spouts import Keep
-from tests.step_spouts import SPOUTS, Source
-from tests.topologies import FIRST, InProcessTopology, NotingCommitter, RowsSpout, builder, journals, note, rows
+from tests.servers.clusters import Journal, fast
+from tests.topologies.columns import NotingArrowCommitter
+from tests.topologies.recording import FIRST, InProcessTopology, NotingCommitter, RowsSpout, builder, journals, note, rows
+from tests.topologies.spouts import Keep
+from tests.topologies.step_spouts import SPOUTS, Source
 from tests.unit.test_engine_defers import Jobs
 from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.dataplane.job import Batch, Job, Run
 from txtopo.dataplane.outcome import Failure, Tally
-from txtopo.runtime.batches import Batches, moved
-from txtopo.runtime.engine import Engine
-from txtopo.runtime.jobs import JobResult
-from txtopo.runtime.status import RunStatus, StatusBoard
-from txtopo.runtime.surroundings import Machine
+from txtopo.engine.batches import Batches, moved
+from txtopo.engine.engine import Engine
+from txtopo.engine.jobs import JobResult
+from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.spark.machine import Machine
 from txtopo.state import base, records
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.runtime.pace import Pace
+from txtopo.engine.pace import Pace
 
 SMALL, LARGE = {"processing": 0.004, "commit": 0.004}, {"processing": 0.5, "commit": 0.1}
 

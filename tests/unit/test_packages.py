@@ -14,9 +14,9 @@ from types import ModuleType
 
 import pytest
 
-from tests import standalone
+from tests.servers import standalone
 from txtopo import UsageError, __main__
-from txtopo.runtime import packages
+from txtopo.spark import packages
 from txtopo.topology import pickling
 
 
@@ -63,9 +63,9 @@ def test_native_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_zips_of_equal_content_are_equal_byte_by_byte_in_any_process(tmp_path: Path) -> None:
     # What else is loaded decides which names two pieces of code share in memory.
-    program = "import sys; from pathlib import Path; from txtopo.runtime import packages{}; print(packages.of_txtopo(Path(sys.argv[1])).path)"
+    program = "import sys; from pathlib import Path; from txtopo.spark import packages{}; print(packages.of_txtopo(Path(sys.argv[1])).path)"
     made = []
-    for seed, more in (("1", ""), ("2", ", engine, upkeep; import txtopo.cli")):
+    for seed, more in (("1", ""), ("2", ", jobs; import txtopo.engine.engine, txtopo.command.cli")):
         command = [sys.executable, "-c", program.format(more), str(tmp_path / seed)]
         done = subprocess.run(command, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
         made.append(Path(done.stdout.strip()))
@@ -93,7 +93,7 @@ def test_a_bare_interpreter_runs_code_that_a_driver_pickled_by_value(tmp_path: P
         del sys.modules[module.__name__]
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from txtopo.runtime import task\n"
+        "from txtopo.spark import task\n"
         "from txtopo.topology import pickling\n"
         "print(pickling.loads(open(sys.argv[2], 'rb').read())('Ann'), pickling.cloudpickle.__name__, 'pydantic' in sys.modules)\n"
         "sys.stdout.flush(); sys.stdout.buffer.write(pickling.dumps(lambda: 'back'))\n"

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.planned_spouts import Drive
+from tests.topologies.planned_spouts import Drive
 from txtopo import TransactionAttempt
-from txtopo.connectors import files, parquet_files
-from txtopo.connectors.files import ParquetTransactionalSpout
+from txtopo.connectors.files import ParquetTransactionalSpout, lines, parquet
 from txtopo.errors import ConfigError, InputError
 from txtopo.topology.conf import TopologyConf
 
@@ -52,7 +51,7 @@ def test_files_are_dealt_out_to_partitions_and_files_without_rows_are_passed_ove
 
 
 def test_a_batch_spans_a_bounded_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FILES_PER_BATCH", 2)
+    monkeypatch.setattr(lines, "FILES_PER_BATCH", 2)
     for i, name in enumerate("abcde"):
         write(tmp_path / name, range(i, i + 1))
     assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*")).run()) == [{0: [0, 1]}, {0: [2, 3]}, {0: [4]}]
@@ -66,7 +65,7 @@ def test_columns_are_chosen_ordered_and_kept_as_dictionaries_on_request(tmp_path
 
 
 def test_large_row_groups_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_files, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(parquet, "ROWS_AT_ONCE", 10)
     write(tmp_path / "a", range(95), 1000)
     emitter = ParquetTransactionalSpout(tmp_path / "a").get_emitter(TopologyConf({}), cast(Any, None))
     rows: list[int] = []
@@ -96,10 +95,10 @@ def test_a_replay_of_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
 def corrected(path: Path) -> None:
     """The same shape, the same statistics, the same footer: one value is another."""
     for numbers in ([1, 2, 9], [1, 3, 9]):
-        before = parquet_files.Footer(str(path)) if path.exists() else None
+        before = parquet.Footer(str(path)) if path.exists() else None
         pq.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), path)
     assert before is not None
-    after = parquet_files.Footer(str(path))
+    after = parquet.Footer(str(path))
     assert after.identity == before.identity
     os.utime(path, ns=(after.written, before.written + 5_000_001))
 
@@ -141,7 +140,7 @@ def test_a_copy_that_keeps_its_time_is_the_same_file(tmp_path: Path, unit: int) 
 def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write(path, range(4))
-    footer = parquet_files.Footer(str(path))
+    footer = parquet.Footer(str(path))
     batches = footer.batches(0, 2, pa.schema([("n", pa.int64())]), ())
     next(batches)
     os.utime(path, ns=(0, footer.written + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.topologies import NotingBasicBolt, NotingBolt, NotingCommitter, builder
+from tests.topologies.recording import NotingBasicBolt, NotingBolt, NotingCommitter, builder
 from txtopo import Fields
 from txtopo.plan import compiler, explain, levels
 from txtopo.plan.compiler import Plan

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from txtopo import Fields, StreamSpec, TransactionAttempt
-from txtopo.dataplane import emit, route
+from txtopo.dataplane import collector as emit
+from txtopo.dataplane import route
 from txtopo.topology import grouping
 from txtopo.topology.grouping import Grouping
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Journal
-from tests.spouts import Keep, Ranges, keeping_topology
+from tests.servers.clusters import Journal
+from tests.topologies.spouts import Keep, Ranges, keeping_topology
 from txtopo import Config, TransactionAttempt
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Tally
-from txtopo.runtime.engine import Engine
-from txtopo.runtime.jobs import JobResult
-from txtopo.runtime.status import RunStatus, StatusBoard
+from txtopo.engine.engine import Engine
+from txtopo.engine.jobs import JobResult
+from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.spark.machine import Machine
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.stores import SqliteStore
@@ -55,7 +56,7 @@ def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_p
     jobs = Jobs()
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
     conf = Config(max_transactions=2, max_spout_pending=1)
-    Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None).run()
+    Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)).run()
     state.close()
 
     assert {(job.attempt.txid, job.part) for job in jobs.told} == {(txid, part) for txid in (1, 2) for part in ("processing", "commit")}

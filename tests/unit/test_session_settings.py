@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from txtopo import SetupError
-from txtopo.runtime import session
+from txtopo.spark import session
 
 
 @pytest.mark.rule(33)

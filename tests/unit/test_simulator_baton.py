@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.testing.simulator import baton
-from txtopo.testing.simulator.baton import Carrier, Carriers
+from txtopo.testing.simulator import turns
+from txtopo.testing.simulator.turns import Carrier, Carriers
 
 
 def test_a_work_runs_only_between_its_start_or_resumption_and_its_park_or_end() -> None:
@@ -13,8 +13,8 @@ def test_a_work_runs_only_between_its_start_or_resumption_and_its_park_or_end() 
 
     def work(name: str) -> None:
         said.append(f"{name} begins")
-        said.append(f"{name} got {baton.park()}")
-        said.append(f"{name} got {baton.park()}")
+        said.append(f"{name} got {turns.park()}")
+        said.append(f"{name} got {turns.park()}")
 
     one, other = Carrier(), Carrier()
     one.start(lambda: work("one"))
@@ -35,7 +35,7 @@ def test_an_exception_is_raised_where_the_work_is_parked() -> None:
 
     def work() -> None:
         try:
-            baton.park()
+            turns.park()
         except BaseException as error:
             caught.append(error)
 
@@ -63,6 +63,6 @@ def test_carriers_are_lent_again_and_end_with_their_owner() -> None:
 
 
 def test_only_a_carrier_can_park() -> None:
-    assert not baton.is_carried()
+    assert not turns.is_carried()
     with pytest.raises(AttributeError):
-        baton.park()
+        turns.park()

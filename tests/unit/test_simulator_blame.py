@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tests import outside
-from tests.blamed_topologies import RIGHT, SEEN_ELSEWHERE, WRONG, Wrong
+from tests.topologies import outside
+from tests.wrong.blamed import RIGHT, SEEN_ELSEWHERE, WRONG, Wrong
 from txtopo.testing import Simulation, SimulationReport
 from txtopo.testing.simulator import mistakes, recomputation
 

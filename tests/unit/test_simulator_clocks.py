@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests import clock_bolts, clock_helper
-from tests.clock_bolts import RIGHT, WAYS, ByTime, Impatient, topology
+from tests.wrong import clock_bolts, clock_helper
+from tests.wrong.clock_bolts import RIGHT, WAYS, ByTime, Impatient, topology
 from txtopo.testing import Simulation
 from txtopo.testing.simulator import mistakes
 from txtopo.testing.simulator.clocks import Clocks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated_topologies import SPOUTS, Bolt, PartitionedSpout, PartitionEmitter, PlainEmitter, PlainSpout, Source, emit_range, row, spout
+from tests.topologies.simulated import SPOUTS, Bolt, PartitionedSpout, PartitionEmitter, PlainEmitter, PlainSpout, Source, emit_range, row, spout
 from txtopo import (
     BaseTransactionalBolt,
     BatchOutputCollector,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.numbered_lines import LINES, Numbering, Putting, topology
-from tests.topologies import NotingBolt, NotingCommitter
+from tests.topologies.numbered_lines import LINES, Numbering, Putting, topology
+from tests.topologies.recording import NotingBolt, NotingCommitter
 from txtopo import BaseTransactionalBolt, ICommitter, TransactionalTopologyBuilder
-from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, simulate
 from txtopo.testing.simulator.looked_at import CURE

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from tests import outside
-from tests.blamed_topologies import RIGHT, STORE, WRONG, ClassAttribute, Each, SharedDict, Sums, Words, Wrong
-from tests.simulated_topologies import SPOUTS, Store, generated
+from tests.wrong.blamed import RIGHT, STORE, WRONG, ClassAttribute, Each, SharedDict, Sums, Words, Wrong
+from tests.topologies.simulated import SPOUTS, Store, generated
 from tests.starter.commands import ROOT
+from tests.topologies import outside
 from tests.unit.test_simulator_live_sources import CUTS, Ready, live_spout, topology
 from txtopo import (
     BaseArrowBatchBolt,
@@ -29,7 +29,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.runtime import target
+from txtopo.command import target
 from txtopo.stores import SqliteStore
 from txtopo.testing import OpaqueMemoryTransactionalSpout, Simulation, Violation
 from txtopo.testing.simulator import mistakes, parts

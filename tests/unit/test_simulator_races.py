@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.simulated_topologies import generated
-from txtopo.runtime import batches
-from txtopo.runtime.batches import Batches
+from tests.topologies.simulated import generated
+from txtopo.engine import batches
+from txtopo.engine.batches import Batches
 from txtopo.testing import Simulation
 from txtopo.testing.simulator.decisions import Decisions, Fault, FaultKind, Script
 from txtopo.testing.simulator.driver import READ_FAULTS, WAITS

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests import hashing_bolts
-from tests.hashing_bolts import Dice, First
 from tests.unit.test_simulator_outcome import outcome
-from txtopo import cli
+from tests.wrong import hashing_bolts
+from tests.wrong.hashing_bolts import Dice, First
+from txtopo.command import cli
 from txtopo.testing import simulate
 from txtopo.testing.contracts import equality
 from txtopo.testing.contracts.violation import ContractError
@@ -23,7 +23,7 @@ from txtopo.testing.simulator.simulation import SimulationReport
 from txtopo.testing.simulator.violation import Violation
 
 TOPOLOGY = """
-from tests import hashing_bolts
+from tests.wrong import hashing_bolts
 topology = hashing_bolts.topology(hashing_bolts.First(sort=True))
 """
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests import hashing_bolts
-from tests.hashing_bolts import ByHash, Dice, First
-from tests.simulated_topologies import generated
+from tests.topologies.simulated import generated
 from tests.unit.test_simulator_live_sources import live_spout
 from tests.unit.test_simulator_live_sources import topology as live
+from tests.wrong import hashing_bolts
+from tests.wrong.hashing_bolts import ByHash, Dice, First
 from txtopo.testing import Simulation, simulate
 from txtopo.testing.simulator import mistakes, recomputation
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.simulated_topologies import Bolt, Committer, Pass, Store, generated, spout
+from tests.topologies.simulated import Bolt, Committer, Pass, Store, generated, spout
 from txtopo import Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
 from txtopo.errors import UsageError
 from txtopo.faults import FaultPoint

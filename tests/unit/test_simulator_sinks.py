@@ -16,12 +16,12 @@ import pytest
 import txtopo.connectors
 import txtopo.stores
 import txtopo.testing
-from tests.numbered_lines import Putting, topology
-from tests.sinks import Shop
+from tests.topologies.numbered_lines import Putting, topology
+from tests.topologies.sinks import Shop
 from txtopo import BaseTransactionalBolt, ICommitter, TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
-from txtopo.connectors.sql import SqlSink
-from txtopo.connectors.sql_ledger import Ledger, SqliteLedger, SqlLedger, open_ledger
-from txtopo.connectors.sql_target import target_of
+from txtopo.connectors.sinks.sql.ledger import Ledger, SqliteLedger, SqlLedger, open_ledger
+from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sinks.sql.target import target_of
 from txtopo.dataplane.worker import Resources
 from txtopo.errors import FailedException, TxtopoError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, StoreConflict

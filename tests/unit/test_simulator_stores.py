@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated_topologies import generated
+from tests.topologies.simulated import generated
 from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import FailedException, UsageError
 from txtopo.stores import SqliteStore, Store, StoreConflict

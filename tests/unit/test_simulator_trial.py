@@ -16,15 +16,16 @@ from typing import Any
 
 import pytest
 
-from tests import simulated_elsewhere
 from tests.starter.commands import BIN, ROOT
-from txtopo import cli, errors
+from tests.topologies import simulated_elsewhere
+from txtopo import errors
+from txtopo.command import cli
 from txtopo.testing import check_topology, telling
 from txtopo.testing.simulator import mistakes, trial
 from txtopo.testing.simulator.trial import UNBOUNDED, Progress, Trial
 
 CONF = {"max_spout_pending": 2}
-HERE = "tests.simulated_elsewhere"
+HERE = "tests.topologies.simulated_elsewhere"
 
 
 def document_of(capsys: pytest.CaptureFixture[str], name: str, *more: str) -> tuple[int, dict[str, Any]]:

@@ -17,7 +17,7 @@ from tests.soak import processes
 FAMILY = """
 import subprocess, sys
 program = "import sys; print('up', flush=True); sys.stdin.read()"
-child = subprocess.Popen([sys.executable, "-c", program, "txtopo.runtime.daemon"], stdin=subprocess.PIPE)
+child = subprocess.Popen([sys.executable, "-c", program, "txtopo.spark.daemon"], stdin=subprocess.PIPE)
 sys.stdin.read()
 child.stdin.close()
 child.wait()
@@ -46,14 +46,14 @@ def test_descendants_are_found_with_what_they_are_for(family: subprocess.Popen[s
 
 
 def test_a_worker_is_the_child_of_a_daemon() -> None:
-    daemon = processes.Process(10, 9, 1, "python -m txtopo.runtime.daemon pyspark.worker")
-    worker = processes.Process(11, 10, 2, "python -m txtopo.runtime.daemon pyspark.worker")
+    daemon = processes.Process(10, 9, 1, "python -m txtopo.spark.daemon pyspark.worker")
+    worker = processes.Process(11, 10, 2, "python -m txtopo.spark.daemon pyspark.worker")
     java = processes.Process(9, 1, 0, "java org.apache.spark.deploy.SparkSubmit pyspark-shell")
     executor = processes.Process(12, 9, 3, "java org.apache.spark.executor.CoarseGrainedExecutorBackend --cores 1")
     server = processes.Process(13, 8, 3, "java -Xmx1g org.apache.zookeeper.server.quorum.QuorumPeerMain zookeeper.cfg")
     assert processes.workers([java, daemon, worker, executor]) == [worker]
     assert [process.kind for process in (java, executor, server)] == ["jvm", "executor", "zookeeper"]
-    gateway = processes.Process(1, 0, 0, "java org.apache.spark.deploy.SparkSubmit --conf spark.python.daemon.module=txtopo.runtime.daemon")
+    gateway = processes.Process(1, 0, 0, "java org.apache.spark.deploy.SparkSubmit --conf spark.python.daemon.module=txtopo.spark.daemon")
     assert gateway.kind == "jvm", "the driver's JVM knows the name of the process that workers are forked from"
 
 

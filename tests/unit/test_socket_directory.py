@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import ROOT
-from txtopo.runtime import session, sockets
+from tests.processes.drivers import ROOT
+from txtopo.spark import session, sockets
 
 MAKING = """
 import os, sys
 os.umask(0)
-from txtopo.runtime import sockets
+from txtopo.spark import sockets
 print(sockets.directory(), flush=True)
 if sys.argv[1] == "dies":
     os.kill(os.getpid(), 9)

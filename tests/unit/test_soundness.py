@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import NotingBasicBolt, NotingBolt, NotingCommitter
+from tests.topologies.recording import NotingBasicBolt, NotingBolt, NotingCommitter
 from txtopo import BoltDeclarer, Destination, Fields, Guarantee, InvalidTopologyError, TransactionalTopologyBuilder
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout

@@ -11,10 +11,12 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests import counted_words
+from tests.topologies import counted_words
 from tests.unit.test_submit_line import CLUSTER, refused
-from txtopo import Config, LocalCluster, SetupError, cli
-from txtopo.runtime import cluster, session, spark_connect, spark_settings
+from txtopo import Config, LocalCluster, SetupError
+from txtopo.command import cli
+from txtopo.runtime import cluster
+from txtopo.spark import connect, session, settings
 from txtopo.state import embedded
 
 NAMED = r"is Spark Connect, which has no SparkContext"
@@ -72,7 +74,7 @@ def test_the_environment_is_heeded_as_pyspark_heeds_it(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("variable", "value"), [("SPARK_REMOTE", ""), ("SPARK_API_MODE", "classic"), ("SPARK_API_MODE", "")])
 def test_an_environment_that_asks_for_the_classic_spark_is_let_in(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
-    spark_connect.refuse("local[2]")
+    connect.refuse("local[2]")
 
 
 @pytest.mark.parametrize("line", ["spark.remote sc://host", "spark.api.mode=connect"])
@@ -81,18 +83,18 @@ def test_sparks_own_file_is_heeded_and_what_is_given_wins(monkeypatch: pytest.Mo
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     with pytest.raises(SetupError, match=NAMED):
         LocalCluster()
-    spark_connect.refuse("local[2]", {"spark.remote": "", "spark.api.mode": "classic"})
+    connect.refuse("local[2]", {"spark.remote": "", "spark.api.mode": "classic"})
 
 
 def test_an_option_for_pyspark_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--remote sc://host:15002 pyspark-shell")
-    assert spark_settings.all_before_start(os.environ)["spark.remote"] == "sc://host:15002"
+    assert settings.all_before_start(os.environ)["spark.remote"] == "sc://host:15002"
     with pytest.raises(SetupError, match=f"spark.remote=sc://host:15002 {NAMED}"):
         LocalCluster()
 
 
 def test_a_submitted_topology_and_the_command_line_refuse_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("words.py").write_text("from tests import counted_words\ntopology = counted_words.in_files('words', '*.txt', 'out')\n")
+    Path("words.py").write_text("from tests.topologies import counted_words\ntopology = counted_words.in_files('words', '*.txt', 'out')\n")
     assert cli.main(["run", "words.py", "--master", "sc://host"]) == 2
     assert "sc://host is Spark Connect" in capsys.readouterr().err
     monkeypatch.setenv("SPARK_REMOTE", "sc://host")

@@ -9,8 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
-from txtopo.connectors import sql_parameters, sql_spool, sql_target
-from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.sinks.sql import parameters, spool
+from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.conf import TopologyConf
@@ -212,7 +213,7 @@ NO_NAMES = {
 
 
 @pytest.mark.parametrize(("dialect", "part"), [(dialect, part) for dialect, parts in NO_NAMES.items() for part in parts])
-def test_what_stands_in_texts_names_and_comments_is_no_value(dialect: sql_parameters.Dialect, part: str) -> None:
+def test_what_stands_in_texts_names_and_comments_is_no_value(dialect: parameters.Dialect, part: str) -> None:
     statement = f"INSERT INTO t VALUES (:a, {part}, :c, $1$2 :d)"
     target = sql_target.target_of(None, None, (), statement, None, False, dialect)
     assert target.columns == ("a", "c", "d")
@@ -286,9 +287,9 @@ def test_a_row_in_a_message_is_bounded_and_never_the_failure_itself() -> None:
 
 
 def test_rows_on_their_way_can_be_gone_through_repeatedly_and_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_spool, "PORTION_ROWS", 3)
-    monkeypatch.setattr(sql_spool, "MEMORY_BYTES_MAX", 50)
-    rows = sql_spool.Spool()
+    monkeypatch.setattr(spool, "PORTION_ROWS", 3)
+    monkeypatch.setattr(spool, "MEMORY_BYTES_MAX", 50)
+    rows = spool.Spool()
     for number in range(10):
         rows.append((number, "x"))
         assert len(rows) == number + 1

@@ -15,8 +15,8 @@ from typing import NoReturn
 
 import pytest
 
-from txtopo.runtime import sockets, standing
-from txtopo.runtime.standing import Seats, StandingTasks, TaskLostError
+from txtopo.spark import resident_task, sockets
+from txtopo.spark.resident_task import Seats, StandingTasks, TaskLostError
 
 BOUND_S = 8.0
 
@@ -70,8 +70,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless a test says otherwise, no time is long enough to end a task."""
-    monkeypatch.setattr(standing, "_LIFE_S", 1e6)
-    monkeypatch.setattr(standing, "_IDLE_S", BOUND_S)
+    monkeypatch.setattr(resident_task, "_LIFE_S", 1e6)
+    monkeypatch.setattr(resident_task, "_IDLE_S", BOUND_S)
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def test_one_task_answers_one_request_after_the_other(spark: Spark) -> None:
 
 
 def test_a_task_that_nobody_asks_ends_and_the_next_request_has_another(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_IDLE_S", 0.01)
+    monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     with tasks(spark) as standing_tasks:
         standing_tasks.ask("run/1", b"a")
         assert spark.ended.get(timeout=BOUND_S) == "run/standing-1:straight"
@@ -118,7 +118,7 @@ def test_a_task_that_nobody_asks_ends_and_the_next_request_has_another(spark: Sp
 
 
 def test_a_task_at_work_is_not_idle(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_IDLE_S", 0.001)
+    monkeypatch.setattr(resident_task, "_IDLE_S", 0.001)
     with tasks(spark) as standing_tasks:
         answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)
@@ -128,7 +128,7 @@ def test_a_task_at_work_is_not_idle(spark: Spark, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_old_task_answers_and_ends(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_LIFE_S", 0.0)
+    monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
     with tasks(spark) as standing_tasks:
         assert [standing_tasks.ask(f"run/{n}", b"a") for n in (1, 2)] == [first(1) + b" a", first(2) + b" a"]
         assert {spark.ended.get(timeout=BOUND_S) for _ in (1, 2)} == {"run/standing-1:straight", "run/standing-2:straight"}
@@ -230,7 +230,7 @@ class Turnstile:
 
 @pytest.mark.parametrize("ended_by", ["the watch", "another job"])
 def test_what_ends_an_idle_task_does_not_end_one_that_has_just_been_asked(spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str) -> None:
-    monkeypatch.setattr(standing, "_IDLE_S", 0.2 if ended_by == "the watch" else BOUND_S)
+    monkeypatch.setattr(resident_task, "_IDLE_S", 0.2 if ended_by == "the watch" else BOUND_S)
     asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
     with tasks(spark) as standing_tasks:
 
@@ -240,7 +240,7 @@ def test_what_ends_an_idle_task_does_not_end_one_that_has_just_been_asked(spark:
 
         standing_tasks.ask("run/1", b"a")
         on = "txtopo-standing" if ended_by == "the watch" else threading.current_thread().name
-        monkeypatch.setattr(standing, "_IDLE_S", 0.1 if ended_by == "the watch" else BOUND_S)
+        monkeypatch.setattr(resident_task, "_IDLE_S", 0.1 if ended_by == "the watch" else BOUND_S)
         monkeypatch.setattr(standing_tasks, "_lock", Turnstile(threading.Lock(), on, ask))
         if ended_by == "another job":
             with standing_tasks.making_room():
@@ -259,7 +259,7 @@ def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
 
 
 def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_IDLE_S", 10 * BOUND_S)  # so that nothing else ends it
+    monkeypatch.setattr(resident_task, "_IDLE_S", 10 * BOUND_S)  # so that nothing else ends it
     with tasks(spark) as standing_tasks:
         answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)
@@ -285,14 +285,14 @@ def test_where_there_is_but_one_slot_a_task_does_not_stay_for_long_while_somebod
     spark: Spark, monkeypatch: pytest.MonkeyPatch, cores: int, age_s: float, answered_by: list[int]
 ) -> None:
     """A job of the user's, say: each of its tasks would wait for as long as a task may stay."""
-    monkeypatch.setattr(standing, "_IDLE_S", BOUND_S)
-    init = standing._Task.__init__
+    monkeypatch.setattr(resident_task, "_IDLE_S", BOUND_S)
+    init = resident_task._Task.__init__
 
-    def aged(task: standing._Task, group: str) -> None:
+    def aged(task: resident_task._Task, group: str) -> None:
         init(task, group)
         task.began -= age_s * BOUND_S
 
-    monkeypatch.setattr(standing._Task, "__init__", aged)
+    monkeypatch.setattr(resident_task._Task, "__init__", aged)
     wanted = iter([True, True, False, False])
     standing_tasks = StandingTasks("run", cores, spark.launch, spark.cancel, Seats(), lambda: next(wanted))
     try:
@@ -342,9 +342,9 @@ def test_closing_ends_the_task(spark: Spark) -> None:
 
 def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its worker is suspended, say: it would hold its slot for ever, and two such tasks every thread there is for them."""
-    monkeypatch.setattr(standing, "_LIFE_S", 0.0)
-    monkeypatch.setattr(standing, "_IDLE_S", 0.01)
-    monkeypatch.setattr(standing, "_END_S", 0.01)
+    monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
+    monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
+    monkeypatch.setattr(resident_task, "_END_S", 0.01)
     cancelled = {f"run/standing-{number}:straight": threading.Event() for number in (1, 2, 3)}
 
     def suspended(group: str, address: str) -> None:
@@ -379,7 +379,7 @@ def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypa
             finally:
                 closed_while_read.append(closed.wait(0.1))
 
-    monkeypatch.setattr(standing, "Connection", Watched)
+    monkeypatch.setattr(resident_task, "Connection", Watched)
     held: list[Connection] = []
 
     def dies(group: str, address: str) -> None:
@@ -409,7 +409,7 @@ def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark
             return super().accept()
 
     monkeypatch.setattr(socket, "socket", LetIn)
-    task = standing._Task("run/standing-1:straight")
+    task = resident_task._Task("run/standing-1:straight")
     lost = in_background(lambda: task.ask(b"a"))()
     assert isinstance(lost, TaskLostError)
     assert "the worker died" in str(lost)
@@ -444,7 +444,7 @@ def test_a_task_that_cannot_be_begun_leaves_nothing_behind(spark: Spark, monkeyp
                 lacks.setattr(socket, "socket", no_socket)
                 assert standing_tasks.ask("run/1", b"a") is None
             else:
-                lacks.setattr(standing, "WorkThreads", no_threads)
+                lacks.setattr(resident_task, "WorkThreads", no_threads)
                 with pytest.raises(RuntimeError, match="new thread"):
                     standing_tasks.ask("run/1", b"a")
         assert list(directory.iterdir()) == []
@@ -463,7 +463,7 @@ def test_what_was_lost_is_remembered_however_much_else_is_cancelled(spark: Spark
 
 
 def test_what_was_cancelled_is_remembered_within_a_bound(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(resident_task, "_REMEMBERED_MAX", 3)
     with contextlib.closing(StandingTasks("run", 2, spark.launch, spark.cancel, Seats())) as tasks:
         for number in range(20):
             tasks.cancel(f"group {number}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from starter import transactional_global_count, transactional_words
-from tests.planned_spouts import Collected, Drive, Row
+from tests.topologies.planned_spouts import Collected, Drive, Row
 from txtopo import BasicOutputCollector, Fields, TopologyConf, TopologyContext, TransactionAttempt, Tuple
 from txtopo.connectors.files import FileTransactionalSpout
 from txtopo.demo import stdlib_words

@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.test_cli_upkeep import Remembered, Stored
 from txtopo import FencedError, TransactionAttempt, ZooKeeperUnavailableError
-from txtopo.runtime import inspection
-from txtopo.state import acceptance, administration, base
+from txtopo.command import show_state
+from txtopo.state import acceptance, administration, base, opening
 from txtopo.state.components import Spout
 from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryStateStore
@@ -37,7 +37,7 @@ def test_a_record_that_is_removed_while_it_is_looked_at_is_not_shown_as_damaged(
     store = Meanwhile(stored.server)
     shown = administration.show(store, "words")
     assert [record for record in shown["records"].values() if "unreadable" in record] == []
-    assert "unreadable" not in inspection.state_text(shown, is_live=True)
+    assert "unreadable" not in show_state.state_text(shown, is_live=True)
     stored.close()
 
 
@@ -106,11 +106,11 @@ def test_a_zookeeper_that_goes_away_while_it_is_asked_or_changed_is_told_with_wh
     def lost(found: Any) -> None:
         raise base.StateUnavailableError("ZooKeeper at localhost:1 did not answer")
 
-    monkeypatch.setattr(inspection, "opened", opened)
+    monkeypatch.setattr(opening, "opened", opened)
     with pytest.raises(ZooKeeperUnavailableError, match=r"localhost:1 did not answer\n  Try again when it does\."):
-        inspection.look(lost, tmp_path, "localhost:1")
+        opening.look(lost, tmp_path, "localhost:1")
     with (
         pytest.raises(ZooKeeperUnavailableError, match=r"localhost:1 did not answer\n  The state was changed as a whole, or not at all\."),
-        inspection.owned(tmp_path, "localhost:1") as found,
+        opening.owned(tmp_path, "localhost:1") as found,
     ):
         lost(found)

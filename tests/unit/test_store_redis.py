@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from txtopo.errors import SetupError, UsageError
-from txtopo.stores import Fence, RedisStore, redis_layout
+from txtopo.stores import Fence, RedisStore
+from txtopo.stores.redis import layout
 from txtopo.stores.stamps import CLOSED_ATTEMPT, UNKNOWN_ATTEMPT, Row, Stamp
 
 URL = "redis://ann@cache.example:6380/3"
@@ -143,8 +144,8 @@ STAMP = Stamp("wörds", "first", "count", 3, 2**53 + 1, 7)
     ],
 )
 def test_a_row_comes_back_as_it_was_and_is_nobody_elses(row: Row) -> None:
-    text = redis_layout.row_text(row)
-    first, second = redis_layout.row_of("k", text), redis_layout.row_of("k", text)
+    text = layout.row_text(row)
+    first, second = layout.row_of("k", text), layout.row_of("k", text)
     assert first == second == row
     first.steps.append("2")
     assert second == row
@@ -152,12 +153,12 @@ def test_a_row_comes_back_as_it_was_and_is_nobody_elses(row: Row) -> None:
 
 def test_a_fence_comes_back_with_its_tenure_also_one_that_was_adopted() -> None:
     fence = Fence("w", 'a"b', "first", 2**60, CLOSED_ATTEMPT)
-    field = redis_layout.fence_field("w", 'a"b')
-    assert redis_layout.fence_of(field, redis_layout.fence_text(fence, 12)) == (fence, 12)
+    field = layout.fence_field("w", 'a"b')
+    assert layout.fence_of(field, layout.fence_text(fence, 12)) == (fence, 12)
 
 
 def test_all_keys_of_a_store_are_in_one_slot_which_its_name_says() -> None:
-    names = redis_layout.Names("counts")
+    names = layout.Names("counts")
     keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.served, names.written("{x}", "{y}")]
     assert len(set(keys)) == 7
     # What is hashed is between the first { and the first } after it.

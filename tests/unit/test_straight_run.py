@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import FIRST, InProcessTopology, NotingBolt, NotingCommitter, builder, journals, pass_on, planned, rows
+from tests.topologies.recording import FIRST, InProcessTopology, NotingBolt, NotingCommitter, builder, journals, pass_on, planned, rows
 from txtopo import FailedException
 from txtopo.dataplane import wire
-from txtopo.dataplane.execute import SlotRun
+from txtopo.dataplane.one_task import StraightRun
 from txtopo.dataplane.receive import MixedEmissionsError
-from txtopo.dataplane.straight import StraightRun
+from txtopo.dataplane.slot import SlotRun
 from txtopo.topology.graph import TopologyGraph
 
 BATCH = planned({0: rows(1, 2), 1: rows(3)})

@@ -15,6 +15,9 @@ import pytest
 import starter
 import txtopo
 from tests.conftest import TIERS
+
+HELPERS = ("processes", "servers", "topologies", "wrong")
+"""Folders of what tests are made of; tests/README.md says what belongs where."""
 from txtopo import demo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,14 +108,14 @@ def test_no_test_sleeps() -> None:
 
 def test_every_folder_of_tests_is_a_tier() -> None:
     parts = [path.relative_to(ROOT / "tests").parts for path in TESTS]
-    assert {folder for folder, *below in parts if below} <= {*TIERS, "mutants", "soak"}
+    assert {folder for folder, *below in parts if below} <= {*TIERS, *HELPERS, "mutants", "soak"}
 
 
 # -- what is imported, and when ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "module", ["txtopo", "txtopo.stores", "txtopo.testing", "txtopo.connectors.files", "txtopo.dataplane.execute", "txtopo.plan.compiler"]
+    "module", ["txtopo", "txtopo.stores", "txtopo.testing", "txtopo.connectors.files", "txtopo.dataplane.slot", "txtopo.plan.compiler"]
 )
 def test_what_executors_import_needs_neither_pyspark_nor_kazoo_nor_pydantic_nor_pyarrow(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from txtopo import cli
-from txtopo.runtime import session, submit
+from txtopo.command import cli, submit
+from txtopo.spark import session
 
 CLUSTER = "spark://127.0.0.1:7077"
 
@@ -24,7 +24,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith(("PYSPARK_", "SPARK_"))]:
         monkeypatch.delenv(name)
     (tmp_path / "words.py").write_text(
-        "from tests import counted_words\n"
+        "from tests.topologies import counted_words\n"
         "topology = counted_words.in_files('words', '*.txt', 'out')\n"
         "local = counted_words.in_sqlite('words', '*.txt', 'counts.db')\n"
     )
@@ -121,9 +121,9 @@ def test_workers_of_a_local_master_end_without_a_traceback_if_their_interpreter_
 ) -> None:
     """They are then forked from our own daemon, as those of ``txtopo run`` are; another interpreter need not have txtopo before Spark ships it."""
     line = printed(capsys, "words.py:local", "--master", "local[2]", "--print", *options)
-    assert ("spark.python.daemon.module=txtopo.runtime.daemon" in line) == is_ours
+    assert ("spark.python.daemon.module=txtopo.spark.daemon" in line) == is_ours
     cluster = printed(capsys, "words.py", "--master", CLUSTER, "--print", *options)
-    assert "spark.python.daemon.module=txtopo.runtime.daemon" not in cluster
+    assert "spark.python.daemon.module=txtopo.spark.daemon" not in cluster
 
 
 def test_an_interpreter_for_workers_in_the_environment_is_not_asked_for_our_daemon(

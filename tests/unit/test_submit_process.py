@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import owners
+from tests.processes import owners
 from txtopo import SetupError
-from txtopo.runtime import submit_process
+from txtopo.command import submit_process
 
 JVM = """
 import os, signal, subprocess, sys
@@ -44,7 +44,7 @@ while True:
     signal.pause()
 """
 
-COMMAND = "import sys; from txtopo.runtime import submit_process; sys.exit(submit_process.run([sys.executable, *sys.argv[1:]], sys.argv[2]))"
+COMMAND = "import sys; from txtopo.command import submit_process; sys.exit(submit_process.run([sys.executable, *sys.argv[1:]], sys.argv[2]))"
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 

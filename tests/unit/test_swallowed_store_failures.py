@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.failing_stores import PLACES, Failing, FailingMemoryStore, FailingSqliteStore, Place, Swallowing
-from tests.topologies import NotingBolt, NotingCommitter, Ran, builder, rows, run_once
+from tests.topologies.recording import NotingBolt, NotingCommitter, Ran, builder, rows, run_once
+from tests.wrong.failing_stores import PLACES, Failing, FailingMemoryStore, FailingSqliteStore, Place, Swallowing
 from txtopo import FailedException, StateMismatchError, TransactionalTopologyBuilder
 from txtopo.stores import SqliteStore, StoreConflict
 from txtopo.testing import MemoryTransactionalSpout, Simulation

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from txtopo import UsageError
+from txtopo.command import target
 from txtopo.errors import ConfigError, InvalidTopologyError
-from txtopo.runtime import target
 from txtopo.topology import pickling
 from txtopo.topology.graph import TopologyGraph
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import (
+from tests.topologies.recording import (
     FIRST,
     InProcessTopology,
     NotingBasicBolt,
@@ -37,8 +37,8 @@ from txtopo import (
     UserCodeError,
 )
 from txtopo.dataplane import outcome
-from txtopo.dataplane.execute import SlotRun
 from txtopo.dataplane.outcome import Failure, FailureInTaskError
+from txtopo.dataplane.slot import SlotRun
 from txtopo.stores import conflicts
 from txtopo.topology import pickling
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.topologies import NotingBolt, builder
+from tests.topologies.recording import NotingBolt, builder
 from txtopo.dataplane import wire, worker
 from txtopo.dataplane.job import Run
 from txtopo.dataplane.worker import Resources

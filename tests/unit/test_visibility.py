@@ -22,8 +22,8 @@ from txtopo import (
     visible_txid,
     wait_until_visible,
 )
-from txtopo.runtime import inspection, visibility
-from txtopo.state import base
+from txtopo.runtime import visibility
+from txtopo.state import base, opening
 from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.records import TxidRecord
@@ -55,15 +55,15 @@ class Recorder:
             self.commit()
 
     @contextlib.contextmanager
-    def opened(self, *where: Any) -> Iterator[inspection.Opened]:
+    def opened(self, *where: Any) -> Iterator[opening.Opened]:
         self.looks += 1
-        yield inspection.Opened(MemoryStateStore(self.server), "memory", self.is_live)
+        yield opening.Opened(MemoryStateStore(self.server), "memory", self.is_live)
 
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(inspection, "opened", recorder.opened)
+    monkeypatch.setattr(opening, "opened", recorder.opened)
     return recorder
 
 

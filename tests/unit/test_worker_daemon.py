@@ -11,7 +11,7 @@ import pytest
 WORKER = """
 import socket, sys, types
 from pyspark import daemon as sparks
-from txtopo.runtime import daemon
+from txtopo.spark import daemon
 
 def main(infile, outfile):
     outfile.write(b"a result")

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from tests.clusters import Journal
-from tests.spouts import Keep, Ranges, keeping_topology
+from tests.servers.clusters import Journal
+from tests.topologies.spouts import Keep, Ranges, keeping_topology
 from txtopo import TransactionAttempt
 from txtopo.dataplane.job import Batch, Job, Part, Run
 from txtopo.dataplane.outcome import Failure, Tally
-from txtopo.runtime.attempts import Attempt, AttemptFailedError, AttemptRunner
-from txtopo.runtime.jobs import JobLostError, JobResult
-from txtopo.runtime.surroundings import Surroundings
+from txtopo.engine.attempts import Attempt, AttemptFailedError, AttemptRunner
+from txtopo.engine.jobs import JobLostError, JobResult
+from txtopo.engine.surroundings import Surroundings
 from txtopo.stores import SqliteStore
 from txtopo.topology.context import SOME_TIME
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from kazoo.protocol import serialization
 
-from txtopo import Config, cli, config, errors
+from txtopo import Config, config, errors
+from txtopo.command import cli
 from txtopo.config import display
 from txtopo.state import client, credentials
 

@@ -1,1 +1,1 @@
-"""Sources and sinks: one outside system per module, none knows another, and none is imported unless it is asked for."""
+"""Sources and sinks: one folder per outside system. No connector imports another, and each is imported on demand."""

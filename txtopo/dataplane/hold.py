@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
-from txtopo.dataplane import columns, emit, shortage, wire
+from txtopo.dataplane import collector, columns, out_of_resources, wire
 from txtopo.topology import conf, context, pickling
 
 Reference = Literal["collector", "context", "conf"]
@@ -24,14 +24,14 @@ def held_reference(name: Reference) -> Any:
 
 class _HeldPickler(wire.ReferencePickler):
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, emit.Collector):
+        if isinstance(obj, collector.Collector):
             return held_reference, ("collector",)
         if isinstance(obj, context.TopologyContext):
             return held_reference, ("context",)
         if isinstance(obj, conf.TopologyConf):
             return held_reference, ("conf",)
         if columns.is_arrow(obj):
-            return columns.batches().reduced(obj)
+            return columns.load_batches().reduced(obj)
         return super().reducer_override(obj)
 
 
@@ -62,7 +62,7 @@ def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
     try:
         _HeldPickler(pieces, run).dump(instance)
         pieces.close()
-    except shortage.RAN_OUT:
+    except out_of_resources.RAN_OUT:
         raise
     except Exception as error:
         attribute = pickling.culprit(instance, lambda value: dump(value, run))

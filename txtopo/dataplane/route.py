@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from txtopo.dataplane import transposed
+from txtopo.dataplane import row_encoding
 from txtopo.plan import levels
 from txtopo.topology import grouping as groupings
 from txtopo.topology.grouping import CustomGrouping, Grouping
 from txtopo.topology.stream import Fields
 
-Row = transposed.Row
+Row = row_encoding.Row
 Send = Callable[[Row], None]
 
 _KEYS_REMEMBERED_MAX = 100_000

@@ -13,7 +13,8 @@ from sys import getrefcount
 from typing import IO, Any, NoReturn
 
 from txtopo import errors
-from txtopo.dataplane import columns, emission, emit, hold, route, shortage, wire
+from txtopo.dataplane import collector as emit
+from txtopo.dataplane import columns, emission, hold, out_of_resources, route, wire
 from txtopo.dataplane.inbox import Lane
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
@@ -102,7 +103,7 @@ class Guard:
             cause = _pickled(error)
         elif type(error) in _MISTAKES:
             cause = pickle.dumps(_MISTAKES[type(error)])
-        described = shortage.of(error) or (str(error) if type(error) in _MISTAKES else describe(error))
+        described = out_of_resources.of(error) or (str(error) if type(error) in _MISTAKES else describe(error))
         self.failure = Failure(kind, component, task, self._job.attempt, self._phase, hook, described, user_traceback(error), cause)
 
 
@@ -167,7 +168,7 @@ class BoltTask(Task):
 
     def execute_columns(self, batch: Any, source: TupleSource) -> None:
         """Give the rows of a RecordBatch to the bolt, tuple by tuple."""
-        arrow = columns.batches()
+        arrow = columns.load_batches()
         for part in arrow.slices(batch):
             self.execute_all(self.call("turning columns into tuples", arrow.rows, part, self.job.attempt), source)
 

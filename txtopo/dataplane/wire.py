@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txtopo import errors
-from txtopo.dataplane import columns, transposed
+from txtopo.dataplane import columns, row_encoding
 from txtopo.dataplane.outcome import Report
 from txtopo.topology import pickling
 
 PROTOCOL = 5
 
-Row = transposed.Row
+Row = row_encoding.Row
 Runs = list[tuple[str, list[Row]]]
 FrameKind = Literal["rows", "held"]
 
@@ -104,13 +104,13 @@ def load_values(data: bytes) -> Any:
 
 def pack_runs(runs: Runs, run: str) -> bytes:
     """``runs`` as bytes."""
-    return dump_values([(name, len(rows), rows if columns.is_run(name) else transposed.columns_of(rows)) for name, rows in runs], run)
+    return dump_values([(name, len(rows), rows if columns.is_run(name) else row_encoding.columns_of(rows)) for name, rows in runs], run)
 
 
 def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
     """The inverse of :func:`pack_runs`; rows are made when they are asked for."""
     return [
-        (name, iter(packed) if columns.is_run(name) else transposed.rows_of(count, packed)) for name, count, packed in load_values(data)
+        (name, iter(packed) if columns.is_run(name) else row_encoding.rows_of(count, packed)) for name, count, packed in load_values(data)
     ]  # fmt: skip
 
 

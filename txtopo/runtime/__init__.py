@@ -1,1 +1,1 @@
-"""The data plane on Spark, and the engine that turns the coordinator's commands into jobs and writes. The only package that uses pyspark."""
+"""Objects that users hold: a cluster, a run, and the visible transactions of a topology."""

@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any
 
 from txtopo import config, errors
+from txtopo.engine.status import RunStatus
 from txtopo.runtime import progress as progress_line
-from txtopo.runtime import session, spark_connect, spark_settings
 from txtopo.runtime.run import TopologyRun
-from txtopo.runtime.status import RunStatus
+from txtopo.spark import connect, session, settings
 from txtopo.state import directory
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.topology.graph import TopologyGraph
@@ -59,7 +59,7 @@ class LocalCluster:
         self._reviving = threading.Lock()
         self._embedded: EmbeddedZooKeeper | None = None
         self._temporary: str | None = None
-        spark_connect.refuse(master, spark_conf)
+        connect.refuse(master, spark_conf)
         if self._progress is not None:
             self._progress.say(STARTING)
         try:
@@ -85,7 +85,7 @@ class LocalCluster:
         running = self.runs.get(name)
         if running is not None and running.is_alive:
             raise errors.UsageError(f"a topology named {name!r} is running in this cluster; stop it first, or choose another name")
-        typed = _configured(conf, topology, spark_settings.of_context(self.context))
+        typed = _configured(conf, topology, settings.of_context(self.context))
         assert self.zookeeper is not None
         self._revive()
         is_temporary = self._temporary is not None
@@ -192,7 +192,7 @@ class Submission:
         waiting: Callable[[errors.HeldError], None] = lambda held: None,
     ) -> None:
         self._embedded: EmbeddedZooKeeper | None = None
-        spark_connect.refuse(master, spark_conf)
+        connect.refuse(master, spark_conf)
         if conf.zookeeper is None:
             self._embedded = _own_zookeeper(Path(conf.data_dir or DEFAULT_DATA_DIR), conf.on_held, waiting)
         try:
@@ -251,6 +251,6 @@ def submit_topology(name: str, conf: config.Config | Mapping[str, Any], topology
 
     ``conf`` wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`).
     """
-    typed = _configured(conf, topology, spark_settings.of_this_process())
+    typed = _configured(conf, topology, settings.of_this_process())
     with Submission(name, typed, topology) as run:
         return run.join()

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from txtopo.runtime import logged
-from txtopo.runtime.status import RunStatus
+from txtopo.engine import logged
+from txtopo.engine.status import RunStatus
 
 INTERVAL_S = 5.0
 """How often a plain line may say how it goes."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from txtopo import errors
-from txtopo.runtime.status import StatusBoard
-from txtopo.state import patience
+from txtopo.engine.status import StatusBoard
+from txtopo.state import retry
 
 
 class Revival:
@@ -37,7 +37,7 @@ class Revival:
 
     def explained(self, error: BaseException) -> BaseException:
         """``error``, or why our ZooKeeper was away, if it ends the run that ZooKeeper was away for too long."""
-        if self._why is None or not isinstance(error, errors.ZooKeeperUnavailableError) or isinstance(error, patience.AbandonedError):
+        if self._why is None or not isinstance(error, errors.ZooKeeperUnavailableError) or isinstance(error, retry.AbandonedError):
             return error
         self._why.__cause__ = error
         return self._why

@@ -15,17 +15,18 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from pyspark import InheritableThread
-
 from txtopo import config, errors
-from txtopo.dataplane import shortage
+from txtopo.dataplane import out_of_resources
 from txtopo.dataplane.job import Limits, Run
-from txtopo.runtime import logged, progress, session
-from txtopo.runtime.engine import Engine
-from txtopo.runtime.jobs import SparkJobs
+from txtopo.engine import logged
+from txtopo.engine.engine import Engine
+from txtopo.engine.status import RunStatus
+from txtopo.runtime import progress
 from txtopo.runtime.revival import Revival
-from txtopo.runtime.status import RunStatus
-from txtopo.state import base, credentials, layout, lease, liveness, patience
+from txtopo.spark import session, threads
+from txtopo.spark.jobs import SparkJobs
+from txtopo.spark.machine import Machine
+from txtopo.state import base, credentials, layout, lease, liveness, retry
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology import redaction
@@ -95,8 +96,7 @@ class TopologyRun:
         except BaseException:
             self._store.close()
             raise
-        self._thread = InheritableThread(target=self._run, name=f"txtopo-{name}", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._run, f"txtopo-{name}")
 
     def __repr__(self) -> str:
         status = self.status()
@@ -112,7 +112,7 @@ class TopologyRun:
         conf, graph = self.conf, self._graph
         # Both may take their time, and must not while we hold the topology, or before we know that we may.
         cores = session.cores_of(self._context)
-        waits = patience.Patience(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
+        waits = retry.Patience(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
         waits.insist(lambda: self._store.require_protected(layout.Layout(graph.id).top))
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         holder = Holder(socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity())
@@ -127,7 +127,7 @@ class TopologyRun:
             is_local = session.local_cores(str(self._context.master)) is not None
             run = Run(uuid.uuid4().hex, graph, cores, mapping, state.generation, is_local, limits)
             jobs = SparkJobs(self._context, run)
-            engine = Engine(run, conf, jobs, state, self._board, random.Random(), self._revive)
+            engine = Engine(run, conf, jobs, state, self._board, random.Random(), self._revive, Machine(graph.id))
         except BaseException:
             state.close()
             if jobs is not None:
@@ -148,7 +148,7 @@ class TopologyRun:
                 self._engine.run()
             self._board.update(state="stopped", active=())
         except BaseException as error:
-            self._error = self._state_is_gone(self._revive.explained(shortage.explained(error)))
+            self._error = self._state_is_gone(self._revive.explained(out_of_resources.explained(error)))
             self._board.failed(str(self._error), None, state="failed", active=())
         finally:
             try:
@@ -196,7 +196,7 @@ class TopologyRun:
                 except errors.HeldError:
                     # Another one that waits was faster.
                     continue
-                except patience.AbandonedError:
+                except retry.AbandonedError:
                     return
 
     def show(self, shown: progress.ShownRun) -> None:

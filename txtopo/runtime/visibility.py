@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from txtopo import config, errors
-from txtopo.runtime import inspection
-from txtopo.state import base, credentials, directory, layout, recorded, records
+from txtopo.state import base, credentials, directory, layout, opening, recorded, records
 from txtopo.stores import visible
 
 T = TypeVar("T")
@@ -65,7 +64,7 @@ class Visibility:
         :raises errors.UsageError: there is no such topology.
         :raises errors.ZooKeeperUnavailableError: its ZooKeeper does not answer.
         """
-        return inspection.asked_again(self._look, self._zookeeper)
+        return opening.asked_again(self._look, self._zookeeper)
 
     def wait(self, txid: int, timeout_s: float = 60.0) -> visible.VisibleTxid:
         """Wait until transaction ``txid`` is visible: every effect of it is in its store, and will never be replayed. What is visible then.
@@ -118,7 +117,7 @@ class Visibility:
         try:
             with self._opened() as store:
                 if store is None:
-                    raise errors.UsageError(inspection.nothing_stored(self._data_dir))
+                    raise errors.UsageError(opening.nothing_stored(self._data_dir))
                 return self._read(store)
         except errors.ZooKeeperUnavailableError:
             # The next question opens another connection: this one may have ended for good.
@@ -131,12 +130,12 @@ class Visibility:
         if self._store is not None:
             yield self._store
             return
-        with contextlib.ExitStack() as opening:
-            where = inspection.opened(self._data_dir, self._zookeeper, self._conf.zookeeper_root, credentials.of(self._conf), self._files)
-            found = opening.enter_context(where)
+        with contextlib.ExitStack() as connections:
+            where = opening.opened(self._data_dir, self._zookeeper, self._conf.zookeeper_root, credentials.of(self._conf), self._files)
+            found = connections.enter_context(where)
             if found is not None and not isinstance(found.store, recorded.RecordedStateStore):
                 self._store = found.store
-                self._live.push(opening.pop_all())
+                self._live.push(connections.pop_all())
             yield None if found is None else found.store
 
     def _read(self, store: base.StateStore) -> visible.VisibleTxid:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
-from txtopo.state import base, components, layout, lease, patience, positions, records, rotating, writer
+from txtopo.state import base, components, layout, lease, positions, records, retry, rotating, writer
 from txtopo.topology import transaction
 
 SETTING = "metadata_bytes_max"
@@ -66,7 +66,7 @@ class TopologyState:
     txids: rotating.RotatingTransactionalState[records.TxidRecord]
     """The record of every open txid and of the last committed one: strict, deferred. What changes here is written with the next multi."""
 
-    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: patience.Patience, metadata_bytes_max: int) -> None:
+    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience, metadata_bytes_max: int) -> None:
         """Load everything; the lease is taken already. Use :meth:`open`."""
         self._store, self._paths, self._lease, self._waits, self._bytes_max = store, paths, held, waits, metadata_bytes_max
         self._writing = threading.Lock()
@@ -117,7 +117,7 @@ class TopologyState:
         """
         paths = layout.Layout(topology_id)
         held = lease.Lease(store, paths, holder, displaces, new_id, lambda epoch: _first_nodes(paths, epoch))
-        waits = patience.Patience(store, wait_s, clock, abandoned)
+        waits = retry.Patience(store, wait_s, clock, abandoned)
         waits.insist(held.take)
         try:
             return waits.insist(lambda: cls(store, paths, held, waits, metadata_bytes_max))

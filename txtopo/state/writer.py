@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txtopo import errors, faults
-from txtopo.state import base, layout, lease, patience, records
+from txtopo.state import base, layout, lease, records, retry
 
 Inside = tuple[faults.FaultPoint, int]
 """A fault point that is reached when the write was applied and before anybody knows, and the txid it is about."""
@@ -37,7 +37,7 @@ class _Write:
 class Writer:
     """Performs multis under ``lease``, waiting for ZooKeeper as ``waits`` allows."""
 
-    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: patience.Patience) -> None:
+    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience) -> None:
         """Read ``current``.
 
         :raises UnreadableStateError: it is missing or cannot be understood.

@@ -6,9 +6,9 @@ from txtopo.stores.base import Store, StoreChange, StoredValue
 from txtopo.stores.codecs import Codec
 from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.keys import Key
-from txtopo.stores.redis import RedisStore
-from txtopo.stores.sql import SqlStore
-from txtopo.stores.sqlite import SqliteStore
+from txtopo.stores.redis.store import RedisStore
+from txtopo.stores.servers.store import SqlStore
+from txtopo.stores.sqlite.store import SqliteStore
 from txtopo.stores.stamps import Fence
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update

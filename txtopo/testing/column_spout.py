@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from txtopo import errors
-from txtopo.dataplane import column_batches
+from txtopo.dataplane.columns import batches as column_batches
 from txtopo.testing import spouts
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector

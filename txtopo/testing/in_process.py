@@ -13,7 +13,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from txtopo.dataplane import execute, outcome, straight, wire
+from txtopo.dataplane import one_task, outcome, wire
+from txtopo.dataplane import slot as execute
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
@@ -44,7 +45,7 @@ class InProcessJob:
         seeds: Sequence[Frame] = (),
         pinned: Sequence[Sequence[bytes]] | None = None,
         task_attempts: Iterator[int] | None = None,
-        slot_run: straight.SlotFactory = execute.SlotRun,
+        slot_run: one_task.SlotFactory = execute.SlotRun,
     ) -> None:
         self.worker, self.job = worker, job
         self.levels = worker.plan(job.task_counts, job.cores).levels_of(job.part).levels
@@ -82,9 +83,9 @@ class InProcessJob:
         if self.level == FORWARDING:
             slots = self.levels[0].slots
             return Computed(list(execute.forward(self.worker, self.job, slot, task_attempt, slots, incoming)))
-        computation = straight.computation(self.worker, self.job, self.level, slot, task_attempt, self._slot_run)
+        computation = one_task.computation(self.worker, self.job, self.level, slot, task_attempt, self._slot_run)
         outputs = list(computation.run(incoming))
-        return Computed(outputs, computation.parts if isinstance(computation, straight.StraightRun) else [computation])
+        return Computed(outputs, computation.parts if isinstance(computation, one_task.StraightRun) else [computation])
 
     def deliver(self, slot: int, outputs: Outputs) -> None:
         """Hand on what ``slot`` sent."""

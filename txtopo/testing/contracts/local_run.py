@@ -17,8 +17,8 @@ from txtopo import config
 from txtopo.dataplane import columns, outcome, wire
 from txtopo.dataplane.job import Batch, Job, Part, Run
 from txtopo.dataplane.wire import Frame
+from txtopo.engine import batches
 from txtopo.plan import compiler
-from txtopo.runtime import batches
 from txtopo.state import memory
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing.contracts import probe, processes

@@ -204,7 +204,7 @@ class _ProbedCollector(bolt.BatchOutputCollector):
 
     def _note_columns(self, batch: Any, stream: str, direct: int | None, emit: Callable[[], None]) -> None:
         self._emit(emit)
-        _observer.emitted.extend(Emitted(self._component, stream, direct, row[1:]) for row in columns.batches().rows(batch, None))
+        _observer.emitted.extend(Emitted(self._component, stream, direct, row[1:]) for row in columns.load_batches().rows(batch, None))
 
     def _note(self, values: Sequence[Any], stream: str, direct: int | None, emit: Callable[[], None]) -> None:
         self._emit(emit)

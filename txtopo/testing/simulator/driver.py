@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txtopo import errors
+from txtopo.engine.engine import Engine
+from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.engine.surroundings import Action, Threads
 from txtopo.faults import FaultPoint
-from txtopo.runtime.engine import Engine
-from txtopo.runtime.status import RunStatus, StatusBoard
-from txtopo.runtime.surroundings import Action, Threads
 from txtopo.state import base, layout, memory, records
 from txtopo.state.topology import Holder, TopologyState
-from txtopo.testing.simulator import baton
+from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.hooks import Emission
 from txtopo.testing.simulator.jobs import SimulatedJobs
 from txtopo.testing.simulator.subject import GENERATION, Settings
@@ -118,7 +118,7 @@ class SimulatedThreads:
         self._driver, self._count = driver, count
         self._waiting: deque[Action] = deque()
         self._borrow = driver.schedule.subject.carriers.borrow
-        self.carriers: list[baton.Carrier] = []
+        self.carriers: list[turns.Carrier] = []
 
     def submit(self, work: Action) -> None:
         self._waiting.append(work)
@@ -150,7 +150,7 @@ class Driver:
         self.is_closed = False
         self.sleeps_until: int | None = None
         """Suspended until so many transactions are committed, by others."""
-        self.ready: deque[tuple[baton.Carrier, object]] = deque()
+        self.ready: deque[tuple[turns.Carrier, object]] = deque()
         """Threads that may go on, with what they waited for."""
         self.emitted: dict[TransactionAttempt, list[Emission]] = {}
         self.executed: dict[TransactionAttempt, list[Any]] = {}
@@ -158,7 +158,7 @@ class Driver:
         self._timers: list[tuple[float, int, Action]] = []
         self._ids = itertools.count()
         self._steps = itertools.count(1)
-        self._aside: list[tuple[int, baton.Carrier]] = []
+        self._aside: list[tuple[int, turns.Carrier]] = []
         """Threads that have stepped aside, and how many transactions were recorded then."""
         self._threads: list[SimulatedThreads] = []
         self._stepping_threads: list[SimulatedThreads] = []
@@ -229,9 +229,9 @@ class Driver:
         """Stop here until others have committed ``commits`` transactions, if this code can."""
         self.sleeps_until = self.schedule.commits + commits
         self.schedule.note(f"driver {self.number} is suspended")
-        if baton.is_carried():
-            self.ready.append((baton.current(), None))
-            baton.park()
+        if turns.is_carried():
+            self.ready.append((turns.current(), None))
+            turns.park()
 
     def _unwind(self) -> None:
         self.go_on()
@@ -259,9 +259,9 @@ class Driver:
         return SOME_TIME + txid * BETWEEN_OPENINGS
 
     def sleep(self, duration_s: float) -> None:
-        carrier = baton.current()
+        carrier = turns.current()
         self.after(duration_s, lambda: self.ready.append((carrier, None)))
-        baton.park()
+        turns.park()
 
     def post(self, action: Action) -> None:
         self._queue.append(action)
@@ -281,15 +281,15 @@ class Driver:
 
     def step_aside(self, when: str) -> None:
         """Where a batch is made: wait until a transaction is recorded, if the schedule wants that. Here it meets what other threads change."""
-        if self.schedule.is_asking_again or not baton.is_carried():
+        if self.schedule.is_asking_again or not turns.is_carried():
             return
-        if not any(baton.current() in threads.carriers for threads in self._stepping_threads):
+        if not any(turns.current() in threads.carriers for threads in self._stepping_threads):
             return
         where = f"a thread of driver {self.number} that makes a batch, step {next(self._steps)}, when {when}"
         if self.schedule.decisions.strike("opening", where, (WAITS,)) is not None:
             self.schedule.note(f"{where}: {WAITS}")
-            self._aside.append((self.schedule.commits, baton.current()))
-            baton.park()
+            self._aside.append((self.schedule.commits, turns.current()))
+            turns.park()
             self.require_alive()
 
     def go_on(self) -> bool:
@@ -316,7 +316,7 @@ class Driver:
     def reach(self, point: FaultPoint, txid: int) -> None:
         self.require_alive()
         # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.
-        ways = DRIVER_FAULTS if baton.is_carried() else (DIES,)
+        ways = DRIVER_FAULTS if turns.is_carried() else (DIES,)
         how = self.schedule.decisions.strike("driver", f"{point} of txid {txid} in driver {self.number}", ways)
         if how is not None:
             self.struck(how)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from txtopo import errors
 from txtopo.dataplane.job import COMMITTING
-from txtopo.runtime.jobs import JobLostError, JobResult
-from txtopo.runtime.surroundings import Action
+from txtopo.engine.jobs import JobLostError, JobResult
+from txtopo.engine.surroundings import Action
 from txtopo.testing.in_process import Computed
 from txtopo.testing.simulator import clocks, jobs
 from txtopo.testing.simulator.driver import DRIVER_FAULTS, SUSPENSIONS, Driver

@@ -18,11 +18,11 @@ from txtopo.dataplane import outcome, receive, wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Tally
 from txtopo.dataplane.worker import WorkerRun
+from txtopo.engine import jobs
+from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source
 from txtopo.plan.compiler import Plan
-from txtopo.runtime import jobs
-from txtopo.runtime.jobs import JobLostError, JobResult, Pinned, Source
 from txtopo.testing.in_process import Computed, InProcessJob, Outputs
-from txtopo.testing.simulator import baton
+from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class SimulatedPinned(Pinned):
     """A handle on :class:`Blocks`."""
 
     def release(self) -> None:
-        self.rdd.is_released = True
+        self.blocks.is_released = True
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class Running:
     worker: WorkerRun
     job: Job
     group: str
-    carrier: baton.Carrier
+    carrier: turns.Carrier
     state: InProcessJob = field(init=False)
     fault: JobFault | None = None
     """It does nothing more until it is given up."""
@@ -136,8 +136,8 @@ class SimulatedJobs:
         group = self.group(job)
         if group in self._cancelled:
             raise JobLostError("it was cancelled before it began")
-        blocks = source.rdd.records if isinstance(source, Pinned) else None
-        running = Running(self._driver, self._worker, job, group, baton.current())
+        blocks = source.blocks.records if isinstance(source, Pinned) else None
+        running = Running(self._driver, self._worker, job, group, turns.current())
 
         def slot_run(worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> SimulatedSlot:
             running.slot = SimulatedSlot(worker, job, level, slot, task_attempt)
@@ -146,7 +146,7 @@ class SimulatedJobs:
         seeds = () if isinstance(source, Pinned) else source
         running.state = InProcessJob(self._worker, job, seeds, blocks, self._schedule.task_attempts, slot_run)
         self._schedule.executors.launch(running)
-        result: JobResult = baton.park()
+        result: JobResult = turns.park()
         return result
 
     def group(self, job: Job) -> str:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
-import txtopo
+from txtopo import errors
 from txtopo.dataplane import worker
 from txtopo.topology import pickling
 
@@ -30,7 +30,7 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, frozenset)
 _CONTAINERS = (dict, list, set, tuple, bytearray, deque)
 _LIBRARIES = tuple(
     os.path.join(os.path.realpath(place), "")
-    for place in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *site.getsitepackages(), os.path.dirname(txtopo.__file__))
+    for place in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *site.getsitepackages(), os.path.dirname(errors.__file__))
 )
 
 Owner = dict[str, Any] | type | FunctionType

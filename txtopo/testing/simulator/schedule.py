@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from txtopo import errors
 from txtopo.dataplane import worker
+from txtopo.engine.surroundings import Action
 from txtopo.plan import compiler
-from txtopo.runtime.surroundings import Action
 from txtopo.state import memory
 from txtopo.testing.simulator import clocks, current
 from txtopo.testing.simulator.decisions import Decisions

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from txtopo.connectors import sql_ledger, sql_target
-from txtopo.connectors.sql_target import Target, Work
+from txtopo.connectors.sinks.sql import ledger
+from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql.target import Target, Work
 from txtopo.stores import base, conflicts, sessions
 from txtopo.testing import stores
 from txtopo.testing.simulator.simulated_store import SimulatedStore
@@ -58,7 +59,7 @@ class _Table:
         return _Table(list(self.inserted), dict(self.by_key), dict(self.undo))
 
 
-class SimulatedLedger(sql_ledger.Ledger, SimulatedStore):
+class SimulatedLedger(ledger.Ledger, SimulatedStore):
     """Stands for the ledger of a sink of the user's, and for the table that the sink writes to."""
 
     @contextlib.contextmanager

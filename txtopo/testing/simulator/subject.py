@@ -20,7 +20,7 @@ from txtopo import config
 from txtopo.dataplane import wire
 from txtopo.dataplane.job import Limits, Run
 from txtopo.dataplane.worker import WorkerRun
-from txtopo.testing.simulator import baton, clocks, hooks, substitutes
+from txtopo.testing.simulator import clocks, hooks, substitutes, turns
 from txtopo.testing.simulator.clues import Clue, clues_in
 from txtopo.testing.simulator.decisions import FAULTS_MAX
 from txtopo.testing.simulator.processes import Processes, classes_of
@@ -90,7 +90,7 @@ class Subject:
         """After so many a schedule ends, whatever the source has left."""
         self.goes_on: Callable[[], bool] = lambda: True
         """Asked at every step of a schedule, which else ends there."""
-        self.carriers = baton.Carriers()
+        self.carriers = turns.Carriers()
         self._workers: dict[tuple[int, int], WorkerRun] = {}
         self._driver_graphs: dict[tuple[tuple[str, int], ...], TopologyGraph] = {}
         templates = [pickling.loads(component.template) for component in self.graph.components.values()]

@@ -21,9 +21,10 @@ import tempfile
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import sql_ledger
+from txtopo.connectors.sinks.sql import ledger
 from txtopo.dataplane import wire
-from txtopo.stores import base, sqlite
+from txtopo.stores import base
+from txtopo.stores.sqlite import store as sqlite
 from txtopo.testing import stores
 from txtopo.testing.simulator import simulated_store, sinks
 from txtopo.topology import destination, pickling
@@ -110,7 +111,7 @@ class Substitutes:
         # Tables of one SQLite file share its lock, so their substitutes share a database.
         place = getattr(store, "path", store.address)
         if type(store).__module__.partition(".")[0] == "txtopo":
-            simulated = sinks.SimulatedLedger if isinstance(store, sql_ledger.Ledger) else simulated_store.SimulatedStore
+            simulated = sinks.SimulatedLedger if isinstance(store, ledger.Ledger) else simulated_store.SimulatedStore
             return simulated(store, f"{self.token} {place}")
         if isinstance(store, sqlite.SqliteStore):
             self._directory = self._directory or tempfile.mkdtemp(prefix="txtopo-simulator-")

@@ -1,0 +1,126 @@
+"""Queries of Structured Streaming that write to a sink, in a driver that a test may kill between the sink's commit and the checkpoint's.
+
+``python -m tests.processes.streaming_queries DIRECTORY PARTITIONS HELD ADDRESS …`` runs, for each address of a shop, one query with ``foreachBatch`` into
+its table ``sales`` and one with ``foreach`` into ``sold``, side by side, over the files in ``DIRECTORY/input``, a micro-batch per file. If ``HELD``
+is a batch id, each query stops when the sink has committed that batch, of the second one a single partition; when all have, the driver kills its JVM
+and itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.quick_java import QUICK_JAVA
+from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sinks.sql.streaming import ForeachWriter
+
+ROOT = Path(__file__).parent.parent
+BATCHES = 4
+ROWS = 30
+WRITERS = 3
+"""How many partitions the query with ``foreach`` has."""
+BOUND_S = 90.0
+
+
+def write_input(directory: Path) -> list[tuple[int, int]]:
+    """The files of the queries; returns their rows."""
+    (directory / "input").mkdir()
+    rows = [(number, 10 * number) for number in range(BATCHES * ROWS)]
+    for batch in range(BATCHES):
+        lines = [json.dumps({"id": number, "cents": cents}) for number, cents in rows[batch * ROWS : (batch + 1) * ROWS]]
+        path = directory / "input" / f"{batch}.json"
+        path.write_text("\n".join(lines))
+        # Spark reads the oldest first.
+        os.utime(path, (1_000_000 + batch, 1_000_000 + batch))
+    return rows
+
+
+def drive(directory: Path, partitions: int, addresses: list[str], held: int = -1) -> subprocess.CompletedProcess[str]:
+    """Run a driver to its end."""
+    command = [sys.executable, "-m", "tests.processes.streaming_queries", str(directory), str(partitions), str(held), *addresses]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * BOUND_S, check=False)
+
+
+class Hold:
+    """Where a query waits for the end of the driver: leaves a file, and does not go on."""
+
+    def __init__(self, directory: Path, name: str, batch: int) -> None:
+        self.file, self.batch = directory / f"held-{name}", batch
+
+    def reach(self, batch: int) -> None:
+        """Wait, if it is this batch."""
+        if batch == self.batch:
+            self.file.touch()
+            threading.Event().wait(BOUND_S)
+            os._exit(1)
+
+
+class HeldWriter(ForeachWriter):
+    """One that holds when its partition 0 is committed."""
+
+    def __init__(self, writer: ForeachWriter, hold: Hold) -> None:
+        vars(self).update(vars(writer))
+        self.hold = hold
+
+    def close(self, error: Exception | None) -> None:
+        super().close(error)
+        partition, epoch = self._place
+        if partition == 0:
+            self.hold.reach(epoch)
+
+
+def run(directory: Path, partitions: int, held: int, addresses: list[str]) -> None:
+    """Run in the driver process."""
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    )
+    files = spark.readStream.schema("id INT, cents INT").option("maxFilesPerTrigger", 1).json(str(directory / "input"))
+    holds, queries = [], []
+    for number, address in enumerate(addresses):
+        batches, writers = Hold(directory, f"sales-{number}", held), Hold(directory, f"sold-{number}", held)
+        whole = SqlSink(address, "sales", ["id", "cents"]).foreach_batch("sales")
+
+        def write(frame: Any, batch: int, whole: Any = whole, hold: Hold = batches) -> None:
+            whole(frame, batch)
+            hold.reach(batch)
+
+        parts = HeldWriter(SqlSink(address, "sold", ["id", "cents"]).foreach_writer("sold", partitions=WRITERS), writers)
+        for name, made in (
+            ("sales", files.repartition(partitions).writeStream.foreachBatch(write)),
+            ("sold", files.repartition(WRITERS, "id").writeStream.foreach(parts)),
+        ):
+            checkpoint = str(directory / f"checkpoint-{name}-{number}")
+            queries.append(made.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+        holds += [batches, writers]
+    if held >= 0:
+        _die_when_all_hold(spark, [hold.file for hold in holds])
+    for query in queries:
+        query.awaitTermination(int(BOUND_S))
+        if query.exception() is not None:
+            raise RuntimeError(str(query.exception()))
+    spark.stop()
+
+
+def _die_when_all_hold(spark: Any, files: list[Path]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not all(file.exists() for file in files):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all queries got there: {[file.name for file in files if not file.exists()]}")
+        threading.Event().wait(0.05)
+    os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

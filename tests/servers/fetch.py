@@ -1,0 +1,155 @@
+"""Brings the database servers that the tests start, without installing anything on this machine and without being its administrator.
+
+``python -m tests.servers.fetch`` puts those of :data:`SERVERS` that the machine does not have into ``servers/`` of this interpreter's
+environment, where they stay: ``apt-get`` downloads and verifies the distribution's packages, ``dpkg-deb`` unpacks them. Elsewhere than on Debian
+and what descends from it, install the servers as one does there; a server on the PATH is used as it is.
+
+Apart from the modules that start servers because it runs once, before any test.
+
+Invariants:
+    - A server's directory appears whole or not at all.
+    - No file outside of the environment and the temporary directory is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+HOME = Path(sys.prefix) / "servers"
+FETCH_TIMEOUT_S = 600.0
+_PLACES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
+_PROGRAMS = ("usr/sbin", "usr/bin")
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A server, as Debian packs it."""
+
+    name: str
+    package: str
+    program: str
+    others: tuple[str, ...] = ()
+    """Programs that do as well, where the machine has one of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A server that can be started."""
+
+    program: Path
+    root: Path
+    """What its files are under: ``/`` if the machine has it."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What it needs to find its libraries."""
+        if self.root == Path("/"):
+            return {}
+        directories = sorted({file.parent for part in ("lib", "usr/lib") for file in (self.root / part).glob("*/*.so*")})
+        return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, directories))}
+
+
+SERVERS = {
+    "mariadb": Server("mariadb", "mariadb-server-core", "mariadbd"),
+    "redis": Server("redis", "redis-server", "redis-server", others=("valkey-server",)),
+}
+
+
+class ServerMissingError(RuntimeError):
+    """There is no server to test with: a test that ends so has found out nothing."""
+
+
+def found(name: str) -> Found:
+    """The server ``name``.
+
+    :raises ServerMissingError: neither was it fetched, nor does the machine have it.
+    """
+    server = SERVERS[name]
+    there = _fetched(server) or _installed(server)
+    if there is None:
+        cure = f"Type: make servers; or, where there is no apt-get, install {server.name}."
+        raise ServerMissingError(f"there is no {server.program} to test with\n  {cure}")
+    return there
+
+
+def fetch(server: Server) -> None:
+    """Bring ``server`` unless it is there.
+
+    :raises RuntimeError: it could not be brought; says what to do.
+    """
+    if _fetched(server) or _installed(server):
+        return
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        cure = f"Install {server.name}, so that {server.program} is on the PATH."
+        raise RuntimeError(f"{server.program} cannot be fetched: there is no apt-get here\n  {cure}")
+    HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="txtopo-fetch-") as scratch:
+        packages = _download(server.package, Path(scratch))
+        making = Path(tempfile.mkdtemp(prefix=f".{server.name}-", dir=HOME))
+        try:
+            for package in packages:
+                _run(["dpkg-deb", "--extract", str(package), str(making)], server.package)
+            making.chmod(0o755)
+            making.replace(HOME / server.name)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+
+
+def _download(package: str, scratch: Path) -> list[Path]:
+    """``package`` and what this machine lacks of what it needs."""
+    archives, lists = scratch / "archives", scratch / "lists"
+    for directory in (archives / "partial", lists / "partial"):
+        directory.mkdir(parents=True)
+    options = ["-q", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=", "-o", f"Dir::Cache={scratch}", "-o", f"Dir::Cache::archives={archives}"]
+    own = ["-o", f"Dir::State::Lists={lists}"]
+    install = ["install", "--yes", "--no-install-recommends", "--download-only", package]
+    try:
+        _run(["apt-get", *options, *install], package)
+    except RuntimeError:
+        # The machine's lists of packages are not there, or out of date; to renew those is the administrator's.
+        _run(["apt-get", *options, *own, "update"], package)
+        _run(["apt-get", *options, *own, *install], package)
+    return sorted(archives.glob("*.deb"))
+
+
+def _run(command: Sequence[str], package: str) -> None:
+    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    if ended.returncode != 0:
+        said = (ended.stderr or ended.stdout).strip()
+        raise RuntimeError(f"{package} cannot be fetched: {said}\n  Look after what apt-get says; or type: apt-get install {package}")
+
+
+def _fetched(server: Server) -> Found | None:
+    root = HOME / server.name
+    programs = [root / part / server.program for part in _PROGRAMS if (root / part / server.program).exists()]
+    return Found(programs[0], root) if programs else None
+
+
+def _installed(server: Server) -> Found | None:
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_PLACES])
+    program = next(filter(None, (shutil.which(name, path=path) for name in (server.program, *server.others))), None)
+    return None if program is None else Found(Path(program), Path("/"))
+
+
+def main() -> int:
+    """Fetch them all."""
+    for server in SERVERS.values():
+        try:
+            fetch(server)
+        except RuntimeError as error:
+            print(f"txtopo: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+"""A server that a test owns: made in a temporary directory, on a free port of loopback, and gone with the process that made it.
+
+A module per kind of server says how its data are made, how it is started, and when it is ready; what is done to a running one is here::
+
+    with PostgresServer() as server:
+        server.kill()            # SIGKILL to the server and all its processes, at once: what a power cut leaves, but for the page cache
+        server.restart()         # stopped if it runs, started again on the same port with the same data
+        server.stop()            # ends sessions and shuts down; start() or restart() brings it back
+        server.pause()           # SIGSTOP to all of it: connections hang; resume()
+
+No server runs as root: then an account without rights runs it.
+
+Invariants:
+    - The server listens on 127.0.0.1 only.
+    - A watchdog holds the reading end of a pipe from this process: when this process ends, also by SIGKILL, the server ends and its
+      directory is removed.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.servers import fetch
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+PORT_ATTEMPTS = 5
+
+# Run as ``python -I -S -c``: starts in milliseconds. The server's pid is read when it is needed, since the server may have been restarted,
+# and believed only if the process is of this directory.
+_WATCHDOG = """
+import os, shutil, signal, sys, time
+directory = sys.argv[1]
+sys.stdin.read()
+def server():
+    try:
+        pid = int(open(directory + "/pid").readline())
+        return pid if directory.encode() in open(f"/proc/{pid}/cmdline", "rb").read() else None
+    except (OSError, ValueError):
+        return None
+pid, deadline = server(), time.monotonic() + 10
+if pid is not None:
+    for number in (signal.SIGCONT, int(sys.argv[2])):
+        os.kill(pid, number)
+while server() is not None and time.monotonic() < deadline:
+    time.sleep(0.02)
+if server() is not None:
+    os.kill(pid, signal.SIGKILL)
+shutil.rmtree(directory, ignore_errors=True)
+"""
+
+
+class Server(abc.ABC):
+    """A server with data of its own; it lives inside a ``with``."""
+
+    title: str
+    """What it is called in messages."""
+    accounts: Sequence[str] = ("nobody",)
+    """Who may run it where the tests run as root: the first there is."""
+    shut_down = signal.SIGTERM
+    """Has it end its sessions and keep what is committed."""
+    give_up = signal.SIGKILL
+    """Has it end at once, with nothing left behind."""
+    port_taken = "Address already in use"
+    """What it says when somebody else was faster."""
+
+    def __init__(self) -> None:
+        self._account = _unprivileged(self.title, self.accounts) if os.geteuid() == 0 else None
+        self._directory = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._is_paused = False
+        self.port = 0
+        """On 127.0.0.1; the same after a restart."""
+
+    def __enter__(self) -> Self:
+        # Not pytest's temporary directory: that is closed to other accounts.
+        self._directory = Path(tempfile.mkdtemp(prefix=f"txtopo-{self.title.lower()}-"))
+        command = [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._directory), str(int(self.give_up))]
+        self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
+        try:
+            os.chmod(self._directory, 0o700)
+            if self._account is not None:
+                os.chown(self._directory, self._account.pw_uid, self._account.pw_gid)
+            self._make()
+            self.start()
+            self._furnish()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def _make(self) -> None:
+        """Make the empty data in ``_directory``."""
+
+    @abc.abstractmethod
+    def _launched(self, port: int) -> subprocess.Popen[bytes]:
+        """The server, being started on ``port``."""
+
+    @abc.abstractmethod
+    def _is_ready(self, port: int) -> bool:
+        """Whether the server that was launched takes connections."""
+
+    def _furnish(self) -> None:
+        """What its first start is followed by."""
+        return
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server's process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What the server has written so far."""
+        file = self._directory / "server.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def start(self) -> None:
+        """Start it on the data there is; returns when it takes connections."""
+        if self.is_running:
+            return
+        for attempt in range(PORT_ATTEMPTS):
+            port = self.port or free_port()
+            before = len(self.log)
+            self._process = self._launched(port)
+            (self._directory / "pid").write_text(f"{self._process.pid}\n")
+            if self._has_started(port):
+                self.port = port
+                return
+            said = self.log[before:]
+            if self.port or self.port_taken not in said or attempt == PORT_ATTEMPTS - 1:
+                raise fetch.ServerMissingError(f"{self.title} did not start:\n{said}")
+
+    def _has_started(self, port: int) -> bool:
+        self.wait_until(lambda: not self.is_running or self._is_ready(port))
+        return self.is_running
+
+    def stop(self) -> None:
+        """Shut it down: sessions are ended, what is committed is kept."""
+        self._end(self.shut_down)
+
+    def kill(self) -> None:
+        """SIGKILL to the server and to every process of it."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        # Stopped first, so that it does not answer a killed child by starting another.
+        self._process.send_signal(signal.SIGSTOP)
+        self.wait_until(lambda: state(self._process_id) in "TZ")
+        killed = self._processes()
+        self._signal(signal.SIGKILL)
+        self._process.wait(STOP_TIMEOUT_S)
+        # Its children are not ours to wait for; a new server refuses to start beside one of them.
+        self.wait_until(lambda: all(state(pid) in "Z" for pid in killed))
+        self._is_paused = False
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it on the same port."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP to the server and to every process of it: it neither answers nor closes a connection."""
+        self._signal(signal.SIGSTOP)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """SIGCONT after :meth:`pause`."""
+        if self._is_paused:
+            self._signal(signal.SIGCONT)
+        self._is_paused = False
+
+    def close(self) -> None:
+        """Stop it and remove its data; also what a failed start left."""
+        self._end(self.give_up)
+        if self._watchdog is not None:
+            # The end of its input; it removes the directory.
+            self._watchdog.communicate(timeout=STOP_TIMEOUT_S)
+            self._watchdog = None
+
+    def _end(self, number: int) -> None:
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self.resume()
+            self._process.send_signal(number)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    @property
+    def _process_id(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def _run(self, *command: str, environment: dict[str, str] | None = None, given: bytes | None = None) -> subprocess.Popen[bytes]:
+        """Run ``command`` as the account, in the directory; what it says goes into the log, ``given`` is its input."""
+        account: dict[str, Any] = {} if self._account is None else {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+        # The server's language is that of the tests; a library path of the surroundings is none of its business.
+        surroundings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC", **(environment or {})}
+        with (self._directory / "server.log").open("ab") as log, tempfile.TemporaryFile() as said:
+            said.write(given or b"")
+            said.seek(0)
+            options: dict[str, Any] = {"stdin": said, "stdout": log, "stderr": log, "start_new_session": True, **account}
+            return subprocess.Popen(command, cwd=self._directory, env=surroundings, **options)
+
+    def _runnable(self, found: fetch.Found) -> fetch.Found:
+        """``found``, or a copy where the account that must run it cannot reach it, as in a home directory of root."""
+        with contextlib.suppress(PermissionError):
+            self._run(str(found.program), "--version", environment=found.environment).wait(START_TIMEOUT_S)
+            return found
+        copied = self._directory / "binaries"
+        if found.root == Path("/"):
+            # One of the machine's own finds its libraries wherever it is.
+            copied.mkdir()
+            return fetch.Found(Path(shutil.copy(found.program, copied)), found.root)
+        shutil.copytree(found.root, copied, symlinks=True)
+        return fetch.Found(copied / found.program.relative_to(found.root), copied)
+
+    def _signal(self, number: int) -> None:
+        for pid in self._processes():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(pid, number)
+
+    def _processes(self) -> list[int]:
+        """The server's processes, itself last."""
+        if self._process is None or self._process.poll() is not None:
+            return []
+        server = self._process.pid
+        return [*(pid for pid, parent in _parents() if parent == server), server]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition, within bounds; what the server has logged is in the error."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.title} did not do in {START_TIMEOUT_S:g} s what was waited for:\n{self.log}")
+            threading.Event().wait(0.01)
+
+
+def state(pid: int) -> str:
+    """R, S, T (stopped), Z (ended), … (proc(5)); empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Every process of this machine, with its parent."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The name, in brackets, may hold anything; state and parent follow it.
+                yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _unprivileged(title: str, names: Sequence[str]) -> pwd.struct_passwd:
+    for name in names:
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise fetch.ServerMissingError(f"{title} does not run as root, and there is no account {' or '.join(names)} to run it as")

@@ -1,0 +1,32 @@
+"""``python -m tests.servers.serve NAME``: a database server of the tests for another program: prints its address, and serves until its input ends.
+
+Unlike in the tests, what it has acknowledged is on disk.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+SERVERS = {"postgresql": "tests.servers.postgres:PostgresServer", "mariadb": "tests.servers.mariadb:MariaServer", "redis": "tests.servers.redis_server:RedisServer"}
+"""By name: a context manager with ``url(database)``; Redis has its databases already."""
+
+DURABLE = {
+    "postgresql": {"fsync": "on"},
+    "mariadb": {
+        "innodb-flush-log-at-trx-commit": "1", "innodb-doublewrite": "ON", "innodb-flush-method": "fsync", "debug-no-sync": "OFF",
+    },
+}  # fmt: skip
+"""What the tests switch off, and the servers' own defaults have."""
+
+
+def main(name: str) -> None:
+    """Serve."""
+    module, _, attribute = SERVERS[name].partition(":")
+    with getattr(importlib.import_module(module), attribute)(DURABLE.get(name)) as server:
+        print(server.url() if name == "redis" else server.url("served"), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""The command line: each command, its options, its output and its exit code."""

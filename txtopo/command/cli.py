@@ -1,0 +1,368 @@
+"""The command ``txtopo``: run, explain and look after topologies.
+
+Results go to standard output, progress and errors to standard error. What a command does is elsewhere: ``runtime.main`` runs a topology,
+``runtime.inspection`` looks at stored state, ``runtime.upkeep`` changes it, ``runtime.store_commands`` is about results. Here is only what can be
+typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import txtopo
+from txtopo import demo, errors
+from txtopo.command import main as running
+from txtopo.command import maintain, options, reset, show_state, store_commands, submit, submit_process, target
+from txtopo.command import simulate as testing
+from txtopo.command import where as whereabouts
+from txtopo.config import display
+from txtopo.plan import compiler, explain, guarantees
+from txtopo.runtime import run as runs
+from txtopo.spark import session
+from txtopo.spark import settings as spark_settings
+from txtopo.state import acceptance, administration, components, opening
+from txtopo.topology import redaction
+
+TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
+
+MASTERS = ("local", "spark://", "yarn", "k8s://")
+"""How the address of a Spark master may begin."""
+
+_DESCRIPTION = "Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order."
+_EXAMPLES = """\
+examples:
+  txtopo demo                                see it count, before you write anything
+  txtopo run words.py                        run the topology in words.py, until it is stopped
+  txtopo run words.py --until-exhausted      … or until its input ends
+  txtopo submit words.py --master yarn       run it on a cluster, through spark-submit
+  txtopo explain words.py                    what would run where
+  txtopo validate words.py --master yarn     whether it can be right there, and what it then promises
+  txtopo test words.py --seeds 500           whether its results are right whatever fails
+  txtopo status                              which topologies there are, and how far they have come
+  txtopo state reset word-count              what it would take to begin with the first batch
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # Names may be in any script; a terminal that cannot show one must not end the command.
+            stream.reconfigure(errors="backslashreplace")
+
+    def do_it() -> int:
+        ours, theirs = submit.split(arguments) if arguments[:1] == ["submit"] else (arguments, [])
+        given = _parser().parse_args(ours)
+        given.ours, given.theirs = ours[1:], theirs
+        do: Callable[[argparse.Namespace], int] = given.do
+        return do(given)
+
+    return running.exit_code_of(do_it, verbose=running.is_verbose(arguments))
+
+
+# -- what can be typed -----------------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = options.Parser(prog="txtopo", description=_DESCRIPTION, epilog=f"{_EXAMPLES}\n{options.EXIT_CODES}")
+    parser.add_argument("--version", action="version", version=f"txtopo {txtopo.__version__}")
+    parser.set_defaults(do=_help_of(parser))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    demonstrated = commands.add_parser(
+        "demo", help="count every word of Python's own library", epilog=options.EXIT_CODES,
+        description=f"Count every word of Python's own library, exactly once, and compare with a plain count. Interrupt it, and type it again:\n"
+        f"it goes on where it stopped. State and results are in {demo.DATA_DIR}; remove that directory to begin anew.",
+    )  # fmt: skip
+    demonstrated.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
+    options.add_verbose(demonstrated)
+    demonstrated.set_defaults(do=_demo)
+
+    run = commands.add_parser("run", help="run a topology", description="Run a topology, from where its last run stopped.", epilog=options.RUN_EPILOG)
+    run.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    options.add_run_options(run)
+    run.set_defaults(do=_run)
+
+    submitted = commands.add_parser(
+        "submit", help="run a topology on a cluster", epilog=f"{submit.EPILOG}\n{options.RUN_EPILOG}",
+        usage="%(prog)s TARGET --master URL [options] [-- options of spark-submit]",
+        description="Give a topology to spark-submit, with its code and the settings it needs, from where its last run stopped.",
+    )  # fmt: skip
+    submitted.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    options.add_run_options(submitted)
+    submit.add_options(submitted)
+    submitted.set_defaults(do=_submit)
+
+    explained = commands.add_parser(
+        "explain", help="show what runs where", description="Show the plan of a topology: levels, shuffles, and what waits for the commit."
+    )
+    explained.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    explained.add_argument("--master", default="local[2]", metavar="URL", help="plan for this Spark master (default: %(default)s)")
+    explained.add_argument("--cores", type=int, metavar="N", help="how many cores there are, if the master does not say so")
+    explained.add_argument("--format", choices=("text", "mermaid"), default="text", help="as text, or as a Mermaid flow chart (default: %(default)s)")
+    options.add_verbose(explained)
+    explained.set_defaults(do=_explain)
+
+    validated = commands.add_parser(
+        "validate", help="whether a topology can be right", epilog=options.EXIT_CODES,
+        description="Refuse a topology that cannot count exactly once; say of one that can what it promises of each store and sink.",
+    )  # fmt: skip
+    validated.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    validated.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master it is to run on (default: %(default)s)")
+    options.add_verbose(validated)
+    validated.set_defaults(do=_validate)
+
+    tested = commands.add_parser(
+        "test", help="let everything fail that can, in simulated Spark", description=testing.DESCRIPTION, epilog=testing.EXIT_CODES
+    )
+    tested.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    testing.add_arguments(tested)
+    tested.set_defaults(do=testing.run)
+
+    _add_config_commands(commands)
+
+    status = commands.add_parser(
+        "status", help="show how far topologies have come", description="Show how far topologies have come, while they run or not."
+    )
+    status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this one")
+    _add_json(status)
+    whereabouts.add_options(status)
+    status.set_defaults(do=_status)
+
+    resetting = commands.add_parser(
+        "reset", help="start a topology over, with its state and stores", epilog=whereabouts.DRY_RUN,
+        description="Remove the state of a topology that is not running, and what it wrote to its stores: its next run begins with the first batch.",
+    )  # fmt: skip
+    resetting.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    resetting.add_argument("--leave-rows", action="store_true", help="also if rows stay in tables of a SqlSink, which are yours")
+    whereabouts.add_execute(resetting)
+    options.add_set(resetting)
+    whereabouts.add_options(resetting)
+    resetting.set_defaults(do=_reset)
+
+    _add_state_commands(commands)
+    store_commands.add(commands, _help_of)
+    return parser
+
+
+def _add_config_commands(commands: Any) -> None:
+    settings = commands.add_parser("config", help="look at the settings", description="Settings: where they come from, and what they are.")
+    settings.set_defaults(do=_help_of(settings))
+    actions = settings.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    show = actions.add_parser(
+        "show", help="show all of them", description="Show every setting, as a run that is started here and now would have it."
+    )
+    show.add_argument("target", metavar="TARGET", nargs="?", help=f"with what its code sets; {TARGET_HELP}")
+    show.add_argument("--origin", action="store_true", help="also where each comes from")
+    options.add_set(show)
+    _add_json(show)
+    options.add_verbose(show)
+    show.set_defaults(do=_config_show)
+
+
+def _add_state_commands(commands: Any) -> None:
+    state = commands.add_parser(
+        "state", help="look at the state of a topology, or start it over", description="The state of a topology: what ZooKeeper remembers of it."
+    )
+    state.set_defaults(do=_help_of(state))
+    actions = state.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    show = actions.add_parser(
+        "show", help="show all of it", description="Show everything that is stored of a topology, also what cannot be understood."
+    )
+    show.add_argument("topology", metavar="TOPOLOGY_ID")
+    _add_json(show)
+    whereabouts.add_options(show)
+    show.set_defaults(do=_state_show)
+
+    reset = actions.add_parser(
+        "reset", help="remove it", epilog=whereabouts.DRY_RUN,
+        description="Remove the state of a topology that is not running: its next run begins with the first batch.",
+    )  # fmt: skip
+    reset.add_argument("topology", metavar="TOPOLOGY_ID")
+    whereabouts.add_execute(reset)
+    whereabouts.add_options(reset)
+    reset.set_defaults(do=_state_reset)
+
+    accept = actions.add_parser(
+        "accept", help="say that its topology may have changed", epilog=whereabouts.DRY_RUN,
+        description="Accept that a topology which is not running is not what it was: its next run goes on with another spout, begins a\n"
+        "store, or completes what is sealed with other components. A run that is refused says what to type.",
+    )  # fmt: skip
+    accept.add_argument("topology", metavar="TOPOLOGY_ID")
+    accept.add_argument(
+        "--store", metavar="COMPONENT/STORE", action="append", default=[],
+        help="the component may begin this store, although it has results in others; * stands for any text; may be repeated",
+    )  # fmt: skip
+    accept.add_argument("--spout", metavar="ID", help="this spout goes on from the positions that the one before has reached; with --kind")
+    accept.add_argument("--kind", choices=tuple(components.KINDS), help="which kind of spout that is")
+    accept.add_argument("--sealed", action="store_true", help="the sealed transaction is completed with other components than it was begun with")
+    whereabouts.add_execute(accept)
+    whereabouts.add_options(accept)
+    accept.set_defaults(do=_state_accept)
+
+    restored = actions.add_parser(
+        "restored", help="say that it comes from a copy", epilog=whereabouts.DRY_RUN,
+        description="Say that ZooKeeper, or the data directory, was restored from a copy: attempts of the next run get numbers that none before had.",
+    )  # fmt: skip
+    restored.add_argument("topology", metavar="TOPOLOGY_ID")
+    whereabouts.add_execute(restored)
+    whereabouts.add_options(restored)
+    restored.set_defaults(do=_state_restored)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    def show(given: argparse.Namespace) -> int:
+        parser.print_help()
+        return 0
+
+    return show
+
+
+# -- what is done ----------------------------------------------------------------------------------------------------------------
+
+
+def _run(given: argparse.Namespace) -> int:
+    found = target.resolve(given.target)
+    return running.run(found.topology, running.settings_of(given, found.conf, found.topology), given, found.directory)
+
+
+def _demo(given: argparse.Namespace) -> int:
+    master = [] if given.master is None else ["--master", given.master]
+    as_run = _parser().parse_args(["run", str(demo.FILE), "--until-exhausted", "--data-dir", demo.DATA_DIR, *master])
+    found = target.resolve(as_run.target)
+
+    def report() -> int:
+        print()
+        code: int = sys.modules[target.FILE_MODULE].main_report()
+        return code
+
+    return running.run(found.topology, running.settings_of(as_run, found.conf, found.topology), as_run, found.directory, report)
+
+
+def _submit(given: argparse.Namespace) -> int:
+    line = submit.line_of(given, given.ours, given.theirs)
+    for note in line.notes:
+        print(f"txtopo: {note}", file=sys.stderr)
+    if given.only_print:
+        print(line.text)
+        return 0
+    return submit_process.run(line.arguments, submit.PROGRAM)
+
+
+def _explain(given: argparse.Namespace) -> int:
+    cores = _cores(given.master, given.cores)
+    graph = target.resolve(given.target).topology
+    runs.refuse_local_only(graph, given.master)
+    plan = compiler.compile_plan(graph, cores)
+    print(explain.mermaid(plan) if given.format == "mermaid" else _as_typed(explain.explain(plan)), end="")
+    return 0
+
+
+def _cores(master: str, given: int | None) -> int:
+    local = session.local_cores(master)
+    cores = given if local is None else local
+    if cores is None or cores < 1:
+        raise errors.UsageError(
+            f"--master {redaction.redacted(master)} does not say how many cores there are\n"
+            "  Give local[N] or local[*]; or --cores N, with N the cores of the cluster."
+        )
+    return cores
+
+
+def _validate(given: argparse.Namespace) -> int:
+    graph = target.resolve(given.target).topology
+    master = redaction.redacted(given.master)
+    if not given.master.startswith(MASTERS):
+        raise errors.UsageError(f"--master {master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
+    # Refuses one that cannot be read.
+    session.local_cores(given.master)
+    runs.refuse_local_only(graph, given.master)
+    print(_as_typed("\n".join([f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)])))
+    return 0
+
+
+def _as_typed(text: str) -> str:
+    """``text`` with the files below the current directory as people call them."""
+    return text.replace(f"{Path.cwd()}{os.sep}", "")
+
+
+def _config_show(given: argparse.Namespace) -> int:
+    found = target.resolve(given.target) if given.target is not None else None
+    code, topology = (found.conf, found.topology) if found is not None else (None, None)
+    resolved = options.resolved(given, code, topology, spark_settings.of_this_process())
+    if given.json:
+        print(json.dumps({"settings": display.as_data(resolved)}, indent=2, ensure_ascii=False))
+    else:
+        print(display.as_text(resolved, given.origin))
+    return 0
+
+
+def _reset(given: argparse.Namespace) -> int:
+    found = target.resolve(given.target)
+    settings = options.config_of(given, found.conf, found.topology, spark_settings.of_this_process())
+
+    def change(state: opening.Opened | None, where: str) -> list[str]:
+        return reset.reset(found.topology, state, where, given.leave_rows, given.execute)
+
+    print("\n".join(whereabouts.changed_as(given, settings, change)))
+    return whereabouts.say_how_to_execute(given)
+
+
+def _status(given: argparse.Namespace) -> int:
+    def read(found: opening.Opened | None) -> tuple[list[dict[str, Any]], str]:
+        if found is None:
+            nothing = opening.nothing_stored(whereabouts.data_dir(given))
+            if given.topology is not None:
+                raise errors.UsageError(nothing)
+            return [], nothing
+        ids = [given.topology] if given.topology is not None else administration.topologies(found.store)
+        return [show_state.status_of(found, id) for id in ids], f"no topology has state in {found.where}"
+
+    statuses, nothing = whereabouts.look(given, read)
+    if given.json:
+        print(json.dumps({"topologies": statuses}, indent=2, ensure_ascii=False))
+    else:
+        print("\n\n".join(show_state.status_text(status) for status in statuses) or nothing)
+    return 0
+
+
+def _state_show(given: argparse.Namespace) -> int:
+    def read(opened: opening.Opened | None) -> tuple[dict[str, Any], bool]:
+        found = opening.require(opened, whereabouts.data_dir(given))
+        return administration.show(found.store, given.topology), found.is_live
+
+    shown, is_live = whereabouts.look(given, read)
+    print(json.dumps(shown, indent=2, ensure_ascii=False) if given.json else show_state.state_text(shown, is_live))
+    return 0
+
+
+def _state_reset(given: argparse.Namespace) -> int:
+    print(whereabouts.changed(given, lambda found: maintain.reset_state(found, given.topology, given.execute)))
+    return whereabouts.say_how_to_execute(given)
+
+
+def _state_accept(given: argparse.Namespace) -> int:
+    if (given.spout is None) != (given.kind is None):
+        raise errors.UsageError("--spout and --kind go together\n  Give both, as the run that was refused has said.")
+    spout = None if given.spout is None else components.Spout(id=given.spout, kind=given.kind)
+    accepted = acceptance.Accepted(spout, tuple(given.store), given.sealed)
+    print(whereabouts.changed(given, lambda found: maintain.accept_state(found, given.topology, accepted, given.execute)))
+    return whereabouts.say_how_to_execute(given)
+
+
+def _state_restored(given: argparse.Namespace) -> int:
+    print(whereabouts.changed(given, lambda found: maintain.restored_state(found, given.topology, given.execute)))
+    return whereabouts.say_how_to_execute(given)

@@ -1,0 +1,245 @@
+"""Running one topology as a program: progress on standard error, Ctrl-C, and an exit code that says how it ended.
+
+The same code behind ``python file.py``, ``spark-submit file.py`` (both through :func:`main`) and ``txtopo run`` (through :func:`run`).
+
+Runs on: driver, main thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from txtopo import config, errors
+from txtopo.command import options, output, signals, target
+from txtopo.dataplane import out_of_resources
+from txtopo.engine import logged
+from txtopo.engine.status import RunStatus
+from txtopo.runtime import cluster, progress
+from txtopo.runtime.run import TopologyRun
+from txtopo.spark import connect, session, settings
+from txtopo.state import credentials
+from txtopo.state.zookeeper import ZooKeeperStateStore
+from txtopo.topology import redaction
+from txtopo.topology.graph import TopologyGraph
+
+DEFAULT_MASTER = "local[*]"
+_POLL_S = 0.2
+
+
+def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, argv: Sequence[str] | None = None) -> None:
+    """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv`` (default: the command line).
+
+    Returns when the run has ended well; otherwise prints what was wrong and ends the program with the exit code of the error. Options win over
+    ``conf``, which wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`). Inside ``spark-submit`` its
+    SparkContext is used, else a local Spark is started. ``topology`` may be a builder, too.
+
+    ::
+
+        if __name__ == "__main__":
+            txtopo.main(topology, Config(max_spout_pending=3))
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if target.loading() is not None:
+        raise errors.UsageError(
+            f'{target.loading()} runs its topology when it is imported\n  Guard the call: `if __name__ == "__main__":` before txtopo.main(…).'
+        )
+    parser = options.Parser(prog=Path(sys.argv[0]).name or None, description="Run this topology.", epilog=options.RUN_EPILOG)
+    options.add_run_options(parser)
+
+    def run_it() -> int:
+        given = parser.parse_args(arguments)
+        graph = target.as_topology(topology, "what txtopo.main was given")
+        return run(graph, settings_of(given, conf, graph), given, _directory_of_program())
+
+    code = exit_code_of(run_it, verbose=is_verbose(arguments))
+    if code:
+        sys.exit(code)
+
+
+def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
+    """Do ``action``; an error is printed, without Python's traceback unless ``verbose``, and becomes its exit code."""
+    try:
+        return _told(action, verbose)
+    except BrokenPipeError:
+        if not output.has_no_reader():
+            raise
+        return output.READ_NO_LONGER
+    finally:
+        output.let_go()
+
+
+def _told(action: Callable[[], int], verbose: bool) -> int:
+    try:
+        try:
+            return action()
+        finally:
+            output.flush()
+    except KeyboardInterrupt as interruption:
+        print("txtopo: interrupted", file=sys.stderr)
+        return signals.exit_code_of(interruption)
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and output.has_no_reader():
+            raise
+        if verbose:
+            traceback.print_exception(error)
+        told = out_of_resources.explained(error)
+        if isinstance(told, errors.TxtopoError):
+            print(f"txtopo: error: {told}", file=sys.stderr)
+        else:
+            print(f"txtopo: error: {type(error).__name__}: {error}" + ("" if verbose else "\n  -v shows where."), file=sys.stderr)
+        return errors.exit_code_of(told)
+
+
+def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
+    """What every source says to a run of ``topology`` with the options ``given``."""
+    if given.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise errors.UsageError(
+            f"--master {redaction.redacted(given.master)} comes too late: this program runs inside spark-submit\n"
+            "  Give it to spark-submit, before the file's name."
+        )
+    connect.refuse(given.master or "")
+    if given.master is not None:
+        session.require_local(given.master)
+    return options.config_of(given, code, topology, settings.of_this_process())
+
+
+def run(
+    topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path, afterwards: Callable[[], int] = lambda: 0
+) -> int:
+    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it. ``directory`` is where its code is.
+
+    If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
+    """
+    shown = progress.Progress(sys.stderr)
+    with _warnings_shown(shown), signals.StopSignals(early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")) as stop:
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            shown.say(cluster.STARTING)
+        try:
+            submission = _submit(topology, conf, given, directory, _Waiting(shown, stop))
+        except KeyboardInterrupt as interruption:
+            shown.say("interrupted before the run began")
+            return signals.exit_code_of(interruption)
+        with submission as running:
+            if stop.asked:
+                shown.say("interrupted before the run began")
+                _kill(running, shown)
+                return 128 + stop.signum
+            stop.watch()
+            ours = "" if conf.zookeeper else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
+            code = _watch(running, shown, stop, lambda began: shown.started(began, submission.zookeeper + ours, submission.master))
+    return code if code or stop.asked else afterwards()
+
+
+@contextlib.contextmanager
+def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
+    """While this lasts, warnings are lines of ``shown``, unless the program has said where its logs go."""
+    if logged.LOGGER.hasHandlers():
+        yield
+        return
+    handler = progress.Warnings(shown)
+    logged.LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        logged.LOGGER.removeHandler(handler)
+
+
+class _Waiting:
+    """A standby that waits for a data directory: says so once, and gives up when a signal asks for it."""
+
+    def __init__(self, shown: progress.Progress, stop: signals.StopSignals) -> None:
+        self._shown, self._stop, self._said = shown, stop, False
+
+    def __call__(self, held: errors.HeldError) -> None:
+        if not self._said:
+            self._said = True
+            self._shown.standing_by(str(held))
+        if self._stop.asked:
+            raise signals.InterruptedBySignalError(self._stop.signum)
+
+
+def _submit(
+    topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path, waiting: Callable[[errors.HeldError], None]
+) -> cluster.Submission:
+    if conf.zookeeper is not None:
+        # Found out now, before Spark is started for nothing.
+        ZooKeeperStateStore(
+            conf.zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
+        ).close()
+    with target.importable_by_workers(directory):
+        return cluster.Submission(given.name or topology.id, conf, topology, given.master or DEFAULT_MASTER, waiting=waiting)
+
+
+def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals, announce: Callable[[RunStatus], None]) -> int:
+    """Until the run has ended: show how it goes, and pass on what signals ask for. ``announce`` is told when the run has its topology."""
+    stopping = announced = False
+    how = "failed"
+    if running.began is None:
+        shown.standing_by(running.status().last_error or "")
+    try:
+        while True:
+            if running.began is not None and not announced:
+                announced = True
+                announce(running.began)
+            try:
+                running.join(_POLL_S)
+                how = "stopped" if stopping else "done"
+                return 0
+            except TimeoutError:
+                if not running.is_alive:
+                    # It ended just now, or this very error ended it: asked again, it says which.
+                    running.join()
+                    continue
+            except Exception as error:
+                if not _is_of_spark(error):
+                    raise
+                if stop.asked:
+                    # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, whatever we would still do with it.
+                    how = "aborted"
+                    return 128 + stop.signum
+                said = " ".join(str(error).splitlines()[:2])
+                raise errors.TxtopoError(f"Spark ended while the topology was running: {said}\n  Nothing is lost: the next run resumes.") from error
+            if stop.forced:
+                how = "aborted"
+                _kill(running, shown)
+                return 128 + stop.signum
+            if stop.asked and not stopping:
+                stopping = True
+                running.drain()
+                shown.stopping()
+            if announced:
+                shown.update(running.status())
+    finally:
+        if running.began is not None:
+            if not announced:
+                announce(running.began)
+            shown.ended(running.status(), how)
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """Whether ``error`` comes from the connection to Spark, which no longer answers, and not from the topology."""
+    return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
+
+
+def _kill(running: TopologyRun, shown: progress.Progress) -> None:
+    try:
+        running.kill()
+    except TimeoutError as error:
+        shown.say(str(error))
+
+
+def _directory_of_program() -> Path:
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path.cwd() if file is None else Path(file).absolute().parent
+
+
+def is_verbose(arguments: Sequence[str]) -> bool:
+    """Whether ``-v`` is among ``arguments``; asked before they are parsed, because that too may fail."""
+    return "-v" in arguments or "--verbose" in arguments

@@ -1,0 +1,125 @@
+"""Shows the stored state of topologies, as JSON-able values and as text for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txtopo.state import acceptance, administration, opening
+from txtopo.state.opening import Opened
+
+
+def status_of(found: Opened, topology_id: str) -> dict[str, Any]:
+    """How a topology stands, as JSON-able values.
+
+    Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the last committed one, 0 if none), ``generation``,
+    ``epoch``, ``lease`` (who runs it, or None), ``transactions`` (those that are not committed, by txid: status and sealing attempt). What cannot
+    be understood is shown as ``administration.show`` shows it.
+    """
+    shown = administration.show(found.store, topology_id)
+    current, lease = shown["current"], opening.living(shown["lease"]) if found.is_live else None
+    known = isinstance(current, int)
+    open_records = {txid: record for txid, record in shown["records"].items() if not (known and txid.isdecimal() and int(txid) < current)}
+    return {
+        "topology_id": topology_id,
+        "running": lease is not None,
+        "current": current,
+        "committed": current - 1 if known else current,
+        "generation": shown["generation"],
+        "epoch": shown["epoch"],
+        "lease": lease,
+        "transactions": {txid: _brief(record) for txid, record in open_records.items()},
+    }
+
+
+def _brief(record: dict[str, Any]) -> dict[str, Any]:
+    return record if "unreadable" in record else {"status": record["status"], "attempt_id": record["attempt_id"]}
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------------
+
+
+def status_text(status: dict[str, Any]) -> str:
+    """One topology, in a few lines."""
+    current = status["current"]
+    lines = [
+        f"topology {status['topology_id']}",
+        f"  committed     {plain(status['committed']) if status['committed'] != 0 else 'nothing yet'}",
+        f"  next txid     {plain(current)}",
+        f"  coordinator   {holder_text(status['lease'])}",
+        f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
+    ]
+    if status["transactions"]:
+        lines.append(f"  open          {', '.join(f'{txid} {_open_text(record)}' for txid, record in status['transactions'].items())}")
+    return "\n".join(lines)
+
+
+def holder_text(lease: dict[str, Any] | None) -> str:
+    """Who runs a topology."""
+    if lease is None:
+        return "not running"
+    if "unreadable" in lease:
+        return plain(lease)
+    return f"pid {lease['pid']} on {lease['host']} since {lease['started']}, run {lease['name']!r}"
+
+
+def _open_text(record: dict[str, Any]) -> str:
+    if "unreadable" in record:
+        return plain(record)
+    return f"sealed (by attempt {record['attempt_id']})" if record["status"] == "sealed" else "open"
+
+
+def plain(value: Any) -> str:
+    """``value`` as text, also one that could not be understood."""
+    return f"unreadable: {value['unreadable']}" if isinstance(value, dict) and "unreadable" in value else str(value)
+
+
+def state_text(shown: dict[str, Any], is_live: bool) -> str:
+    """Everything that is stored of one topology; ``shown`` comes from ``administration.show``."""
+    lines = [
+        f"topology {shown['topology_id']}",
+        f"  generation    {plain(shown['generation'])}",
+        f"  epoch         {plain(shown['epoch'])}",
+        f"  current       {plain(shown['current'])}",
+        f"  lease         {holder_text(shown['lease'] if is_live else None)}",
+        f"  stores        {_stores_text(shown)}",
+        *_made_of_lines(shown["components"]),
+        "  transactions" + ("" if shown["records"] else "  none"),
+    ]
+    lines.extend(f"    {txid:<10} {_record_text(record)}" for txid, record in shown["records"].items())
+    lines.append("  positions of the source, by partition" + ("" if shown["positions"] else "  none"))
+    lines.extend(f"    {partition:<10} {plain(position)}" for partition, position in shown["positions"].items())
+    return "\n".join(lines)
+
+
+def _made_of_lines(made_of: dict[str, Any] | None) -> list[str]:
+    if made_of is None:
+        return []
+    return [f"  components    {plain(made_of)}"] if "unreadable" in made_of else [f"  {line}" for line in acceptance.shown(made_of)]
+
+
+def _record_text(record: dict[str, Any]) -> str:
+    if "unreadable" in record:
+        return plain(record)
+    opened = f", opened {record['opened_at']}" if record["opened_at"] is not None else ""
+    return f"{record['status']:<6} attempt {record['attempt_id']}, tasks {record['tasks']}, metadata {record['metadata']}{opened}"
+
+
+def _stores_text(shown: dict[str, Any]) -> str:
+    """The stores, each with the last recorded attempt that opened it, and how many store transactions that made (R34)."""
+    if not isinstance(shown["stores"], list):
+        return plain(shown["stores"])
+    each = (f"{name} (at {shown['recorded'][name]}, {_count_text(shown['counts'][name])})" for name in shown["stores"])
+    return ", ".join(each) or "none"
+
+
+def _count_text(count: int | None) -> str:
+    return "not counted" if count is None else f"{count} store transaction{'' if count == 1 else 's'}"
+
+
+__all__ = [
+    "holder_text",
+    "plain",
+    "state_text",
+    "status_of",
+    "status_text",
+]

@@ -1,0 +1,134 @@
+"""The commands ``txtopo store …``: look at results, or make a store and a state fit again.
+
+Apart from ``cli``, which has all the others, because these are about stores alone; ``browse`` and ``upkeep`` do what is asked for.
+
+Runs on: any machine that reaches the store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from txtopo import errors
+from txtopo.command import maintain, options, read_store, where
+from txtopo.runtime.visibility import Visibility
+from txtopo.state import directory, opening
+from txtopo.stores import by_address
+
+Do = Callable[[argparse.Namespace], int]
+
+
+def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
+    """Add ``store`` and what can be typed after it; ``help_of(parser)`` shows what that is."""
+    text = "Stores: where topologies keep their results."
+    store = commands.add_parser("store", help="look at results, or make a store and a state fit again", description=text)
+    store.set_defaults(do=help_of(store))
+    actions = store.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    get = actions.add_parser("get", help="show the value of a key", description="Show the value of a key, as JSON; exit code 1 if it has none.")
+    _add_reading(get)
+    get.add_argument("key", metavar="KEY", help="the key: a text as it is, a number, or JSON as '[\"dog\",7]'")
+    get.set_defaults(do=_get)
+
+    for name, do, text in (("scan", _scan, "show keys and values, in order, one in a line"), ("count", _count, "count the keys")):
+        reading = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        _add_reading(reading)
+        prefix_help = "only keys that begin so: a text, or as a JSON list the first elements of tuples (default: all)"
+        reading.add_argument("prefix", metavar="PREFIX", nargs="?", help=prefix_help)
+        reading.set_defaults(do=do, limit=None)
+        if name == "scan":
+            reading.add_argument("--limit", type=int, metavar="N", help="at most N of them")
+
+    clear = actions.add_parser(
+        "clear", help="remove a topology's results", epilog=where.DRY_RUN, description="Remove what a topology has written to a store."
+    )
+    _add_changing(clear)
+    clear.set_defaults(do=_clear)
+
+    adopt = actions.add_parser(
+        "adopt", help="go on from what a store holds", epilog=where.DRY_RUN,
+        description="Take what a store holds as the result of all transactions a topology has committed, whoever wrote it:\n"
+        "after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
+    )  # fmt: skip
+    _add_changing(adopt)
+    adopt.add_argument("--from-topology", metavar="ID", help="the results were written by the topology of this id, and become the other's")
+    adopt.set_defaults(do=_adopt)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    place = f"the store: {', '.join(by_address.EXAMPLES[:-1])}, or {by_address.EXAMPLES[-1]}"
+    parser.add_argument("store", metavar="URL_OR_PATH", help=place)
+    parser.add_argument("table", metavar="TABLE", help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)")
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    _add_place(parser)
+    parser.add_argument("--as-of", metavar="ID", help="only what transactions of the topology of this id have written that are committed as a whole")
+    where.add_options(parser)
+
+
+def _add_changing(parser: argparse.ArgumentParser) -> None:
+    _add_place(parser)
+    parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
+    parser.add_argument(
+        "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
+    )
+    where.add_execute(parser)
+    where.add_options(parser)
+
+
+def _visibility(given: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
+    if given.as_of is None:
+        return contextlib.nullcontext()
+    return Visibility(given.as_of, zookeeper=given.zookeeper, data_dir=given.data_dir, conf=where.where(given))
+
+
+def _get(given: argparse.Namespace) -> int:
+    store = by_address.open_store(given.store, given.table)
+    key = read_store.key_of(given.key)
+    with _visibility(given) as visibility:
+        line = read_store.value_line(store, key, visibility)
+    if line is None:
+        shown = f"the number {key}; for the text, type '\"{key}\"'" if isinstance(key, int) else given.key
+        print(f"txtopo: {store.address} has no value of {shown}", file=sys.stderr)
+        return 1
+    print(line)
+    return 0
+
+
+def _scan(given: argparse.Namespace) -> int:
+    if given.limit is not None and given.limit < 0:
+        raise errors.UsageError(f"--limit is {given.limit}\n  Give how many lines there may be.")
+    store = by_address.open_store(given.store, given.table)
+    with _visibility(given) as visibility:
+        for line in read_store.lines(store, read_store.prefix_of(given.prefix), visibility, given.limit):
+            print(line)
+    return 0
+
+
+def _count(given: argparse.Namespace) -> int:
+    with _visibility(given) as visibility:
+        print(read_store.count(by_address.open_store(given.store, given.table), read_store.prefix_of(given.prefix), visibility))
+    return 0
+
+
+def _clear(given: argparse.Namespace) -> int:
+    store = by_address.open_store(given.store, given.table)
+    # The store alone does not know whether its topology runs; where somebody can tell, ask.
+    if where.where(given).zookeeper is not None or directory.running(where.data_dir(given)) is not None:
+        where.look(given, lambda found: None if found is None else maintain.require_stopped(found, given.topology))
+    print(maintain.clear_store(store, given.topology, given.component, given.execute))
+    return where.say_how_to_execute(given)
+
+
+def _adopt(given: argparse.Namespace) -> int:
+    store = by_address.open_store(given.store, given.table, must_exist=False)
+    def adopt(found: opening.Opened) -> str:
+        return maintain.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute)
+
+    print(where.changed(given, adopt))
+    return where.say_how_to_execute(given)

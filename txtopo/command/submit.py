@@ -1,0 +1,212 @@
+"""The line that gives a topology to spark-submit: ``txtopo submit`` runs it, ``txtopo submit --print`` prints it.
+
+The program spark-submit is given is txtopo itself, with the arguments of ``txtopo run``: so TARGET and the options of a run mean the same here, and
+nothing is generated but the zips of code. TARGET is loaded beforehand, so that what is wrong with it is found before a cluster is asked for anything.
+
+Runs on: where the command is typed. Apart from ``submit_process``, which runs the line, so that a line can be looked at without running it.
+
+Invariants: the line alone says everything: it works in any shell, in the same directory. It holds no secret, since Spark shows it in its user
+interface and its event log, and the system in its list of processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import txtopo
+from txtopo import errors
+from txtopo.command import options, target
+from txtopo.config import sources
+from txtopo.runtime import cluster, run
+from txtopo.spark import connect, packages, session
+from txtopo.spark import settings as spark_settings
+from txtopo.topology import redaction
+
+EPILOG = """\
+What comes after -- is given to spark-submit: --executor-memory 4g, --archives env.tar.gz#environment, --conf key=value, …
+The exit code is that of the run, unless the driver runs on the cluster (--deploy-mode cluster).
+"""
+
+PROGRAM = str(Path(txtopo.__file__).parent / "__main__.py")
+"""What spark-submit runs."""
+_PATH_OF_A_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What to run, as a list of arguments; and what to tell whoever runs it."""
+
+    arguments: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As a shell takes it."""
+        return shlex.join(self.arguments)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add those that are not of a run."""
+    submit = parser.add_argument_group("how to submit")
+    submit.add_argument("--print", action="store_true", dest="only_print", help="print the line that would run spark-submit, and run nothing")
+    submit.add_argument("--python", metavar="PATH", help="the interpreter on the hosts of the executors (default: PYSPARK_PYTHON, or python3 there)")
+    submit.add_argument("--build-dir", type=Path, metavar="DIR", help="where the zips of code are made (default: submit in the data directory)")
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is before the first ``--``, and what after it."""
+    at = list(arguments).index("--") if "--" in arguments else len(arguments)
+    return list(arguments[:at]), list(arguments[at + 1 :])
+
+
+def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequence[str]) -> Line:
+    """The line for the command ``txtopo submit`` with ``arguments``, parsed as ``given``, and ``theirs`` after ``--``."""
+    if given.master is None:
+        raise errors.UsageError("it is not said where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2].")
+    _refuse_secrets([*arguments, *theirs])
+    spark = dict(_pairs(theirs))
+    _refuse_options(spark)
+    conf = _confs(theirs)
+    # What spark-submit would find by itself, in spark-defaults.conf or the file that is named after --.
+    found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
+    connect.refuse(given.master, found_by_spark)
+    session.refuse_unsafe(conf, "what comes after --")
+    is_local = session.local_cores(given.master) is not None
+    on_cluster = spark.get("--deploy-mode", conf.get("spark.submit.deployMode")) == "cluster"
+    found = target.resolve(given.target)
+    resolved = options.config_of(given, found.conf, found.topology, spark_settings.before_start(os.environ))
+    run.refuse_local_only(found.topology, given.master)
+    if on_cluster:
+        _refuse_on_cluster(given, resolved.zookeeper is None)
+
+    build = given.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
+    code = packages.of_code(build)
+    zips = [str(package.path) for package in (packages.of_txtopo(build), code) if package is not None]
+    ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, found_by_spark, spark, given.python)
+    line = [spark_submit(), "--master", given.master, *([] if "--name" in spark else ["--name", given.name or found.topology.id])]
+    for key in sorted(ours.keys() - conf.keys()):
+        line += ["--conf", f"{key}={ours[key]}"]
+    files, rest = _without_py_files(theirs)
+    line += ["--py-files", ",".join([*zips, *files]), *rest, PROGRAM, "run", *_arguments_of_run(arguments)]
+    return Line(tuple(line), (*_notes(code), *session.replaced(found_by_spark)))
+
+
+def spark_submit() -> str:
+    """The path of the script: of ``SPARK_HOME`` where that is set, else of the pyspark that is installed here."""
+    script = spark_settings.spark_home(os.environ) / "bin" / "spark-submit"
+    if not script.is_file():
+        raise errors.SetupError(f"there is no {script}\n  Correct SPARK_HOME, or unset it: pyspark brings a spark-submit.")
+    return str(script)
+
+
+def _arguments_of_run(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` as they were typed, without the options that are spark-submit's."""
+    parser = options.Parser(add_help=False)
+    add_options(parser)
+    parser.add_argument("--master")
+    return parser.parse_known_args(list(arguments))[1]
+
+
+def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark: dict[str, str], python: str | None) -> dict[str, str]:
+    """Settings that come too late once there is a driver."""
+    found: dict[str, str] = {}
+    if python is not None or (is_local and "PYSPARK_PYTHON" not in os.environ):
+        found["spark.pyspark.python"] = python or sys.executable
+        if python is None and "spark.pyspark.python" not in settings and "spark.python.daemon.module" not in settings:
+            # Workers of this interpreter have txtopo, and end without a traceback when Spark closes their sockets.
+            found["spark.python.daemon.module"] = session.DAEMON
+    if on_cluster:
+        return found
+    found["spark.pyspark.driver.python"] = sys.executable
+    places = [os.environ.get("SPARK_CONF_DIR"), str(Path(spark_submit()).parents[1] / "conf")]
+    has_logging = any(Path(place, "log4j2.properties").is_file() for place in places if place)
+    if not has_logging and "--driver-java-options" not in spark and "spark.driver.extraJavaOptions" not in settings:
+        found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={session.LOGGING.as_uri()}"
+    return found
+
+
+# -- what is after -- ----------------------------------------------------------------------------------------------------------------
+
+
+def _pairs(theirs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """``--name value`` and ``--name=value``; a flag has the next argument for its value, which harms nobody."""
+    for index, argument in enumerate(theirs):
+        name, separator, value = argument.partition("=")
+        if argument.startswith("-"):
+            yield (name, value) if separator else (argument, theirs[index + 1] if index + 1 < len(theirs) else "")
+
+
+def _confs(theirs: Sequence[str]) -> dict[str, str]:
+    settings = [value.partition("=") for name, value in _pairs(theirs) if name in ("--conf", "-c")]
+    return {key: value for key, _, value in settings}
+
+
+def _without_py_files(theirs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The user's files and all else: of several ``--py-files`` spark-submit takes the last only."""
+    files: list[str] = []
+    rest: list[str] = []
+    arguments = iter(theirs)
+    for argument in arguments:
+        if argument == "--py-files":
+            files += next(arguments, "").split(",")
+        elif argument.startswith("--py-files="):
+            files += argument.partition("=")[2].split(",")
+        else:
+            rest.append(argument)
+    return [file for file in files if file], rest
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------------------
+
+
+def _refuse_options(spark: dict[str, str]) -> None:
+    for name in ("--master", "--class"):
+        if name in spark:
+            cure = "Give it before the --." if name == "--master" else "Leave it out: a topology is a Python program."
+            raise errors.UsageError(f"{name} comes after --\n  {cure}")
+
+
+def _refuse_on_cluster(given: argparse.Namespace, is_embedded: bool) -> None:
+    if is_embedded:
+        raise errors.UsageError(
+            "with --deploy-mode cluster the driver is somewhere else each time, and so would our own ZooKeeper be\n"
+            "  Give an ensemble of yours: --zookeeper HOST:PORT[/CHROOT]."
+        )
+    if target.is_file(given.target):
+        name = Path(given.target.partition(":")[0]).stem
+        raise errors.UsageError(
+            f"with --deploy-mode cluster the driver has no file {given.target}\n"
+            f"  Name it as a module, whose code is shipped: {name}:attribute, typed in its directory."
+        )
+
+
+def _refuse_secrets(arguments: Sequence[str]) -> None:
+    """Refuse what would be seen by everybody who sees the line."""
+    for argument in arguments:
+        key, _, value = argument.rpartition("--conf=")[2].rpartition("--set=")[2].partition("=")
+        if "=" in argument and not key.startswith("-") and redaction.is_secret(key) and not _PATH_OF_A_SECRET.search(key):
+            cure = (
+                "Put it into a file, and give that after --: --properties-file FILE."
+                if key.startswith("spark.")
+                else f"Put it into the environment, as {sources.ENVIRONMENT_PREFIX}…, or into a file of settings."
+            )
+            raise errors.UsageError(f"{key} is a secret, and Spark shows to everybody what spark-submit is given\n  {cure}")
+        if redaction.redacted(value or key) != (value or key):
+            raise errors.UsageError(
+                f"{redaction.redacted(argument)}: there is a password in this address, and Spark shows to everybody what spark-submit is given\n"
+                "  Leave it out, and have the program read it from the environment or from a file."
+            )
+
+
+def _notes(code: packages.Package | None) -> tuple[str, ...]:
+    if code is None:
+        return ()
+    native = f"; but {', '.join(code.native)} cannot be imported from a zip: ship it with --archives" if code.native else ""
+    return (f"ships {', '.join(code.names)}{native}",)

@@ -1,0 +1,387 @@
+"""Transactional spouts over CSV files and files of JSON lines that emit columns.
+
+Batches are ranges of bytes between lines, planned as those of the spout over lines are; executors parse the range block by block, in columns, and
+never make a tuple. Which columns there are, and of which types, is declared: guessed from a block, they would change from block to block.
+"""
+
+from __future__ import annotations
+
+import abc
+import codecs
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+
+import txtopo.errors
+from txtopo.connectors.files import blocks, decimals, json_lines
+from txtopo.connectors.files import groups as file_groups
+from txtopo.connectors.files import lines as files
+from txtopo.connectors.files import records as file_records
+from txtopo.topology import exact_columns, spout
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.transaction import TransactionAttempt
+
+_ENDS = b"\r\n"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_BARE_RETURN = re.compile(rb"\r(?!\n|\Z)")
+_CURE = "Mend the file, or the schema that the spout was given."
+_CURE_OF_JSON = "Mend the line."
+_WITHIN_QUOTES = (
+    "ends within a quoted value",
+    "A record is one line: take the line break out of the value, or set quote_char=False if quotes are letters.",
+)
+_CURE_OF_RETURNS = "A line ends with \\n or \\r\\n. Convert a file that ends lines with \\r alone: tr '\\r' '\\n' < FILE > NEW."
+
+
+class _ColumnFiles(files.ByteRanges):
+    emits_columns = True
+
+    def __init__(self, paths_or_glob: files.Paths, schema: pa.Schema, bytes_per_batch: int, partitions: int) -> None:
+        super().__init__(paths_or_glob, partitions, bytes_per_batch)
+        if not isinstance(schema, pa.Schema) or not schema.names:
+            raise txtopo.errors.ConfigError(
+                f"file spout: schema is {schema!r}; it names the columns and their types: pa.schema([('word', pa.string()), ('n', pa.int64())])"
+            )
+        self.schema = schema.remove_metadata()
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", self.schema.names), schema=self.schema)
+
+
+class CsvTransactionalSpout(_ColumnFiles):
+    """Emits the records of CSV files, each once and in order within its file, as RecordBatches.
+
+    - ``paths_or_glob``, ``partitions``, and ``bytes_per_batch``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also
+      says what is frozen when.
+    - ``schema``: the columns to emit, in this order, and their types. They are the fields of the stream; field ``tx`` comes before them.
+    - ``header``: whether the first line of every file names its columns, of which those of ``schema`` are taken. Without one the columns of
+      the files are those of ``schema``.
+    - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
+    - ``null_values``: what stands for null in columns that are not text. Text is never null.
+
+    Text is UTF-8; a byte order mark at the beginning of a file is dropped. A record is a line, which ends with ``\\n`` or ``\\r\\n``: a quoted
+    value may contain the delimiter, but neither of these characters. Blank lines are passed over. Whatever ``bytes_per_batch``, the records
+    are the same.
+
+    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the file and the byte of the line, for a record
+    that does not fit ``schema``, a carriage return within a line, a value whose quotes do not close, and a column that the header names twice.
+    """
+
+    def __init__(
+        self,
+        paths_or_glob: files.Paths,
+        schema: pa.Schema,
+        bytes_per_batch: int = 1 << 26,
+        partitions: int = 1,
+        header: bool = True,
+        delimiter: str = ",",
+        quote_char: str | bool = '"',
+        null_values: Sequence[str] = ("",),
+    ) -> None:
+        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
+        self.header = header
+        self.delimiter, self.quote_char = delimiter, quote_char
+        try:
+            pa.csv.ParseOptions(delimiter=delimiter, quote_char=quote_char).validate()
+            if not (isinstance(quote_char, str) or quote_char is False) or quote_char == delimiter:
+                raise ValueError(f"{quote_char!r} cannot be both" if quote_char == delimiter else f"quote_char is {quote_char!r}")
+        except (ValueError, TypeError) as error:
+            raise txtopo.errors.ConfigError(f"CSV spout: {error}; delimiter and quote_char are one character each, or quote_char=False") from None
+        if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
+            raise txtopo.errors.ConfigError(f"CSV spout: null_values is {null_values!r}; it is a list of texts, for example ['', 'NA']")
+        self.null_values = tuple(null_values)
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+        return _CsvEmitter(self.groups(), self)
+
+
+class JsonLinesTransactionalSpout(_ColumnFiles):
+    """Emits JSON objects, one per line, each once and in order within its file, as RecordBatches.
+
+    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also says
+      what is frozen when.
+    - ``schema``: the fields to take from each object, in this order, and their types. They are the fields of the stream; field ``tx`` comes
+      before them. An object without one of them has null there. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are
+      numbers or texts.
+
+    What a line is, is what :class:`~txtopo.connectors.files.FileTransactionalSpout` with ``format="json"`` says. Blank lines are passed over.
+    Whatever ``bytes_per_batch``, the rows are the same.
+
+    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the file and the byte of the line, for a line
+    that is not one JSON object, does not fit ``schema``, or has a number that would be another one in its column.
+    """
+
+    def __init__(self, paths_or_glob: files.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
+        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
+        for field in self.schema:
+            try:
+                _JsonEmitter((), pa.schema([field])).records("", b"{}\n")
+            except pa.ArrowException as error:
+                raise txtopo.errors.ConfigError(
+                    f"JSON spout: column {field.name!r} cannot be read as {field.type}: {exact_columns.first_line(error)}\n"
+                    "  Declare what JSON has: numbers, texts, truth values, dates and timestamps as texts, lists and structs of these.\n"
+                    "  A time of day is a pa.string(), a duration a pa.int64()."
+                ) from None
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+        return _JsonEmitter(self.groups(), self.schema)
+
+
+class _RefusedError(ValueError):
+    """Lines are not what they should be: what they are, and the cure."""
+
+    def __init__(self, what: str, cure: str) -> None:
+        super().__init__(what)
+        self.cure = cure
+
+
+_CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, _RefusedError, decimals.ChangedDecimalError, json_lines.LineError)
+
+
+class _ColumnEmitter(files.ByteRangeEmitter):
+    """Parses blocks by Arrow, and makes sure that Arrow takes each line by itself: a batch may be cut between any two of them (R38)."""
+
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
+        super().__init__(groups)
+        self._schema = schema
+
+    def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+        skipped = self.bytes_before_lines(offset, block)
+        begin, lines = offset + skipped, block[skipped:]
+        try:
+            batches = self.records(path, lines)
+        except _CANNOT_BE_READ as error:
+            raise self._first_refused(path, begin, lines, error) from None
+        for batch in batches:
+            collector.emit_batch(batch)
+
+    def bytes_before_lines(self, offset: int, block: bytes) -> int:
+        """How many bytes of ``block``, which begins at byte ``offset`` of its file, come before the first record."""
+        return file_records.signature_bytes(offset, block)
+
+    @abc.abstractmethod
+    def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
+        """The records in whole lines, the same as in each line alone. Raises one of ``_CANNOT_BE_READ`` if there are others in any line."""
+
+    def conforming(self, table: pa.Table) -> list[pa.RecordBatch]:
+        """``table`` in the declared schema."""
+        selected = table.select(self._schema.names)
+        if selected.schema.types != self._schema.types:
+            selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in self._schema]))
+        return [pa.RecordBatch.from_arrays(batch.columns, schema=self._schema) for batch in selected.to_batches()]
+
+    def _first_refused(self, path: str, offset: int, block: bytes, error: Exception) -> txtopo.errors.InputError:
+        """The error that names the first of the lines that is to blame."""
+        lines = block.split(b"\n")
+
+        def refusal(begin: int, end: int) -> Exception | None:
+            try:
+                self.records(path, b"\n".join(lines[begin:end]) + b"\n")
+            except _CANNOT_BE_READ as error:
+                return error
+            return None
+
+        begin, end = 0, len(lines)
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            begin, end = (begin, middle) if refusal(begin, middle) else (middle, end)
+        return _bad_line(path, offset, block, begin, refusal(begin, end) or error)
+
+
+class _CsvEmitter(_ColumnEmitter):
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], given: CsvTransactionalSpout) -> None:
+        super().__init__(groups, given.schema)
+        self._header = given.header
+        self._quote = b"" if given.quote_char is False else str(given.quote_char).encode()
+        self._parse_options = pa.csv.ParseOptions(delimiter=given.delimiter, quote_char=given.quote_char)
+        self._null_values = list(given.null_values)
+        self._parsed = decimals.as_texts(self._schema)
+        self._names: dict[str, list[str]] = {}
+
+    def begin_file(self, path: str, open_file: BinaryIO) -> None:
+        if not self._header:
+            self._names[path] = list(self._schema.names)
+            return
+        whole = blocks.first_line(open_file, path)
+        try:
+            self._names[path] = self._names_in(whole[file_records.signature_bytes(0, whole) :])
+        except _CANNOT_BE_READ as error:
+            raise _bad_line(path, 0, whole, 0, error) from None
+
+    def _names_in(self, line: bytes) -> list[str]:
+        self._check_line_ends(line)
+        self._check_last_is_closed(line)
+        names: list[str] = pa.csv.read_csv(_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options).column_names
+        for name in self._schema.names:
+            if names.count(name) != 1:
+                there_are = f"names {names.count(name)} columns" if name in names else "has no column"
+                raise _RefusedError(f"is the header, and {there_are} {name!r}; it has {', '.join(map(repr, names))}", _CURE)
+        return names
+
+    def bytes_before_lines(self, offset: int, block: bytes) -> int:
+        if offset == 0 and self._header:
+            return block.find(b"\n") + 1 or len(block)
+        return super().bytes_before_lines(offset, block)
+
+    def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
+        self._check_line_ends(lines)
+        if not lines.strip(_ENDS):
+            return []
+        self._check_last_is_closed(lines)
+        table = self._read(path, lines, self._parsed)
+        # A line makes no more than one record, so as many records as lines are one of each.
+        ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
+        if table.num_rows != ends and table.num_rows != sum(bool(line.strip(_ENDS)) for line in lines.split(b"\n")):
+            raise _RefusedError(*_WITHIN_QUOTES)
+        self._check_numbers(path, lines, table)
+        return self.conforming(decimals.from_texts(table, self._schema, self._null_values))
+
+    def _read(self, path: str, lines: bytes, schema: pa.Schema) -> pa.Table:
+        read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 2, column_names=self._names[path])
+        convert_options = pa.csv.ConvertOptions(
+            column_types=schema, include_columns=schema.names, null_values=self._null_values, strings_can_be_null=False
+        )
+        return pa.csv.read_csv(_buffer(lines), read_options, self._parse_options, convert_options)
+
+    def _check_line_ends(self, lines: bytes) -> None:
+        """Refuse ``\\r`` where it does not end a line together with ``\\n``: Arrow ends a record there."""
+        if b"\r" in lines and _BARE_RETURN.search(lines) is not None:
+            raise _RefusedError("has a carriage return (byte 13) within it", _CURE_OF_RETURNS)
+
+    def _check_last_is_closed(self, lines: bytes) -> None:
+        """Refuse a quoted value that goes on behind the last of ``lines``. Two of a line that is closed are two records."""
+        last = lines.rstrip(b"\r\n").rpartition(b"\n")[2]
+        if self._quote and self._quote in last:
+            options = pa.csv.ReadOptions(use_threads=False, autogenerate_column_names=True)
+            try:
+                rows = pa.csv.read_csv(_buffer(last + b"\n" + last + b"\n"), options, self._parse_options).num_rows
+            except pa.ArrowException:
+                rows = 1
+            if rows != 2:
+                raise _RefusedError(*_WITHIN_QUOTES)
+
+    def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
+        """Refuse a number that is another one in its column: infinite, rounded though it is an integer, or read by its bits."""
+        may_have_bits = b"0x" in lines or b"0X" in lines
+        for name, type in ((field.name, decimals.value_type(field.type)) for field in self._schema):
+            if type in _EXACT_BELOW:
+                numbers = table.column(name).cast(type)
+                is_doubtful = pc.greater_equal(pc.abs(numbers), _EXACT_BELOW[type])
+            elif may_have_bits and (pa.types.is_integer(type) or pa.types.is_duration(type)):
+                numbers = table.column(name).cast(pa.int64()) if pa.types.is_duration(type) else table.column(name)
+                is_doubtful = pc.is_valid(numbers)
+            else:
+                continue
+            if pc.any(is_doubtful, min_count=0).as_py():
+                texts = self._read(path, lines, pa.schema([(name, pa.string())])).column(name)
+                for text, number in zip(texts.filter(is_doubtful).to_pylist(), numbers.filter(is_doubtful).to_pylist(), strict=True):
+                    why = _changed_from(text.strip(), number)
+                    if why is not None:
+                        raise _RefusedError(f"has {text} in column {name!r}, which is {why} the type {type}", _CURE)
+
+
+def _buffer(lines: bytes) -> pa.BufferReader:
+    """``lines`` as Arrow's reader takes them unchanged: it drops a signature, wherever in a file the block begins; blank lines it passes over."""
+    return pa.BufferReader(b"\n" + lines if lines.startswith(codecs.BOM_UTF8) else lines)
+
+
+def _changed_from(text: str, number: float) -> str | None:
+    """Why ``number`` is not what ``text`` says; ``None`` if it is."""
+    if isinstance(number, int):
+        return None if _INTEGER.fullmatch(text) else "no decimal number of"
+    if math.isinf(number):
+        return None if text.lstrip("+-").lower() in ("inf", "infinity") else "beyond"
+    return "no number of" if _INTEGER.fullmatch(text) and int(text) != number else None
+
+
+class _JsonEmitter(_ColumnEmitter):
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
+        super().__init__(groups, schema)
+        # Arrow's cast refuses a zone where the column has none, the other way round, and numbers for dates; its reader of JSON does not.
+        parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
+        self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
+        self._digits_sure = decimals.digits_sure(schema)
+
+    def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
+        if not lines.isascii():
+            lines.decode()
+        count = json_lines.objects_in(lines, self._schema.names)
+        if not count:
+            return []
+        if self._digits_sure is not None and decimals.is_doubtful(lines, self._digits_sure):
+            decimals.check_json(lines, self._schema)
+        read_options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        table: Any = pa.json.read_json(pa.BufferReader(lines), read_options, self._parse_options)
+        if table.num_rows != count:
+            raise _RefusedError("is not one JSON object", _CURE_OF_JSON)
+        batches = self.conforming(table)
+        if any(_is_large(column) for batch in batches for column in batch.columns):
+            self._check_numbers(lines)
+        return batches
+
+    def _check_numbers(self, lines: bytes) -> None:
+        """Refuse a number that is another one in its column: an integer with more digits than the type has, a number beyond it."""
+        for line in lines.split(b"\n"):
+            # Each line is an object that Arrow has taken: an error here would depend on what other lines are in the block.
+            value = json.loads(line) if line.strip() else {}
+            for field in self._schema:
+                for number in _changed_in(value.get(field.name), field.type):
+                    raise _RefusedError(f"has {number} in field {field.name!r}, which is no number of the type {field.type}", _CURE)
+
+
+def _bad_line(path: str, offset: int, block: bytes, number: int, error: Exception) -> txtopo.errors.InputError:
+    is_sentence = isinstance(error, _RefusedError | decimals.ChangedDecimalError | json_lines.LineError)
+    what = str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
+    cure = error.cure if isinstance(error, _RefusedError) else _CURE_OF_JSON if isinstance(error, json_lines.LineError) else _CURE
+    return file_records.bad_line(path, offset, block, number, what, cure)
+
+
+def _times_as_text(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(type):
+        return pa.string()
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(_times_as_text(type.value_type)))
+    if pa.types.is_struct(type):
+        return pa.struct([type.field(i).with_type(_times_as_text(type.field(i).type)) for i in range(type.num_fields)])
+    return type
+
+
+_EXACT_BELOW = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
+"""Integers below this are numbers of the type; so are those between it and twice of it that are even, and so on."""
+
+
+def _is_large(column: pa.Array) -> bool:
+    """Whether there is a number in ``column`` that may not be the one in the file."""
+    if pa.types.is_list(column.type):
+        return _is_large(column.flatten())
+    if pa.types.is_struct(column.type):
+        return any(map(_is_large, column.flatten()))
+    bound = _EXACT_BELOW.get(column.type)
+    return bound is not None and bool(pc.any(pc.greater_equal(pc.abs(column), bound), min_count=0).as_py())
+
+
+def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
+    """The numbers in ``value`` that a column of ``type`` holds as another number, or as an infinite one."""
+    if pa.types.is_list(type):
+        for item in value or ():
+            yield from _changed_in(item, type.value_type)
+    elif pa.types.is_struct(type):
+        for i in range(type.num_fields):
+            yield from _changed_in((value or {}).get(type.field(i).name), type.field(i).type)
+    elif pa.types.is_floating(type) and value is not None:
+        came = pa.array([float(value)], type).to_pylist()[0]
+        if math.isinf(came) or (isinstance(value, int) and came != value):
+            yield value
+
+
+__all__ = ["CsvTransactionalSpout", "JsonLinesTransactionalSpout"]

@@ -1,0 +1,183 @@
+"""Which files there are, how they form partitions, and what a position in a partition means.
+
+Apart from the spout because it is arithmetic on names and sizes. A *group* is a partition's files, end to end; a *position* is a
+number of bytes from the beginning of the group, so that empty files and the seams between files need no case of their own.
+
+Invariants:
+- File i of the sorted list belongs to group i mod partitions: files added behind the last never move an earlier one.
+- The identity of files 0 … j of a group depends on their paths alone, so any process can compute it from the list.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import hashlib
+import os
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from txtopo import errors
+from txtopo.connectors.files import blocks
+
+
+def absolute(path: str) -> str:
+    """``path`` from the root. Behind a symbolic link, ``..`` is the directory above its target."""
+    above, dots, below = path.rpartition(f"{os.sep}..{os.sep}")
+    physical = os.path.realpath(above + dots)
+    if not dots or physical == os.path.realpath(os.path.abspath(above + dots)):
+        return os.path.abspath(path)
+    return os.path.normpath(os.path.join(physical, below.lstrip(os.sep)))
+
+
+def listed(patterns: Iterable[str]) -> list[str]:
+    """The files that absolute paths and glob patterns name: sorted, each once.
+
+    A pattern stands for the files it matches, not for directories. What is no pattern, or exists under that very name, is
+    listed as it is, whether it exists or not: a missing file is an error to be found later, not a file to be left out. So is a
+    directory that a pattern looks into and that cannot be listed.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        if glob.has_magic(pattern) and not os.path.lexists(pattern):
+            found.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
+            found.update(_unlistable(pattern))
+        else:
+            found.add(pattern)
+    return sorted(found)
+
+
+def _unlistable(pattern: str) -> Iterator[str]:
+    """The directories that ``glob`` passes over in silence: ``pattern`` looks into them, and they cannot be listed."""
+    parts = pattern.split(os.sep)
+    for i, part in enumerate(parts):
+        if glob.has_magic(part):
+            within = os.path.join(os.sep, *parts[:i], "**" if part == "**" else "", "")
+            for directory in glob.iglob(within, recursive=True):
+                try:
+                    os.scandir(directory).close()
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    yield os.path.normpath(directory)
+
+
+def packed(paths: Sequence[str]) -> bytes:
+    """The list as few bytes: it travels with the spout to every task of every attempt."""
+    return zlib.compress("\0".join(paths).encode("utf-8", "surrogateescape"))
+
+
+def _unpacked(data: bytes) -> list[str]:
+    text = zlib.decompress(data).decode("utf-8", "surrogateescape")
+    return text.split("\0") if text else []
+
+
+@functools.lru_cache(maxsize=16)
+def groups(data: bytes, partitions: int) -> tuple[FileGroup, ...]:
+    """The groups of the packed list, one per partition. A worker process unpacks a list once, not once per attempt."""
+    paths = _unpacked(data)
+    return tuple(FileGroup(tuple(paths[partition::partitions])) for partition in range(partitions))
+
+
+class FileGroup:
+    """The files of one partition, in order."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+
+    @functools.cached_property
+    def identities(self) -> tuple[str, ...]:
+        """For each file j, what identifies files 0 … j together: 12 hexadecimal digits of SHA-256 over their paths."""
+        digest = hashlib.sha256()
+        identities: list[str] = []
+        for path in self.paths:
+            digest.update(os.fsencode(path) + b"\0")
+            identities.append(digest.hexdigest()[:12])
+        return tuple(identities)
+
+
+def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
+    """The size of every file, by group. :class:`~txtopo.errors.InputError` if symbolic links give a file two names: it would be read twice."""
+    names: dict[tuple[int, int], str] = {}
+    found: list[list[int]] = []
+    for group in groups:
+        found.append([])
+        for path in group.paths:
+            status = blocks.status_of(path)
+            other = names.setdefault((status.st_dev, status.st_ino), path)
+            if other != path and os.path.realpath(other) == os.path.realpath(path):
+                raise errors.InputError(
+                    f"{other} and {path} are one file: one of them is a symbolic link, or behind one\n"
+                    "  Leave one out, by another pattern or a list of paths: each line is read once."
+                )
+            found[-1].append(status.st_size)
+    return found
+
+
+class SizedGroup:
+    """A group whose sizes are taken, once; what is written to its files later does not exist for it."""
+
+    def __init__(self, group: FileGroup, sizes: list[int]) -> None:
+        self.group, self.sizes = group, sizes
+        self._begins = [0]
+        for size in self.sizes:
+            self._begins.append(self._begins[-1] + size)
+
+    @property
+    def total(self) -> int:
+        """The position behind the last byte."""
+        return self._begins[-1]
+
+    def leave_unfinished_line(self) -> None:
+        """Let the last file end before a line that was not complete when its size was taken, and has been continued since."""
+        if self.sizes and self._goes_on(len(self.sizes) - 1):
+            self.sizes[-1] = blocks.last_line_end(self.group.paths[-1], 0, self.sizes[-1]) or 0
+            self._begins[-1] = self._begins[-2] + self.sizes[-1]
+
+    def check_whole(self, files: Iterable[int]) -> None:
+        """:class:`~txtopo.errors.InputError` if the last line of one of ``files`` has been continued since the size was taken."""
+        for file in files:
+            if self._goes_on(file):
+                raise errors.InputError(
+                    f"{self.group.paths[file]}: the line before byte {self.sizes[file]} has been continued since the run began\n"
+                    "  Start the run again. Only the file that sorts last may grow: give new lines to a file that sorts behind all others."
+                )
+
+    def _goes_on(self, file: int) -> bool:
+        path = self.group.paths[file]
+        return blocks.bytes_of_line_end(path, self.sizes[file], blocks.size_of(path)) is None
+
+    def position(self, file: int, offset: int) -> int:
+        """The position of byte ``offset`` of file number ``file``."""
+        return self._begins[file] + offset
+
+    def beginning_at(self, position: int) -> tuple[int, int]:
+        """File number and offset of the byte at ``position``, which is not the end of the group."""
+        file = bisect_right(self._begins, position) - 1
+        return file, position - self._begins[file]
+
+    def ending_at(self, position: int) -> tuple[int, int]:
+        """File number and end offset of the byte before ``position``, which is not the beginning of the group."""
+        file = bisect_left(self._begins, position) - 1
+        return file, position - self._begins[file]
+
+    def batch_end(self, start: int, bytes_max: int, files_max: int) -> int:
+        """Where a batch ends that begins at ``start``: whole lines, at most ``bytes_max`` bytes of ``files_max`` files.
+
+        A line longer than ``bytes_max`` is a batch by itself. Reads only around the place where the batch may end.
+        """
+        first_file, _ = self.beginning_at(start)
+        files_end = self._begins[min(first_file + files_max, len(self.sizes))]
+        target = min(start + bytes_max, files_end)
+        if target in (self.total, files_end):
+            return target
+        file, offset = self.beginning_at(target)
+        begin = self._begins[file]
+        path, floor = self.group.paths[file], max(begin, start)
+        cut = blocks.last_line_end(path, floor - begin, offset)
+        if cut is not None:
+            return begin + cut
+        if floor > start:
+            return floor
+        return begin + blocks.next_line_end(path, offset, self.sizes[file])

@@ -1,0 +1,324 @@
+"""A transactional spout over Parquet files that emits columns.
+
+The driver plans every batch as a range of whole row groups, reading no more than the files' footers; executors read the row groups one at a
+time. A footer says where everything in its file is, but not which values: it identifies the file together with the time of its last write,
+in the metadata and whenever the file is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import txtopo.errors
+from txtopo.connectors.files import blocks, lines
+from txtopo.connectors.files import groups as file_groups
+from txtopo.topology import spout
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.transaction import TransactionAttempt
+
+ROWS_AT_ONCE = 1 << 16
+"""How many rows a RecordBatch that is emitted has at most."""
+_STAY_DICTIONARIES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+_TAIL_BYTES = 8
+"""A Parquet file ends with the length of its footer (4 bytes, little-endian) and ``PAR1``."""
+
+
+class ParquetTransactionalSpout(lines.ListedFiles):
+    """Emits the rows of Parquet files, each once and in order within its file, as RecordBatches.
+
+    - ``paths_or_glob``, ``partitions``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`.
+    - ``columns``: the columns to read, in the order they are emitted in; all by default. They are the fields of the stream; field ``tx``, the
+      attempt, comes before them.
+    - ``rows_per_batch``: per partition and transaction, as many whole row groups as have at most this many rows together; one at least.
+    - ``schema``: the types of the columns, for files that do not exist yet; by default those of the first file. A file with others is an error.
+    - ``dictionaries``: columns of text or bytes that are to stay dictionary-encoded, as they usually are in the file: grouping by them is faster.
+
+    *What is frozen when.* The list of files when the topology is built, what a file consists of when a batch of it is planned. Files that sort
+    behind all others are read by the next run. A file that a batch was planned of must not change, which its footer and the time of its last
+    write tell. It may be moved, or copied together with its time (``cp -p``, ``rsync -t``).
+
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` if there is no file to take
+    the types from, when the run begins if nothing matches or files are not those that were read, and later if a file is not what it was.
+    """
+
+    emits_columns = True
+
+    def __init__(
+        self,
+        paths_or_glob: lines.Paths,
+        columns: Sequence[str] | None = None,
+        rows_per_batch: int = 1_000_000,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        dictionaries: Sequence[str] = (),
+    ) -> None:
+        super().__init__(paths_or_glob, partitions)
+        for argument, names in (("columns", columns), ("dictionaries", dictionaries)):
+            if isinstance(names, str):
+                raise txtopo.errors.ConfigError(f"Parquet spout: {argument} is {names!r}; it is a list of names: [{names!r}]")
+        self.rows_per_batch = lines.at_least_one("rows_per_batch", rows_per_batch)
+        self.dictionaries = tuple(dictionaries)
+        self.schema = self._of_columns(self._schema_of_first_file() if schema is None else schema, columns)
+
+    def _schema_of_first_file(self) -> pa.Schema:
+        paths = file_groups.listed(self.patterns)
+        if not paths:
+            raise lines.none_matched(self.patterns)
+        return Footer(paths[0]).schema(self.dictionaries)
+
+    def _of_columns(self, schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+        names = list(schema.names if columns is None else columns)
+        unknown = [name for name in [*names, *self.dictionaries] if name not in schema.names]
+        if unknown or not names:
+            raise txtopo.errors.ConfigError(
+                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}" if unknown else "Parquet spout: no columns"
+            )
+        for name in names:
+            if schema.names.count(name) > 1:
+                raise txtopo.errors.ConfigError(
+                    f"Parquet spout: there are {schema.names.count(name)} columns {name!r}; name the columns to read, without this one"
+                )
+            type = schema.field(name).type
+            values = type.value_type if pa.types.is_dictionary(type) else type
+            if name in self.dictionaries and values not in _STAY_DICTIONARIES:
+                raise txtopo.errors.ConfigError(f"Parquet spout: column {name!r} is {values}; only text and bytes stay dictionary-encoded")
+        return pa.schema([pa.field(name, schema.field(name).type) for name in names])
+
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+        return _ParquetCoordinator(self.groups(), self.patterns, self.rows_per_batch, context)
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+        return _ParquetEmitter(self.groups(), self.schema, self.dictionaries)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", self.schema.names), schema=self.schema)
+
+
+class Footer:
+    """What the end of a Parquet file says of it. Reads the footer once."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        status = blocks.status_of(path)
+        size = status.st_size
+        self.written = status.st_mtime_ns
+        """When the file was last written to, in nanoseconds since 1970."""
+        tail = blocks.bytes_at(path, max(0, size - _TAIL_BYTES), size)
+        length = int.from_bytes(tail[:4], "little")
+        if len(tail) < _TAIL_BYTES or tail[4:] != b"PAR1" or length + _TAIL_BYTES > size:
+            raise _not_parquet(path, "it does not end as one does")
+        footer = blocks.bytes_at(path, size - _TAIL_BYTES - length, size)
+        self.identity = hashlib.sha256(b"%d\0" % size + footer).hexdigest()[:12]
+        """12 hexadecimal digits for where everything is, and the statistics: a value may change without these."""
+        try:
+            self.metadata = pq.read_metadata(pa.BufferReader(footer))
+        except (pa.ArrowException, OSError) as error:
+            raise _not_parquet(path, str(error)) from None
+        self.rows = [self.metadata.row_group(i).num_rows for i in range(self.metadata.num_row_groups)]
+        """Of each row group."""
+
+    def schema(self, dictionaries: Sequence[str] = ()) -> pa.Schema:
+        """The Arrow types of the columns."""
+        found = self.metadata.schema.to_arrow_schema()
+        fields = [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field for field in found]
+        return pa.schema([field.remove_metadata() for field in fields])
+
+    def check(self, identity: str, written: int | None) -> None:
+        """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` and ``written`` were noted.
+
+        An older version noted no time: ``None``.
+        """
+        if self.identity != identity:
+            raise txtopo.errors.InputError(
+                f"{self.path} has changed since a batch of it was planned\n"
+                "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. New rows go into a new file."
+            )
+        if written is not None and not _is_same_time(self.written, written):
+            raise self._written_again(written)
+
+    def _written_again(self, written: int) -> txtopo.errors.InputError:
+        seconds, nanoseconds = divmod(written, _SECOND)
+        return txtopo.errors.InputError(
+            f"{self.path} was written again since a batch of it was planned: its time is not what it was, and its footer may hide other values\n"
+            "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. To copy a file, use `cp -p` or\n"
+            f"  `rsync -t`. If this is a copy with the same rows: touch -d @{seconds}.{nanoseconds:09} {shlex.quote(self.path)}"
+        )
+
+    def batches(self, begin: int, end: int, schema: pa.Schema, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row group after the other."""
+        try:
+            # Threads would compete with the other tasks of the machine: Spark has given this one a core. The footer was read already.
+            options = {"read_dictionary": list(dictionaries), "pre_buffer": False, "page_checksum_verification": True}
+            with pq.ParquetFile(self.path, metadata=self.metadata, **options) as file:
+                for row_group in range(begin, end):
+                    rows = 0
+                    for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[row_group], columns=schema.names, use_threads=False):
+                        rows += batch.num_rows
+                        yield self._conforming(batch, schema)
+                    # Arrow passes over pages that it does not know, and stops at a column that ends early (seen with pyarrow 26.0.1).
+                    if rows != self.rows[row_group]:
+                        raise _not_parquet(self.path, f"row group {row_group} has {rows} rows, and {self.rows[row_group]} by the footer")
+            if blocks.status_of(self.path).st_mtime_ns != self.written:
+                raise self._written_again(self.written)
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and blocks.may_pass(error):
+                raise txtopo.errors.FailedException(f"cannot read {self.path} just now: {error}") from None
+            raise _not_parquet(self.path, str(error)) from None
+
+    def _conforming(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        for field in schema:
+            i = batch.schema.get_field_index(field.name)
+            if i < 0 or batch.schema.types[i] != field.type:
+                there_is = "has no" if i < 0 else f"has {batch.schema.types[i]} in"
+                raise txtopo.errors.InputError(
+                    f"{self.path} {there_is} column {field.name!r}; the others have {field.type}\n"
+                    "  Write the file again with the type of the others, or leave it out."
+                )
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+
+_SECOND = 10**9
+_UNITS = (_SECOND, 10**6, 10**3, 100, 1)
+"""Nanoseconds to which file systems and archives round the time of a file."""
+
+
+def _is_same_time(one: int, other: int) -> bool:
+    """Whether two times in nanoseconds are the same, as far as the coarser of them goes."""
+    unit = next(unit for unit in _UNITS if one % unit == 0 or other % unit == 0)
+    return one // unit == other // unit
+
+
+def _not_parquet(path: str, why: str) -> txtopo.errors.InputError:
+    cure = "See whether it was written to its end, or leave it out of the list."
+    return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why.strip()}\n  {cure}")
+
+
+class _Planned(NamedTuple):
+    """As much of a footer as planning needs."""
+
+    identity: str
+    written: int
+    rows: list[int]
+
+
+class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
+    """Plans batches from footers, each read when it is first needed. It keeps no position: that is the metadata.
+
+    Metadata of a partition: ``file`` and ``row_group``, ``end_file`` and ``end_row_group`` (numbers of files in the group, and of row groups in
+    them, the last exclusive); ``footers`` and ``written``, the identities and times of the files from ``file`` to ``end_file``; ``group``, the
+    identity of the paths 0 … ``end_file``; ``rows``, how many rows the batch has.
+    """
+
+    def __init__(
+        self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], rows_per_batch: int, context: CoordinatorContext
+    ) -> None:
+        if not any(group.paths for group in groups):
+            raise lines.none_matched(patterns)
+        self._sizes = file_groups.sizes(groups)
+        self._groups, self._rows_per_batch, self._context = groups, rows_per_batch, context
+        self._footers: dict[str, _Planned] = {}
+        for partition, metadata in (context.last_metadata or {}).items():
+            if metadata is not None:
+                self._check_continuation(partition, metadata)
+
+    def is_ready(self) -> bool:
+        last = self._context.last_metadata or {}
+        return any(self._position(partition, last.get(partition)) is not None for partition in range(len(self._groups)))
+
+    def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
+        """How many of the bytes have been read and committed; of a file that is not read to its end, by row groups."""
+        total, done = sum(map(sum, self._sizes)), 0.0
+        for partition, metadata in last_metadata.items():
+            position, sizes = self._position(partition, metadata), self._sizes[partition]
+            if position is None:
+                done += sum(sizes)
+            else:
+                file, row_group = position
+                done += sum(sizes[:file]) + sizes[file] * row_group / len(self._footer(self._groups[partition].paths[file]).rows)
+        return done / total
+
+    def num_partitions(self) -> int:
+        return len(self._groups)
+
+    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
+        """The next row groups of each partition, ``None`` where all have been read."""
+        return {partition: self._plan(partition, last.get(partition)) for partition in range(len(self._groups))}
+
+    def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
+        begin = self._position(partition, last_metadata)
+        if begin is None:
+            return None
+        group = self._groups[partition]
+        (file, row_group), rows = begin, 0
+        end_file, end = file, row_group
+        while True:
+            of_file = self._footer(group.paths[end_file]).rows
+            while end < len(of_file) and self._fits(rows, of_file[end]):
+                rows += of_file[end]
+                end += 1
+            following = end_file + 1
+            if end < len(of_file) or following == min(len(group.paths), file + lines.FILES_PER_BATCH):
+                break
+            if not self._fits(rows, next(iter(self._footer(group.paths[following]).rows), 0)):
+                break
+            end_file, end = following, 0
+        footers = [self._footer(path) for path in group.paths[file : end_file + 1]]
+        return {
+            "file": file, "row_group": row_group, "end_file": end_file, "end_row_group": end, "group": group.identities[end_file], "rows": rows,
+            "footers": [footer.identity for footer in footers], "written": [footer.written for footer in footers],
+        }  # fmt: skip
+
+    def _fits(self, rows: int, more: int) -> bool:
+        return not rows or rows + more <= self._rows_per_batch
+
+    def _position(self, partition: int, last_metadata: Any) -> tuple[int, int] | None:
+        """File and row group at which the batch after ``last_metadata`` begins; ``None`` if there is none left."""
+        group = self._groups[partition]
+        file, row_group = 0, 0
+        if last_metadata is not None:
+            lines.checked_group(self._groups, partition, last_metadata)
+            file, row_group = last_metadata["end_file"], last_metadata["end_row_group"]
+        while file < len(group.paths) and row_group >= len(self._footer(group.paths[file]).rows):
+            file, row_group = file + 1, 0
+        return (file, row_group) if file < len(group.paths) else None
+
+    def _footer(self, path: str) -> _Planned:
+        if path not in self._footers:
+            footer = Footer(path)
+            self._footers[path] = _Planned(footer.identity, footer.written, footer.rows)
+        return self._footers[path]
+
+    def _check_continuation(self, partition: int, last_metadata: Any) -> None:
+        """Refuse files that are not those an earlier run read."""
+        lines.check_partition(len(self._groups), partition)
+        group = lines.checked_group(self._groups, partition, last_metadata)
+        Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1], *(last_metadata.get("written") or [None])[-1:])
+
+
+class _ParquetEmitter(spout.PartitionedSpoutEmitter):
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema, dictionaries: Sequence[str]) -> None:
+        self._groups, self._schema, self._dictionaries = groups, schema, dictionaries
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        group = lines.checked_group(self._groups, partition, metadata)
+        first, last = metadata["file"], metadata["end_file"]
+        written = metadata.get("written") or [None] * len(metadata["footers"])
+        for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):
+            footer = Footer(group.paths[file])
+            footer.check(identity, time)
+            begin = metadata["row_group"] if file == first else 0
+            end = metadata["end_row_group"] if file == last else len(footer.rows)
+            for batch in footer.batches(begin, end, self._schema, self._dictionaries):
+                collector.emit_batch(batch)
+
+
+__all__ = ["ParquetTransactionalSpout"]

@@ -1,0 +1,1 @@
+"""Sinks: committers that write to systems outside of txtopo, exactly once."""

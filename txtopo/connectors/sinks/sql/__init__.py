@@ -1,0 +1,1 @@
+"""The sink for tables of a SQL database."""

@@ -1,0 +1,188 @@
+"""The auxiliary rows of a sink: which transactions of which tasks are in the user's table, in the same database, committed with the rows.
+
+A ledger is a store (``txtopo.stores``) whose keys are the tasks of sinks. So everything that holds for stores holds here, and nothing is
+implemented twice: the fence of the component (R29), what is known of recorded attempts (R27), stamps (R30), taking back (R31); also
+``txtopo store adopt`` and ``clear``. What is its own: rows of the user's are written in the transaction of the auxiliary row, only if that row
+was not there yet, and only after it was written, so that of two who want to write the same rows one waits for the other.
+
+Apart from ``sql``, which is what users see, and from the databases, which know how rows get into a table quickly.
+
+Invariants:
+    - Rows of the user's are written if and only if the auxiliary row of their task and transaction is, in one database transaction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.stores import base, sessions, stamps
+from txtopo.stores.servers.store import SqlStore
+from txtopo.stores.sqlite.store import SqliteStore
+from txtopo.topology import context as contexts
+from txtopo.topology import destination
+from txtopo.topology import transaction as attempts
+
+TABLE = "sink_transactions"
+"""The default name of the table of auxiliary rows."""
+
+_WRITERS = {
+    "sqlite": "txtopo.connectors.sinks.sql.sqlite",
+    "postgresql+psycopg": "txtopo.connectors.sinks.sql.postgresql",
+    "mysql+pymysql": "txtopo.connectors.sinks.sql.mysql",
+}
+"""By the scheme of an address: what writes rows there."""
+
+
+class Ledger(base.Store):
+    """A store of auxiliary rows, beside the table ``target``. Made by :func:`open_ledger`."""
+
+    target: sql_target.Target
+    scheme: str
+    has_one_attempt: bool = False
+    """Whether all who write one transaction must agree on its attempt, which then stands for how it was divided among them."""
+
+    def guarantee(self) -> destination.Guarantee:
+        """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and so one writer; one that is inserted has not."""
+        how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
+        has_key = bool(self.target.key)
+        return dataclasses.replace(
+            super().guarantee(), name=f"SqlSink {self.sink}", holds=f"rows, {how}", is_keyed=has_key, cure="give the sink opaque=True",
+            has_one_writer=self.target.has_undo_log,
+        )  # fmt: skip
+
+    def apply(
+        self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Write the rows of one task, all of them or none, once; False if they were there already.
+
+        :param columns: of the rows' values, if the target leaves that to the tuples.
+        :raises errors.RowRefusedError: the database does not take one of them.
+        :raises errors.SetupError: the table is not as it was said to be.
+        """
+        target = self.target if self.target.columns else dataclasses.replace(self.target, columns=columns)
+        key = (context.topology_id, context.component_id, context.task_index)
+        with self.transaction(context, attempt) as opened:
+            update = opened.update(key, lambda old: {"rows": len(rows)})
+            if update.applied and len(rows):
+                opened.flush()
+                stamp = _stamp(context, attempt)
+                self._writer().write(opened.session, sql_target.Work(self.sink, target, stamp, context.num_tasks, rows))
+        if not update.applied and update.curr != {"rows": len(rows)}:
+            raise errors.TxtopoError(
+                f"the sink {self.sink} wrote {update.curr['rows']} rows of component {context.component_id!r}, task {context.task_index}, for "
+                f"transaction {attempt.txid}, whose replay now has {len(rows)}\n"
+                "  A replayed batch must have the same tuples. Mend the spout or the bolt that changes them; or give the sink opaque=True."
+            )
+        return update.applied
+
+    def _stand_at_fence(
+        self, session: sessions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> None:
+        if self.has_one_attempt:
+            fence = session.read_fence(mine.topology_id, mine.component)
+            if fence is not None and (fence.generation, fence.txid) == (mine.generation, mine.txid) and fence.attempt != mine.attempt:
+                raise DividedOtherwiseError(fence.attempt, mine.attempt)
+            last = None if recorded is None else recorded.get(mine.component)
+            if fence is not None and fence.txid < mine.txid and (last is None or last.txid == fence.txid):
+                # However that one was divided, it is over; so is any, for whoever says that this is the first one he knows of.
+                recorded = {mine.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
+        if self.target.has_undo_log:
+            fence = session.read_fence(mine.topology_id, mine.component)
+            if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:
+                # The store was cleared or adopted, which knows nothing of the undo log. Transactions that are in there may come again.
+                self._writer().forget(session, self.target, sql_target.writer_of(mine))
+        super()._stand_at_fence(session, context, mine, recorded)
+
+    def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
+        if self.target.mark is None and not self.target.has_undo_log:
+            raise errors.StateMismatchError(
+                f"the sink {self.sink} has rows of component {void.component!r} from attempt {void.position}, which was replayed without the sink\n"
+                "  These rows do not count, and nothing tells them from others. Nothing was written. Remove them by hand, then type\n"
+                f"    `txtopo store adopt {shlex.quote(self.location)} {self.name} --topology {shlex.quote(void.topology_id)}`\n"
+                "  With mark='column' a sink finds such rows by itself."
+            )
+        self._writer().take_back(session, self.target, sql_target.mark_of(void))
+        super()._take_back(session, void)
+
+    def may_hold_rows(self, topology_id: str) -> bool:
+        """Whether the table may hold rows that the topology has written. A mark tells; without a mark every row of the table may be one of them.
+        Where a statement has put its rows is not known."""
+        if not any(fence.topology_id == topology_id for fence in self.fences()):
+            return False
+        if self.target.statement is not None:
+            return True
+        found: list[bool] = []
+
+        def look(session: sessions.Session) -> base.StoreChange:
+            found.append(bool(self._writer().holds_rows(session, self.target, f"{topology_id}/")))
+            return base.StoreChange(rows=0, fences=0)
+
+        self._maintain(look, dry_run=True)
+        return found[0]
+
+    @property
+    def sink(self) -> str:
+        """Where the rows go, for messages."""
+        return f"{self.address.removesuffix(f'#{self.name}')}#{self.target.name}"
+
+    def _writer(self) -> Any:
+        try:
+            return importlib.import_module(_WRITERS[self.scheme])
+        except ImportError as error:
+            extra = "mysql" if self.scheme.startswith("mysql") else "postgres"
+            raise errors.SetupError(f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'") from error
+
+
+def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.TransactionAttempt:
+    """What a checkpoint says of the transaction before its next one, if it ``is_known``: all who were to write it have done so, each in one store
+    transaction (R34). The attempt says how many they were."""
+    if not is_known or fence.attempt == stamps.CLOSED_ATTEMPT:
+        return attempts.TransactionAttempt(fence.txid, fence.attempt)
+    return attempts.RecordedAttempt(fence.txid, fence.attempt, fence.attempt)
+
+
+class DividedOtherwiseError(Exception):
+    """A transaction was begun with another division of its rows among those who write them."""
+
+    def __init__(self, before: int, now: int) -> None:
+        super().__init__(before, now)
+        self.before, self.now = before, now
+
+
+class SqliteLedger(Ledger, SqliteStore):
+    """Auxiliary rows in a SQLite file."""
+
+
+class SqlLedger(Ledger, SqlStore):
+    """Auxiliary rows in a database server."""
+
+
+def open_ledger(database: str, table: str, target: sql_target.Target, options: dict[str, Any]) -> Ledger:
+    """The ledger ``table`` in ``database``, an address of a server or the path of a SQLite file; nothing is connected to."""
+    scheme, separator, rest = database.partition("://")
+    made: Ledger
+    if separator and scheme != "sqlite":
+        made = SqlLedger(database, table, opaque=target.opaque, **options)
+    else:
+        # As SQLAlchemy has it: sqlite:///relative.db, sqlite:////absolute.db
+        made = SqliteLedger(rest.removeprefix("/") if separator else database, table, opaque=target.opaque, **options)
+        scheme = "sqlite"
+    if scheme == "mysql+pymysql" and target.has_undo_log:
+        raise errors.UsageError(
+            f"an opaque SqlSink with a key needs an undo log, which MySQL and MariaDB cannot make inside a transaction ({target.name})\n"
+            "  Give mark='column' instead of key=; or use a transactional spout, and no opaque=True; or an SqlStore with opaque=True."
+        )
+    made.target, made.scheme = target, scheme
+    return made
+
+
+def _stamp(context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> stamps.Stamp:
+    return stamps.Stamp(
+        context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id
+    )

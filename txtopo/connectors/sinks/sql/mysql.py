@@ -1,0 +1,189 @@
+"""The rows of a sink in MySQL or MariaDB: many in one statement, in the open transaction of the ledger.
+
+There is no undo log here: to make a table would commit what is open. So opaque rows need a mark, and an opaque upsert is refused when the sink is
+made. Three things that this database would take without a word are refused: a table that has no transactions, a key that is not unique, and an
+upsert into a table with another unique index, in which a row would replace one of another key.
+
+Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went wrong. Needs PyMySQL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pymysql
+
+from txtopo import errors
+from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql.target import Target, Work
+
+PORTION_ROWS = 10_000
+"""How many rows the driver is given at once; it makes statements of up to a megabyte of them."""
+
+LOOKED_UP_ROWS = 1_000
+"""Keys in one SELECT."""
+
+_REFUSED = frozenset({1048, 1062, 1216, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1690, 3819, 4025})
+"""What is wrong with a row: it violates a constraint, or a value does not fit."""
+
+_CURES = {
+    1054: "Name the columns of the table by columns=.",
+    1064: "Mend the statement.",
+    1146: "Make the table: a sink writes to one of yours.",
+    1906: "The database fills that column by itself: leave it out of columns=.",
+    3105: "The database fills that column by itself: leave it out of columns=.",
+}
+
+_ENGINE = "SELECT engine FROM information_schema.tables WHERE table_schema = {} AND table_name = %s"
+_UNIQUE = (
+    "SELECT index_name, LOWER(column_name), sub_part FROM information_schema.statistics"
+    " WHERE table_schema = {} AND table_name = %s AND non_unique = 0"
+)
+_LOOSE = (
+    "SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema = {} AND table_name = %s"
+    " AND collation_name IS NOT NULL AND RIGHT(collation_name, 9) NOT IN ('nopad_bin', '_0900_bin')"
+)
+"""Columns whose texts may be equal without being the same: the other binary collations take no notice of spaces at the end."""
+
+
+def write(session: Any, work: Work) -> None:
+    """Insert or upsert the rows of ``work``."""
+    target = work.target
+    with session.translating(), _blaming(work), session.connection.cursor() as cursor:
+        if target.statement is not None:
+            statement = dataclasses.replace(target, statement=target.statement.replace("%", "%%"))
+            _run(cursor, statement.given_to(lambda name: f"%({name})s"), (dict(zip(target.columns, row, strict=True)) for row in work.rows))
+            return
+        _check(cursor, work)
+        mark = () if target.mark is None else (sql_target.mark_of(work.stamp),)
+        columns = (*target.columns, *([target.mark] if target.mark else []))
+        insert = f"INSERT INTO {_table(target)}({_listed(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
+        if target.key:
+            changes = (f"{_quoted(column)} = VALUES({_quoted(column)})" for column in target.others or target.key)
+            insert = f"{insert} ON DUPLICATE KEY UPDATE {', '.join(changes)}"
+        _run(cursor, insert, ((*row, *mark) for row in work.rows) if mark else work.rows)
+        if work.minds_spelling and target.others:
+            _check_spelling(cursor, work)
+
+
+def take_back(session: Any, target: Target, mark: str) -> None:
+    """Undo what was written with ``mark``."""
+    with session.translating(), session.connection.cursor() as cursor:
+        column = _quoted(target.mark or "")
+        # Once by the index, and once letter by letter: by default texts are the same here in upper and lower case.
+        cursor.execute(f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s", [mark, mark])
+
+
+def holds_rows(session: Any, target: Target, beginning: str) -> bool:
+    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    which = "" if target.mark is None else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    *schema, table = target.name.split(".", 1)
+    with session.translating(), session.connection.cursor() as cursor:
+        cursor.execute(_ENGINE.format("%s" if schema else "DATABASE()"), [*schema, table])
+        if cursor.fetchone() is None:
+            return False
+        cursor.execute(f"SELECT 1 FROM {_table(target)}{which} LIMIT 1", [] if target.mark is None else [beginning])
+        return cursor.fetchone() is not None
+
+
+def _run(cursor: Any, statement: str, rows: Iterable[Any]) -> None:
+    left = iter(rows)
+    while portion := list(itertools.islice(left, PORTION_ROWS)):
+        cursor.executemany(statement, portion)
+
+
+def _check(cursor: Any, work: Work) -> None:
+    target = work.target
+    *schema, table = target.name.split(".", 1)
+    of = "%s" if schema else "DATABASE()"
+    cursor.execute(_ENGINE.format(of), [*schema, table])
+    found = cursor.fetchone()
+    if found is not None and found[0] is not None and found[0].lower() != "innodb":
+        raise errors.SetupError(
+            f"the table {target.name!r} of the sink {work.sink} is of the engine {found[0]}, which has no transactions\n"
+            f"  Type: ALTER TABLE {_table(target)} ENGINE=InnoDB"
+        )
+    if found is None or not target.key:
+        return
+    cursor.execute(_UNIQUE.format(of), [*schema, table])
+    indexes: dict[str, set[str]] = {}
+    shortened: set[str] = set()
+    for name, column, characters in cursor.fetchall():
+        indexes.setdefault(name, set()).add(column)
+        # An index on the first characters takes different keys for the same.
+        shortened.update([] if characters is None else [name])
+    whole = {name: columns for name, columns in indexes.items() if name not in shortened}
+    key, written = {column.lower() for column in target.key}, {column.lower() for column in target.columns}
+    if key not in whole.values():
+        raise errors.SetupError(
+            f"the key of the sink {work.sink} is not unique in its table\n"
+            f"  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
+        )
+    # Rows that are the same in an index that has the key have the same key; and what the sink does not write the database makes anew.
+    if others := [columns for name, columns in indexes.items() if columns & written and not (name in whole and key <= columns)]:
+        raise errors.SetupError(
+            f"the table {target.name!r} of the sink {work.sink} has another unique index, on {', '.join(sorted(others[0]))}: a row would replace"
+            " one of another key that is the same there\n"
+            "  MySQL and MariaDB cannot upsert by one of several. Drop that index, or give a statement= that says what is to be done."
+        )
+    places = [target.columns.index(column) for column in target.key]
+    for number, row in enumerate(work.rows, start=1):
+        if any(row[place] is None for place in places):
+            raise work.refusal(number, row, "its key is None")
+
+
+def _check_spelling(cursor: Any, work: Work) -> None:
+    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is kept."""
+    target = work.target
+    *schema, table = target.name.split(".", 1)
+    cursor.execute(_LOOSE.format("%s" if schema else "DATABASE()"), [*schema, table])
+    loose = {column for (column,) in cursor.fetchall()}
+    texts = [at for at, column in enumerate(target.key) if column.lower() in loose]
+    if not texts:
+        return
+    places = [target.columns.index(column) for column in target.key]
+    one = f"({', '.join(['%s'] * len(places))})"
+    numbered = enumerate(work.rows, start=1)
+    while portion := list(itertools.islice(numbered, LOOKED_UP_ROWS)):
+        select = f"SELECT {_listed(target.key)} FROM {_table(target)} WHERE ({_listed(target.key)}) IN ({', '.join([one] * len(portion))})"
+        cursor.execute(select, [row[place] for _, row in portion for place in places])
+        found = cursor.fetchall()
+        stored = {tuple(key[at] for at in texts) for key in found}
+        for number, row in portion:
+            given = tuple(row[places[at]] for at in texts)
+            if all(isinstance(text, str) for text in given) and given not in stored:
+                folded = [text.casefold().rstrip() for text in given]
+                like = (key for key in found if [str(key[at]).casefold().rstrip() for at in texts] == folded)
+                raise work.misspelt(number, row, next(like, ("another text",)))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`".replace("%", "%%")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_quoted, names))
+
+
+def _table(target: Target) -> str:
+    return ".".join(map(_quoted, target.name.split(".", 1)))
+
+
+@contextlib.contextmanager
+def _blaming(work: Work) -> Iterator[None]:
+    """What is wrong with a row, as an error about the rows; and what is wrong with the table, with its cure."""
+    try:
+        yield
+    except (pymysql.err.MySQLError, TypeError, ValueError, OverflowError) as error:
+        number = error.args[0] if isinstance(error, pymysql.err.MySQLError) and error.args else 0
+        said = " ".join(str(error.args[-1] if error.args else error).split())
+        if number in _CURES:
+            raise errors.SetupError(f"the sink {work.sink} cannot write: {said} ({number})\n  {_CURES[number]}") from error
+        if number in _REFUSED or not isinstance(error, pymysql.err.MySQLError):
+            # Of the rows of one statement the server counts from 1, and does not say which statement it was.
+            raise work.refusal(0, None, said) from error
+        raise

@@ -1,0 +1,301 @@
+"""The rows of a sink in PostgreSQL, by COPY, in the open transaction of the ledger.
+
+Rows that are inserted are copied into the table itself. Those that replace others are copied into a temporary table, and go from there in one
+statement, in the order of their keys, so that two who share keys meet at the first of them.
+
+Apart from ``sql_sqlite`` because each has its own fast way in and its own words for what went wrong. Needs psycopg.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+
+from txtopo import errors
+from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql.target import Progress, Target, Work, listed, quoted
+from txtopo.stores import conflicts
+
+COPY_ROWS = 100_000
+"""How many rows one COPY takes; each is a statement, whose time is limited."""
+
+_LINE = re.compile(r"^COPY [^\n]*?, line (\d+)", re.MULTILINE)
+_COLUMNS = (
+    "SELECT a.attname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+    " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.relname = %s"
+    " AND CASE WHEN %s = '' THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = %s END ORDER BY a.attnum"
+)
+_STORED = (
+    "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+    " AND attgenerated = '' ORDER BY attnum"
+)
+_FOLLOWING = (
+    "SELECT conrelid::regclass::text FROM pg_catalog.pg_constraint WHERE confrelid = to_regclass(%s) AND contype = 'f'"
+    " AND confdeltype IN ('c', 'n', 'd') LIMIT 1"
+)
+"""Foreign keys whose rows change when that which they refer to goes."""
+_LOOSE = (
+    "SELECT a.attname FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
+    " LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s)"
+    " AND (t.typname = 'citext' OR NOT c.collisdeterministic)"
+)
+"""Columns whose texts may be equal without being the same."""
+_NOT_UNIQUE = (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation)
+_CURES = {
+    "42P01": "Make the table: a sink writes to one of yours. Its name is case-sensitive; one that is not in the search_path needs its schema.",
+    "42703": "Name the columns of the table by columns=.",
+    "42P10": "Make the key unique: CREATE UNIQUE INDEX ON table (key).",
+    "42804": "Mend the statement, or the table.",
+    "42601": "Mend the statement.",
+    "428C9": "The database fills that column by itself: leave it out of columns=.",
+    "42809": "A sink writes to a table.",
+}
+
+
+def write(session: Any, work: Work) -> None:
+    """Insert or upsert the rows of ``work``."""
+    target, progress = work.target, Progress()
+    with session.translating(), _blaming(work, progress), session.connection.cursor() as cursor:
+        if target.statement is not None:
+            _run_statement(cursor, target, sql_target.Counted(work.rows, progress))
+        elif target.key:
+            _upsert(cursor, session, work, progress)
+        else:
+            mark = None if target.mark is None else sql_target.mark_of(work.stamp)
+            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work.rows, progress, mark)
+        # A constraint that waits for the end would otherwise fail the commit, of which nobody could say whose fault it is.
+        _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def take_back(session: Any, target: Target, mark: str) -> None:
+    """Undo what was written with ``mark``."""
+    with session.translating(), session.connection.cursor() as cursor:
+        if target.mark is not None:
+            _run(cursor, f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = %s", [mark])
+        elif _has_undo_log(cursor, target):
+            undone = f"undo.sink_mark = %s AND {target.matches('undo', 'kept')}"
+            _run(cursor, f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} AND NOT undo.sink_existed", [mark])
+            if target.others:
+                _restore(cursor, target, mark, undone)
+            _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
+
+
+def forget(session: Any, target: Target, writer: str) -> None:
+    """Forget what rows of the component ``writer`` have replaced: these rows are settled."""
+    with session.translating(), session.connection.cursor() as cursor:
+        if _has_undo_log(cursor, target):
+            _run(cursor, f"DELETE FROM {target.undo} WHERE sink_writer = %s", [writer])
+
+
+def holds_rows(session: Any, target: Target, beginning: str) -> bool:
+    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    with session.translating(), session.connection.cursor() as cursor:
+        _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [target.quoted])
+        if cursor.fetchone() != (True,):
+            return False
+        cursor.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1".encode(), [] if target.mark is None else [beginning])
+        return cursor.fetchone() is not None
+
+
+def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
+    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo log."""
+    try:
+        with cursor.connection.transaction():
+            restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+            _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone}", [mark])
+    except _NOT_UNIQUE:
+        try:
+            _restore_together(cursor, target, mark, undone)
+        except (*_NOT_UNIQUE, psycopg.errors.ForeignKeyViolation, psycopg.errors.RestrictViolation) as error:
+            raise sql_target.not_restored(target, mark, _said(error)) from error
+
+
+def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
+    """The same where a value that must be unique went from one row to another: one by one, a row would meet it in the row that still has it."""
+    _run(cursor, _FOLLOWING, [target.quoted])
+    if (follows := cursor.fetchone()) is not None:
+        raise errors.StateMismatchError(
+            f"what {mark} wrote to the table {target.name!r} cannot be taken back: values that must be unique went from one row to another, so that\n"
+            f"rows would have to be removed and put back, and with them would go those of the table {follows[0]} (ON DELETE)\n"
+            f"  Nothing was changed. Have {target.name!r} look for such values at the end of a statement: make its unique index a constraint,\n"
+            "  UNIQUE (…) DEFERRABLE; or have the other table refer to it without ON DELETE. Then run again."
+        )
+    _run(cursor, _STORED, [target.quoted])
+    stored = [name for (name,) in cursor.fetchall()]
+    values = ", ".join(f"{'undo' if name in target.others else 'kept'}.{quoted(name)}" for name in stored)
+    # What is sorted is all there before the first is put back.
+    gone = f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} RETURNING {values}"
+    put = f"INSERT INTO {target.quoted}({listed(stored)}) OVERRIDING SYSTEM VALUE SELECT * FROM gone ORDER BY {listed(target.key)}"
+    _run(cursor, f"WITH gone AS ({gone}) {put}", [mark])
+
+
+def _run(cursor: psycopg.Cursor[Any], statement: str, values: Sequence[Any] = ()) -> None:
+    """One statement, whose ``%s`` are ``values``; any other ``%`` is part of a name."""
+    cursor.execute(statement.replace("%", "%%").replace("%%s", "%s").encode(), values)
+
+
+def _run_statement(cursor: psycopg.Cursor[Any], target: Target, rows: Iterable[Any]) -> None:
+    escaped = dataclasses.replace(target, statement=(target.statement or "").replace("%", "%%"))
+    statement = escaped.given_to(lambda name: f"%({name})s")
+    cursor.executemany(statement.encode(), (dict(zip(target.columns, row, strict=True)) for row in rows))
+
+
+def _copy(
+    cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], rows: Iterable[Any], progress: Progress, mark: str | None = None
+) -> None:
+    """All of ``rows`` into ``table``, with ``mark`` as the last value of each."""
+    statement = f"COPY {table}({listed(columns)}) FROM STDIN".encode()
+    left = iter(rows)
+    while portion := list(itertools.islice(left, COPY_ROWS)):
+        with cursor.copy(statement) as copy:
+            # As little as possible for each row: what takes longest here is Python. Which one was wrong is found afterwards.
+            write_row, row = copy.write_row, None
+            try:
+                if mark is None:
+                    for row in portion:
+                        write_row(row)
+                else:
+                    for row in portion:
+                        write_row((*row, mark))
+            except BaseException:
+                progress.at(portion, row)
+                raise
+        progress.skipped += len(portion)
+
+
+def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Progress) -> None:
+    target = work.target
+    # One for each shape of rows; a session has it until it ends, and every transaction finds it empty.
+    digest = hashlib.blake2b(f"{target.quoted}({listed(target.columns)})".encode(), digest_size=8).hexdigest()
+    staged = f"pg_temp.sink_staged_{digest}"
+    _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
+    if cursor.fetchone() != (True,):
+        _check_may_stage(cursor, work)
+        select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
+        _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
+        # A key that is NULL is never the same as another.
+        changes = ", ".join(f"ALTER {quoted(column)} SET NOT NULL" for column in target.key)
+        _run(cursor, f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000), {changes}")
+    _copy(cursor, staged, target.columns, work.rows, progress)
+    last = f"SELECT DISTINCT ON ({listed(target.key)}) {listed(target.columns)} FROM {staged} ORDER BY {listed(target.key)}, sink_number DESC"
+    if target.has_undo_log:
+        _log(cursor, session, work, last)
+    _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
+    if target.has_undo_log:
+        # Only now: another topology that had a row meanwhile has committed, so that its undo log can be seen.
+        _run(cursor, work.find_other_topology("%s"), [work.topology, sql_target.mark_of(work.stamp), work.stamp.task])
+        if (found := cursor.fetchone()) is not None:
+            raise work.shared(found)
+    if work.minds_spelling:
+        _check_spelling(cursor, work, staged)
+
+
+def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> None:
+    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is kept."""
+    target = work.target
+    _run(cursor, _LOOSE, [target.quoted, list(target.key)])
+    loose = [name for (name,) in cursor.fetchall()]
+    if not loose:
+        return
+    other = " OR ".join(f'kept.{quoted(name)}::text COLLATE "C" <> given.{quoted(name)}::text COLLATE "C"' for name in loose)
+    kept = ", ".join(f"kept.{quoted(column)}" for column in target.key)
+    given = ", ".join(f"given.{quoted(column)}" for column in target.columns)
+    joined = f"{staged} AS given JOIN {target.quoted} AS kept ON {target.matches('given', 'kept')}"
+    _run(cursor, f"SELECT {kept}, {given} FROM {joined} WHERE {other} ORDER BY given.sink_number LIMIT 1")
+    if (found := cursor.fetchone()) is not None:
+        raise work.misspelt(0, found[len(target.key) :], found[: len(target.key)])
+
+
+def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
+    """Asked first: an error of the server would end the transaction, and says what is missing in the server's language only."""
+    _run(cursor, "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user")
+    may, database, role = cursor.fetchone() or (True, "", "")
+    if not may:
+        raise errors.SetupError(
+            f"the sink {work.sink} makes a temporary table to upsert from, which the role {role!r} may not do in the database {database!r}\n"
+            f"  Type: GRANT TEMPORARY ON DATABASE {quoted(database)} TO {quoted(role)}; or give no key=: rows that are inserted need no such table."
+        )
+
+
+def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> None:
+    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    target = work.target
+    if not _has_undo_log(cursor, target):
+        # The tasks of the first transaction find none at the same moment.
+        session.lock_raisers(f"undo log of {target.quoted}")
+        if not _has_undo_log(cursor, target):
+            _make_undo_log(cursor, target)
+    writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
+    gone = f"DELETE FROM {target.undo} WHERE sink_writer = %s AND sink_mark <> %s AND (sink_task = %s OR (%s = 0 AND sink_task >= %s))"
+    _run(cursor, gone, [writer, mark, task, task, work.num_tasks])
+    columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
+    statement = (
+        f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
+        f" SELECT %s, %s, %s, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
+        f" FROM ({last}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('given', 'old')}"
+    )
+    try:
+        _run(cursor, statement, [writer, mark, task])
+    except psycopg.errors.UniqueViolation as error:
+        key = error.diag.message_detail or ""
+        raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+
+
+def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:
+    own = "''::text AS sink_writer, ''::text AS sink_mark, 0 AS sink_task, false AS sink_existed"
+    _run(cursor, f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WITH NO DATA")
+    _run(cursor, f"CREATE UNIQUE INDEX ON {target.undo}(sink_mark, {listed(target.key)})")
+
+
+def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
+    """Whether there is one; raises if it is that of another sink."""
+    *schema, table = target.name.split(".", 1)
+    of = schema[0] if schema else ""
+    _run(cursor, _COLUMNS, [f"{table}_undo", of, of])
+    there = [name for (name,) in cursor.fetchall()]
+    if there:
+        target.check_undo_log(there)
+    return bool(there)
+
+
+@contextlib.contextmanager
+def _blaming(work: Work, progress: Progress) -> Iterator[None]:
+    """What is wrong with a row, as an error about that row; and what is wrong with the table, with its cure."""
+    try:
+        yield
+    except (psycopg.Error, TypeError, ValueError, OverflowError) as error:
+        state = str(getattr(error, "sqlstate", None) or "")
+        if state in _CURES:
+            raise errors.SetupError(f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {_CURES[state]}") from error
+        if state.startswith(("22", "23")):
+            raise _refusal_by_server(work, progress.skipped, error) from error
+        if not isinstance(error, psycopg.Error) or (not state and isinstance(error, psycopg.ProgrammingError | psycopg.DataError)):
+            raise work.refusal(progress.number, progress.row, _said(error)) from error
+        raise
+
+
+def _refusal_by_server(work: Work, skipped: int, error: BaseException) -> errors.RowRefusedError:
+    """COPY says at which line it stopped, after ``skipped`` rows of others; a statement over all rows says the values at least."""
+    diag = getattr(error, "diag", None)
+    detail, table = getattr(diag, "message_detail", None) or "", getattr(diag, "table_name", None) or ""
+    line = _LINE.search(getattr(diag, "context", None) or "")
+    has_no_key = isinstance(error, psycopg.errors.NotNullViolation) and table.startswith("sink_staged_")
+    why = "its key is None" if has_no_key else " ".join(filter(None, [_said(error), detail]))
+    if line is None:
+        return work.refusal(0, None, why)
+    number = skipped + int(line[1])
+    row = next(itertools.islice(iter(work.rows), number - 1, None), None)
+    return work.refusal(number, row, why)
+
+
+def _said(error: BaseException) -> str:
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((primary or str(error)).split())

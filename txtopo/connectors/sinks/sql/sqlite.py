@@ -1,0 +1,216 @@
+"""The rows of a sink in SQLite: many at a time, in the open transaction of the ledger.
+
+Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went wrong. One task at a time is in a SQLite file,
+so nothing here waits. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
+from txtopo.stores import conflicts
+
+
+def write(session: Any, work: Work) -> None:
+    """Insert or upsert the rows of ``work``."""
+    connection, target = session.connection, work.target
+    with session.translating():
+        _check(connection, work)
+    if target.has_undo_log:
+        with session.translating():
+            _log(connection, work)
+    progress = sql_target.Progress()
+    rows = sql_target.Counted(work.rows, progress)
+    with session.translating(), _blaming(work, progress):
+        if target.statement is not None:
+            connection.executemany(target.statement, (dict(zip(target.columns, row, strict=True)) for row in rows))
+            return
+        mark = () if target.mark is None else (sql_target.mark_of(work.stamp),)
+        columns = (*target.columns, *(() if target.mark is None else (target.mark,)))
+        insert = f"INSERT INTO {target.quoted}({listed(columns)}) VALUES ({', '.join('?' * len(columns))}){target.on_conflict()}"
+        connection.executemany(insert, ((*row, *mark) for row in rows) if mark else rows)
+    if work.minds_spelling:
+        with session.translating():
+            _check_spelling(connection, work)
+
+
+def take_back(session: Any, target: Target, mark: str) -> None:
+    """Undo what was written with ``mark``."""
+    connection = session.connection
+    with session.translating():
+        if target.mark is not None:
+            connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
+        elif there := _columns(connection, target, undo=True):
+            target.check_undo_log(there.values())
+            matches = target.matches(target.quoted, "undo", _collations(connection, target))
+            undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {matches}"
+            connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
+            if target.others:
+                _restore(connection, target, mark, undone)
+            connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
+
+
+def forget(session: Any, target: Target, writer: str) -> None:
+    """Forget what rows of the component ``writer`` have replaced: these rows are settled."""
+    with session.translating():
+        if there := _columns(session.connection, target, undo=True):
+            target.check_undo_log(there.values())
+            session.connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = ?", [writer])
+
+
+def holds_rows(session: Any, target: Target, beginning: str) -> bool:
+    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
+    with session.translating():
+        if not _columns(session.connection, target):
+            return False
+        rows = session.connection.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1", [] if target.mark is None else [beginning])
+        return rows.fetchone() is not None
+
+
+def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
+    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo log."""
+    try:
+        restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+        # ABORT, also where the table says REPLACE or IGNORE.
+        connection.execute(f"UPDATE OR ABORT {target.quoted} SET {restored} {undone}", {"mark": mark})
+    except sqlite3.IntegrityError:
+        try:
+            _restore_together(connection, target, mark, undone)
+        except sqlite3.IntegrityError as error:
+            raise sql_target.not_restored(target, mark, str(error)) from error
+
+
+def _restore_together(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
+    """The same where a value that must be unique went from one row to another: one by one, a row would meet it in the row that still has it."""
+    others = {column.lower() for column in target.others}
+    stored = _columns(connection, target, which="hidden = 0").values()
+    values = ", ".join(f"{'undo' if name.lower() in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
+    joined = undone.replace("FROM ", f"FROM {target.quoted}, ", 1)
+    connection.execute(f"CREATE TEMPORARY TABLE sink_restored AS SELECT {values} {joined}", {"mark": mark})
+    connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone})", {"mark": mark})
+    connection.execute(f"INSERT OR ABORT INTO {target.quoted}({listed(stored)}) SELECT {listed(stored)} FROM temp.sink_restored")
+    connection.execute("DROP TABLE temp.sink_restored")
+
+
+def _log(connection: sqlite3.Connection, work: Work) -> None:
+    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    target, collations = work.target, _collations(connection, work.target)
+    there = _columns(connection, target, undo=True)
+    if there:
+        target.check_undo_log(there.values())
+    else:
+        own = "CAST('' AS TEXT) AS sink_writer, CAST('' AS TEXT) AS sink_mark, CAST(0 AS INTEGER) AS sink_task, CAST(0 AS INTEGER) AS sink_existed"
+        connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
+        *schema, table = target.name.split(".", 1)
+        index = ".".join(map(quoted, [*schema, f"{table}_undo_key"]))
+        keys = ", ".join(f"{quoted(column)}{collations.get(column, '')}" for column in target.key)
+        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {keys})")
+    writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
+    gone = "sink_task = :task OR (:task = 0 AND sink_task >= :tasks)"
+    which = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
+    connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})", which)
+    places = [target.columns.index(column) for column in target.key]
+    columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
+    given = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
+    log = (
+        f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
+        f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
+        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given', collations)}"
+        f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
+        f" AND {target.matches('undo', 'given', collations)})"
+    )
+    progress = sql_target.Progress()
+    rows = sql_target.Counted(work.rows, progress)
+    with _blaming(work, progress, is_log=True):
+        connection.executemany(log, ({**which, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
+    found = connection.execute(work.find_other_topology("?", collations), [work.topology, mark, task]).fetchone()
+    if found is not None:
+        raise work.shared(found)
+
+
+def _check(connection: sqlite3.Connection, work: Work) -> None:
+    """What SQLite would say less clearly, and what it would not mind: a key that is NULL is never the same as another."""
+    target = work.target
+    if target.statement is not None:
+        return
+    there = _columns(connection, target)
+    if not there:
+        raise errors.SetupError(f"the sink {work.sink} finds no table {target.name!r}\n  Make it: a sink writes to a table of yours.")
+    missing = [column for column in (*target.columns, *([target.mark] if target.mark else [])) if column.lower() not in there]
+    if missing:
+        raise errors.SetupError(
+            f"the table {target.name!r} of the sink {work.sink} has no column {missing[0]!r}\n"
+            f"  It has {', '.join(there.values())}. Name the columns by columns=."
+        )
+    places = [target.columns.index(column) for column in target.key]
+    for number, row in enumerate(work.rows if places else (), start=1):
+        if any(row[place] is None for place in places):
+            raise work.refusal(number, row, "its key is None")
+
+
+def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
+    """Refuse rows that have replaced one whose key is written otherwise: SQLite keeps the key that was there."""
+    target, collations = work.target, _collations(connection, work.target)
+    loose = [column for column in target.key if collations.get(column, "").upper() not in ("", ' COLLATE "BINARY"')]
+    if not loose:
+        return
+    same = " AND ".join(f"{quoted(column)} = :{number}{collations[column]}" for number, column in enumerate(target.key))
+    other = " OR ".join(f"{quoted(column)} <> :{target.key.index(column)} COLLATE BINARY" for column in loose)
+    select = f"SELECT {listed(target.key)} FROM {target.quoted} WHERE {same} AND ({other})"
+    places = [target.columns.index(column) for column in target.key]
+    for number, row in enumerate(work.rows, start=1):
+        stored = connection.execute(select, {str(at): row[place] for at, place in enumerate(places)}).fetchone()
+        if stored is not None:
+            raise work.misspelt(number, row, stored)
+
+
+def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, str]:
+    """By column of the key, how the index that makes it unique compares it: a row replaces another by that, whatever the column says."""
+    *schema, table = target.name.split(".", 1)
+    indexes = connection.execute(
+        f"SELECT name FROM pragma_index_list({', '.join('?' * (1 + len(schema)))}) WHERE \"unique\" AND NOT partial", [table, *schema]
+    )
+    for (index,) in indexes.fetchall():
+        select = f"SELECT name, coll FROM pragma_index_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE key"
+        found = {str(name).lower(): f" COLLATE {quoted(collation)}" for name, collation in connection.execute(select, [index, *schema])}
+        if set(found) == {column.lower() for column in target.key}:
+            return {column: found[column.lower()] for column in target.key}
+    return {}
+
+
+def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, which: str = "TRUE") -> Mapping[str, str]:
+    """The columns of the table, or of its undo log, by lower case; none if it is not there. Those that SQLite computes are ``hidden``."""
+    *schema, table = target.name.split(".", 1)
+    found = connection.execute(
+        f"SELECT name FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {which}", [f"{table}_undo" if undo else table, *schema]
+    )
+    return {name.lower(): name for (name,) in found}
+
+
+@contextlib.contextmanager
+def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) -> Iterator[None]:
+    """What is wrong with a row, as an error about that row."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
+        if is_log and isinstance(error, sqlite3.IntegrityError):
+            key = sql_target.described(work.target.columns, progress.row)
+            raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+        raise work.refusal(progress.number, progress.row, str(error)) from error
+    except sqlite3.OperationalError as error:
+        said = str(error)
+        if "ON CONFLICT clause does not match" in said:
+            *schema, table = work.target.name.split(".", 1)
+            index = ".".join(map(quoted, [*schema, f"{table}_key"]))
+            cure = f"Make it unique: CREATE UNIQUE INDEX {index} ON {quoted(table)}({listed(work.target.key)})"
+            raise errors.SetupError(f"the key of the sink {work.sink} is not unique in its table: {said}\n  {cure}") from error
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+            raise errors.SetupError(f"the sink {work.sink} cannot write: {said}\n  Mend the table, or the statement.") from error
+        raise

@@ -1,0 +1,177 @@
+"""A sink for Structured Streaming: its micro-batches take the place of transactions, its checkpoint that of ZooKeeper.
+
+Spark runs a micro-batch again when it died between the sink's commit and the checkpoint's, and gives it the same id and the same input. What it
+does not promise is the same partitions: another number of cores or files, or adaptive execution, may divide the rows otherwise. So
+:class:`ForeachBatch` writes a whole micro-batch in one transaction of the database, keyed by (query, batch id), from the driver.
+:class:`ForeachWriter` writes each partition in its own, keyed by (query, partition, epoch), where the user promises that partitions stay as they
+are; that their number did is checked.
+
+Apart from ``sql`` because this knows nothing of topologies, and apart from ``runtime`` because it needs nothing of Spark but what it is given.
+
+Invariants:
+    - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back, is refused.
+    - No database transaction is open while Spark computes rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors.sinks.sql import ledger as sql_ledger
+from txtopo.connectors.sinks.sql import spool, target
+from txtopo.topology import context as contexts
+from txtopo.topology import transaction as attempts
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+"""Of a Spark job: the random id of the checkpoint, which is to a query what the generation is to a topology (StreamExecution.QUERY_ID_KEY)."""
+
+UNKNOWN_GENERATION = "unknown"
+"""Where Spark does not tell it, as over Spark Connect."""
+
+_resources: dict[str, Any] = {}
+"""Connections of this process, kept from one micro-batch to the next."""
+
+
+def _resource(name: str, factory: Callable[[], Any]) -> Any:
+    if name not in _resources:
+        _resources[name] = factory()
+    return _resources[name]
+
+
+class _Query:
+    """What writes for one query."""
+
+    component = ""
+    hint = ""
+    """What else may be wrong where database and checkpoint do not go together."""
+
+    def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, begin_at: int) -> None:
+        if not isinstance(query_id, str) or not query_id:
+            raise errors.UsageError(
+                f"the id of a query is a text, not {query_id!r}\n  Give the same one for as long as the query keeps its checkpoint."
+            )
+        if query_id != query_id.strip():
+            raise errors.UsageError(f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see.")
+        self.ledger = copy.copy(ledger)
+        self.ledger.has_one_attempt = True
+        self.fields, self.query_id, self.begin_at = fields, query_id, begin_at
+
+    def _write(self, rows: Sequence[Sequence[Any]], columns: tuple[str, ...], batch_id: int, task: int, tasks: int, generation: str) -> bool:
+        # Whoever has a checkpoint at this batch has finished all before it: that is the record.
+        name = f"{self.component}/{self.ledger.name}"
+        known = {name: attempts.TransactionAttempt(batch_id, 0)} if batch_id > self.begin_at else {}
+        context = contexts.TopologyContext(
+            self.query_id, generation, self.component, task, {self.component: tasks}, "commit", _resource, known_stores=known
+        )
+        with self._explaining(batch_id):
+            return self.ledger.apply(context, attempts.TransactionAttempt(batch_id + 1, tasks), columns, rows)
+
+    @contextlib.contextmanager
+    def _explaining(self, batch_id: int) -> Iterator[None]:
+        what = f"the sink {self.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
+        command = f"txtopo store clear {shlex.quote(self.ledger.location)} {self.ledger.name} --topology {shlex.quote(self.query_id)}"
+        clear = f"    `{command}`: forget the query; its batches are new then"
+        hint = self.hint.format(batch_id=batch_id)
+        begin = "    begin_at=N, after that if the checkpoint is another one: take the table as it is, and batch N as the next"
+        try:
+            yield
+        except errors.StaleAttemptError as error:
+            raise errors.StateMismatchError(
+                f"{what}: batch {_batch_of(error.fence)} has been written\n"
+                "  The checkpoint is new or an older copy, or two queries have this id. Nothing was written. Restore the newest checkpoint, give\n"
+                f"  each query its own id, or choose:\n{clear}"
+            ) from error
+        except errors.StateMismatchError as error:
+            fact = str(error).splitlines()[0]
+            raise errors.StateMismatchError(
+                f"{what}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
+                f"  Nothing was written. {hint}Restore database and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
+            ) from error
+        except sql_ledger.DividedOtherwiseError as error:
+            raise errors.StateMismatchError(
+                f"{what}: it was begun with {error.before} partitions, and now has {error.now}\n"
+                f"  Nothing was written. Run it once more with partitions={error.before}; change that between two batches, or use foreach_batch."
+            ) from error
+
+
+class ForeachBatch(_Query):
+    """``writeStream.foreachBatch(sink.foreach_batch("query"))``: one transaction per micro-batch, on the driver. See ``SqlSink``."""
+
+    component = "foreach_batch"
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Write a micro-batch, unless it was written before.
+
+        :param frame: its DataFrame.
+        :raises errors.StateMismatchError: database and checkpoint do not belong together.
+        """
+        names = list(frame.columns)
+        columns = self.ledger.target.columns or tuple(names)
+        take = target.taker(names, self.fields or columns, self.query_id)
+        generation = UNKNOWN_GENERATION
+        with contextlib.suppress(Exception):
+            generation = frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or generation
+        with contextlib.closing(spool.Spool()) as rows:
+            for row in frame.toLocalIterator():
+                rows.append(take(tuple(row)))
+            self._write(rows, columns, batch_id, 0, 1, generation)
+
+
+class ForeachWriter(_Query):
+    """``writeStream.foreach(sink.foreach_writer("query", partitions=8))``: one transaction per partition and epoch. See ``SqlSink``."""
+
+    component = "foreach"
+    hint = "If the stream has fewer partitions than partitions=N says, give their number, and with it begin_at={batch_id}.\n  "
+
+    def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, partitions: int, begin_at: int) -> None:
+        super().__init__(ledger, fields, query_id, begin_at)
+        if not isinstance(partitions, int) or partitions < 1:
+            raise errors.UsageError(f"the partitions of a query are 1 or more, not {partitions!r}\n  Give the number you repartition by.")
+        self.partitions = partitions
+
+    def open(self, partition_id: int, epoch_id: int) -> bool:
+        """Begin a partition."""
+        if partition_id >= self.partitions:
+            raise errors.UsageError(
+                f"query {self.query_id!r} has a partition {partition_id}, but was said to have {self.partitions}\n"
+                f"  Write stream.repartition({self.partitions}, 'key').writeStream.foreach(…), or use foreach_batch, which needs no such promise."
+            )
+        self._place, self._rows = (partition_id, epoch_id), spool.Spool()
+        self._columns: tuple[str, ...] = ()
+        return True
+
+    def process(self, row: Any) -> None:
+        """Take one row."""
+        if not self._columns:
+            names = list(row.__fields__)
+            self._columns = self.ledger.target.columns or tuple(names)
+            self._take = target.taker(names, self.fields or self._columns, self.query_id)
+        self._rows.append(self._take(tuple(row)))
+
+    def close(self, error: Exception | None) -> None:
+        """End the partition: write it, unless it failed or was written before."""
+        with contextlib.closing(self._rows) as rows:
+            if error is None:
+                partition, epoch = self._place
+                self._write(rows, self._columns, epoch, partition, self.partitions, _generation_of_task())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+
+def _generation_of_task() -> str:
+    # Not imported here: where a writer is called, Spark is there.
+    tasks = getattr(sys.modules.get("pyspark"), "TaskContext", None)
+    task = None if tasks is None else tasks.get()
+    return UNKNOWN_GENERATION if task is None else task.getLocalProperty(QUERY_PROPERTY) or UNKNOWN_GENERATION
+
+
+def _batch_of(position: str) -> int:
+    """The batch of a fence's position."""
+    return int(position.split(":")[0].split(" ")[0]) - 1

@@ -1,0 +1,340 @@
+"""Where the rows of a sink go: the table, its columns, and what is known of the rows so that they can be taken back.
+
+Apart from the databases because what a user says of his table is the same for all of them. Pickles; standard library only.
+
+A row of a user's table has no place for a stamp. What a failed attempt of an opaque batch wrote can be found again in one of two ways: by a
+*mark*, a column of the table that the sink fills (rows are then only inserted, and taking back is deleting); or by an *undo log*, a table beside
+it that keeps what an upsert has replaced.
+
+Invariants:
+    - ``key`` is part of ``columns``; there is a statement, or there are columns, never both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors.sinks.sql import parameters
+from txtopo.stores import stamps
+
+UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
+"""Of an undo log, before those of the sink."""
+
+SHOWN_MAX = 300
+"""Characters of a row in an error."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """A table of the user's, and how rows get there."""
+
+    name: str
+    """As the user says it: ``sales`` or ``shop.sales``; or the beginning of his statement, for messages."""
+    columns: tuple[str, ...]
+    """In the order of a row's values; empty if they are those of the tuples."""
+    key: tuple[str, ...] = ()
+    """Columns by which a row replaces another; empty if rows are inserted."""
+    statement: str | None = None
+    """The user's own SQL, run once per row, with ``:name`` for its values."""
+    mark: str | None = None
+    """The column that says who wrote a row."""
+    opaque: bool = False
+    """Whether what a failed attempt wrote is taken back."""
+    dialect: parameters.Dialect = "sqlite"
+    """What ``statement`` is written in."""
+
+    @property
+    def has_undo_log(self) -> bool:
+        """Whether what an upsert replaces is kept."""
+        return self.opaque and self.mark is None
+
+    @property
+    def quoted(self) -> str:
+        """The table, as SQL."""
+        return ".".join(map(quoted, self.name.split(".", 1)))
+
+    @property
+    def undo(self) -> str:
+        """The undo log, as SQL."""
+        *schema, table = self.name.split(".", 1)
+        return ".".join(map(quoted, [*schema, f"{table}_undo"]))
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns that an upsert replaces."""
+        return tuple(column for column in self.columns if column not in self.key)
+
+    def check_undo_log(self, there: Iterable[str]) -> None:
+        """Refuse an undo log, with the columns ``there``, of a sink that writes other columns: it does not say what these were before."""
+        logged = {column.lower(): column for column in there if column.lower() not in UNDO_COLUMNS}
+        if set(logged) != {column.lower() for column in self.columns}:
+            raise errors.SetupError(
+                f"the undo log {self.undo} was made for a sink with the columns {', '.join(logged.values())}, and this one writes"
+                f" {', '.join(self.columns)}: it could not be taken back (R31)\n"
+                "  Opaque sinks that upsert one table write the same columns. If they were changed: run with those of before until all is\n"
+                f"  committed, stop the topology, and type: DROP TABLE {self.undo}"
+            )
+
+    def on_conflict(self) -> str:
+        """How an ``INSERT`` becomes an upsert, in SQLite as in PostgreSQL; empty if it is none."""
+        if not self.key:
+            return ""
+        changes = ", ".join(f"{quoted(column)} = excluded.{quoted(column)}" for column in self.others)
+        return f" ON CONFLICT ({listed(self.key)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
+
+    def matches(self, one: str, other: str, collations: Mapping[str, str] | None = None) -> str:
+        """The condition that two relations, as SQL, have the same key; ``collations`` are what is to be said after a column."""
+        said = collations or {}
+        return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}" for column in self.key)
+
+    def given_to(self, sort: Callable[[str], str]) -> str:
+        """The statement, with each ``:name`` as ``sort(name)``."""
+        return parameters.replaced(self.statement or "", self.dialect, sort)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Work:
+    """The rows of one task in one transaction."""
+
+    sink: str
+    """The sink's address, for messages."""
+    target: Target
+    stamp: stamps.Stamp
+    """Who writes."""
+    num_tasks: int
+    """How many tasks the component has."""
+    rows: Iterable[Sequence[Any]]
+    """Values in the order of the target's columns; may be gone through repeatedly."""
+
+    @property
+    def topology(self) -> str:
+        """What every ``sink_writer`` of this topology begins with."""
+        return f"{self.stamp.topology_id}/"
+
+    def find_other_topology(self, value: str, collations: Mapping[str, str] | None = None) -> str:
+        """A query for a row of this task that another topology may take back: its writer, its mark and its key. Three times ``value`` stands for
+        the beginning of this topology's writers, the mark of this work, and its task.
+
+        One of the two would undo what the other has written. The undo log keeps the newest transaction of each writer: while a row is there,
+        nothing in the database tells whether that transaction has committed. A component of the same topology is no other: two at a time are
+        refused when it is built, and one that it no longer has takes nothing back."""
+        keys = ", ".join(f"other.{quoted(column)}" for column in self.target.key)
+        # Not a join: a database that does not know yet how many rows there are would compare each with each.
+        mine = f"SELECT mine.sink_task FROM {self.target.undo} AS mine WHERE {self.target.matches('mine', 'other', collations)}"
+        return (
+            f"SELECT other.sink_writer, other.sink_mark, {keys} FROM {self.target.undo} AS other"
+            f" WHERE SUBSTR(other.sink_writer, 1, {len(self.topology)}) <> {value} AND ({mine} AND mine.sink_mark = {value}) = {value} LIMIT 1"
+        )
+
+    def shared(self, row: Sequence[Any]) -> errors.StateMismatchError:
+        """The error for ``row``, which :meth:`find_other_topology` has found."""
+        writer, mark, *key = row
+        literal = "'" + str(writer).replace("'", "''") + "'"
+        return errors.StateMismatchError(
+            f"the row {described(self.target.key, key)} of the table {self.target.name!r} was written by {writer} ({mark}), which may take it back,"
+            f" and {writer_of(self.stamp)} has a row for it, too\n"
+            "  Taking back the one would undo the other. Nothing was written. Give the opaque sinks of two topologies a table each, or keys of\n"
+            f"  their own. If {writer} writes no more and its last transaction has committed, stop it for good, and type in the database\n"
+            f"    DELETE FROM {self.target.undo} WHERE sink_writer = {literal}"
+        )
+
+    @property
+    def minds_spelling(self) -> bool:
+        """Whether rows whose keys are one in the table and two elsewhere would come to different tasks, and nothing else would notice."""
+        return bool(self.target.key) and self.num_tasks > 1 and not self.target.has_undo_log
+
+    def misspelt(self, number: int, row: object, stored: Sequence[Any]) -> errors.RowRefusedError:
+        """The key of ``row`` is, for the table, that of the row with the key ``stored``, whose texts are others (R32)."""
+        return self.refusal(
+            number,
+            row,
+            f"the table has its key as {', '.join(map(repr, stored))}, because it compares texts without case, accents or spaces. Rows of the two\n"
+            "  spellings come to different tasks, and each would replace the other's. Give every row the same spelling in a bolt before the\n"
+            "  fields grouping; or have the key compared letter by letter (COLLATE BINARY, \"C\", in MariaDB\n"
+            "  utf8mb4_nopad_bin, in MySQL utf8mb4_0900_bin); or give the sink one task",
+        )
+
+    def refusal(self, number: int, row: object, why: str) -> errors.RowRefusedError:
+        """The database does not take row ``number`` (1 …; 0 if nobody knows) of this task."""
+        shown = "" if row is None else described(self.target.columns, row)
+        stamp = self.stamp
+        return errors.RowRefusedError(self.sink, stamp.component, stamp.task, stamp.position, number, shown, why)
+
+
+class Progress:
+    """Where a task is among its rows, so that an error can be blamed on one."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        """How many rows came before those of the statement that runs now."""
+        self.number = 0
+        """Of the row that was given last, from 1; 0 if nobody knows."""
+        self.row: Any = None
+        """The row that was given last."""
+
+    def at(self, portion: Sequence[Any], row: Any) -> None:
+        """``row``, of the rows of this statement, was given last."""
+        self.row = row
+        self.number = next((self.skipped + number for number, other in enumerate(portion, start=1) if other is row), 0)
+
+
+class Counted:
+    """Goes through rows and says where it is."""
+
+    def __init__(self, rows: Iterable[Any], progress: Progress) -> None:
+        self._rows, self._progress = iter(rows), progress
+
+    def __iter__(self) -> Counted:
+        return self
+
+    def __next__(self) -> Any:
+        row = self._progress.row = next(self._rows)
+        self._progress.number += 1
+        return row
+
+
+def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:
+    """What is written in a mark, and beside what is in an undo log: the transaction, which is that of one attempt at any time (R31)."""
+    return f"{writer_of(stamp)}/{stamp.generation}/{stamp.txid}"
+
+
+def not_restored(target: Target, mark: str, said: str) -> errors.StateMismatchError:
+    """What the transaction ``mark`` replaced cannot be put back."""
+    return errors.StateMismatchError(
+        f"what {mark} wrote to the table {target.name!r} cannot be taken back: {said}\n"
+        "  Somebody else has changed the table since, and a value would be there twice that must be unique. Nothing was changed now.\n"
+        f"  {target.undo} has the rows as they were: remove what stands in their way, and run again."
+    )
+
+
+def writer_of(stamp: stamps.Stamp | stamps.Fence) -> str:
+    """The component, as a mark has it."""
+    return f"{stamp.topology_id}/{stamp.component}"
+
+
+def quoted(name: str) -> str:
+    """A name, as SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names, as SQL."""
+    return ", ".join(map(quoted, names))
+
+
+def described(columns: Sequence[str], row: object) -> str:
+    """A row for a message: bounded, and never itself the failure."""
+    try:
+        pairs = zip(columns, row, strict=False) if isinstance(row, Sequence) and not isinstance(row, str) else None
+        text = repr(row) if pairs is None else ", ".join(f"{column}={value!r}" for column, value in pairs)
+    except Exception:
+        text = f"of type {type(row).__name__}"
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
+
+
+def target_of(
+    table: Any,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    key: Sequence[str],
+    statement: str | None,
+    mark: str | None,
+    opaque: bool,
+    dialect: parameters.Dialect = "sqlite",
+) -> Target:
+    """What the arguments of a sink mean; ``table`` is a name or a SQLAlchemy ``Table``, and ``dialect`` that of ``statement``.
+
+    :raises errors.UsageError: they contradict each other, or opaque rows could not be taken back.
+    """
+    if (table is None) == (statement is None):
+        raise errors.UsageError("an SqlSink needs a table or a statement, and not both\n  Give table='sales', or statement='INSERT INTO …'.")
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    if statement is not None:
+        return _of_statement(statement, columns, keys, mark, opaque, dialect)
+    name, known = _named(table)
+    names = tuple(columns or ())
+    if isinstance(columns, str) or len(set(names)) != len(names) or not all(isinstance(column, str) and column for column in names):
+        raise errors.UsageError(f"the columns of an SqlSink are different names, not {columns!r}\n  Give columns=['word', 'count'].")
+    unknown = [column for column in (*names, *keys, *([mark] if mark else [])) if known is not None and column not in known]
+    if unknown:
+        raise errors.UsageError(f"the table {name} has no column {unknown[0]!r}\n  It has {', '.join(known or ())}.")
+    if keys and not set(keys) <= set(names):
+        raise errors.UsageError(
+            f"the key of an SqlSink ({', '.join(keys)}) is not among its columns ({', '.join(names) or 'none are given'})\n"
+            "  Give columns= with every column the sink writes, and in key= those by which a row replaces another."
+        )
+    if mark is not None and (keys or mark in names):
+        what = "is one of its columns" if mark in names else "is of no use with a key, since a row may replace another"
+        raise errors.UsageError(f"the mark {mark!r} of an SqlSink {what}\n  Give a column of its own; or, with a key, no mark.")
+    if opaque and not keys and mark is None:
+        raise errors.UsageError(
+            f"an opaque SqlSink cannot take back rows that it inserts into {name}: nothing tells them from others (R31)\n"
+            "  Give mark='column', a text column of the table that the sink fills (and an index on it); or key=[…], if rows have a key; or use a\n"
+            "  transactional spout, and no opaque=True."
+        )
+    return Target(name, names, keys, None, mark, opaque)
+
+
+def _of_statement(
+    statement: str,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    key: tuple[str, ...],
+    mark: str | None,
+    opaque: bool,
+    dialect: parameters.Dialect,
+) -> Target:
+    names = tuple(dict.fromkeys(parameters.names(statement, dialect)))
+    if key or mark or (columns and set(columns) != set(names)):
+        raise errors.UsageError(
+            "an SqlSink with a statement takes neither a key nor a mark, and its columns are the statement's :names\n"
+            "  Say in the statement what is to be done: INSERT … ON CONFLICT … DO UPDATE …"
+        )
+    if not names:
+        raise errors.UsageError(
+            "the statement of an SqlSink has no values\n  Name them like the fields of the tuples: INSERT INTO sales VALUES (:id, :cents)"
+        )
+    if opaque:
+        raise errors.UsageError(
+            "an opaque SqlSink cannot take back what a statement of yours did (R31)\n"
+            "  Give table= with mark= or key=; or use a transactional spout, and no opaque=True."
+        )
+    first = " ".join(statement.split())
+    return Target(first if len(first) <= 40 else first[:37] + "...", names, statement=statement, dialect=dialect)
+
+
+def _named(table: Any) -> tuple[str, tuple[str, ...] | None]:
+    """The table's name, and its columns where they are known."""
+    if isinstance(table, str):
+        if not table or "\0" in table:
+            raise errors.UsageError(f"an SqlSink cannot write to a table {table!r}\n  Give its name, or schema.name.")
+        return table, None
+    # By its attributes and not by its class, which would need SQLAlchemy here.
+    name, columns = getattr(table, "name", None), getattr(table, "columns", None)
+    if not isinstance(name, str) or columns is None:
+        raise errors.UsageError(f"an SqlSink cannot write to {table!r}\n  Give the name of a table, or a sqlalchemy.Table.")
+    schema = getattr(table, "schema", None)
+    return f"{schema}.{name}" if schema else name, tuple(column.name for column in columns)
+
+
+def taker(fields: Iterable[str], wanted: Sequence[str], component: str) -> Callable[[Any], tuple[Any, ...]]:
+    """What makes the values of ``wanted`` of a tuple with ``fields``; survives pickling.
+
+    :raises errors.UsageError: a field is not there.
+    """
+    names = list(fields)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise errors.UsageError(
+            f"the sink of {component!r} gets no field {missing[0]!r}; there are {', '.join(names)}\n"
+            "  Name the columns like the fields, or say which is which: columns={'column': 'field'}."
+        )
+    if not wanted:
+        raise errors.UsageError(f"the sink of {component!r} gets tuples without a value\n  A row needs one at least, beside the attempt.")
+    places = [names.index(name) for name in wanted]
+    # Of one place, itemgetter gives the bare value; of a slice, always a tuple.
+    if places == list(range(places[0], places[0] + len(places))):
+        return operator.itemgetter(slice(places[0], places[0] + len(places)))
+    return operator.itemgetter(*places)

@@ -1,0 +1,137 @@
+"""Where RecordBatches go that a task emits: the ports of its collector for columns.
+
+Apart from the slot's own wiring because few tasks need it: it is made at a task's first ``emit_batch``, and imports pyarrow. Columns go into the
+same lanes as rows, by the same groupings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txtopo.dataplane import collector, outbox, route
+from txtopo.dataplane.columns import batches, routing
+from txtopo.dataplane.columns.routing import SendBatch
+from txtopo.topology.stream import StreamSpec
+
+if TYPE_CHECKING:
+    from txtopo.dataplane.slot import SlotRun
+    from txtopo.dataplane.task import Task
+
+
+class ColumnPorts:
+    """Checks a RecordBatch and knows who receives it."""
+
+    def __init__(self, component: str, outputs: Mapping[str, StreamSpec]) -> None:
+        self._component, self._outputs = component, outputs
+        self._names = {stream: list(spec.fields)[1:] for stream, spec in outputs.items()}
+        self._schemas = {stream: batches.read_schema(spec.schema) for stream, spec in outputs.items() if spec.schema is not None}
+        self._ports: dict[str, list[SendBatch]] = {stream: [] for stream in outputs}
+        self._direct_ports: dict[str, list[tuple[str, Sequence[SendBatch]]]] = {stream: [] for stream in outputs}
+
+    def connect(self, stream: str, send: SendBatch) -> None:
+        """Add a receiver of ``stream``."""
+        self._ports[stream].append(send)
+
+    def connect_direct(self, stream: str, receiver: str, lanes: Sequence[SendBatch]) -> None:
+        """Add a receiver of the direct ``stream``, with one function per task."""
+        self._direct_ports[stream].append((receiver, lanes))
+
+    def sends(self, batch: Any, stream: str, task: int | None) -> Sequence[SendBatch]:
+        """Who receives ``batch``; :class:`txtopo.dataplane.collector.EmitMistakeError` if it may not be emitted there."""
+        if (
+            not isinstance(batch, pa.RecordBatch)
+            or self._names.get(stream) != batch.schema.names
+            or (stream in self._schemas and not batch.schema.equals(self._schemas[stream]))
+            or self._outputs[stream].direct != (task is not None)
+        ):
+            raise collector.EmitMistakeError(self._mistake(batch, stream, task))
+        if task is None:
+            return self._ports[stream]
+        for receiver, lanes in self._direct_ports[stream]:
+            if not isinstance(task, int) or not 0 <= task < len(lanes):
+                raise collector.EmitMistakeError(
+                    f"component {self._component!r} emits directly on stream {stream!r} to task {task!r};"
+                    f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
+                )
+        return [lanes[task] for _, lanes in self._direct_ports[stream]]
+
+    def _mistake(self, batch: Any, stream: str, task: int | None) -> str:
+        what = "columns" if isinstance(batch, pa.RecordBatch) else repr(batch) if isinstance(batch, str | None) else f"a {type(batch).__name__}"
+        where = f"component {self._component!r} emits {what} {'' if task is None else 'directly '}on stream {stream!r}"
+        if stream not in self._outputs:
+            return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
+        if not isinstance(batch, pa.RecordBatch):
+            cure = "for batch in table.to_batches(): collector.emit_batch(batch)" if isinstance(batch, pa.Table) else "emit(values) is for tuples"
+            return f"{where}; emit_batch takes a pyarrow.RecordBatch: {cure}"
+        if self._outputs[stream].direct != (task is not None):
+            cure = "use emit_batch_direct(task_index, batch)" if task is None else "declare it with direct=True, or use emit_batch(batch)"
+            return f"{where}, which is {'' if task is None else 'not '}a direct stream; {cure}"
+        names = self._names[stream]
+        if names != batch.schema.names:
+            given = ", ".join(batch.schema.names) or "none"
+            first = self._outputs[stream].fields[0]
+            return (
+                f"{where} with the columns {given}; expected {', '.join(names) or 'none'}: the declared fields, in their order, without the first"
+                f" ({first}), which is the attempt and no column"
+            )
+        expected = self._schemas[stream]
+        unlike = next(i for i in range(len(names)) if not batch.schema.field(i).equals(expected.field(i)))
+        return (
+            f"{where} whose column {names[unlike]!r} is {batch.schema.field(unlike).type}; the declared schema expects {expected.field(unlike).type}"
+            f"{_nullability(batch.schema.field(unlike), expected.field(unlike))}: emit_batch(batch.cast(schema))"
+        )
+
+
+def _nullability(given: pa.Field, expected: pa.Field) -> str:
+    return "" if given.nullable == expected.nullable else " not null" if given.nullable else " with nulls"
+
+
+def ports(
+    run: SlotRun, task: Task, out_lanes: dict[tuple[str, int], outbox.OutLane], memories: Mapping[tuple[str, str], route.SenderMemory]
+) -> ColumnPorts:
+    """The ports of ``task``: ``out_lanes`` and ``memories`` are what its rows use."""
+    component, index = task.component, task.index
+    made = ColumnPorts(component.id, component.outputs)
+    for stream, spec in component.outputs.items():
+        for receiver, grouping in run.plan.graph.receivers(component.id, stream):
+            lanes: list[SendBatch]
+            if (component.id, stream, receiver.id) in run.levels.fused:
+                only = route.fixed_task(grouping, index, receiver.parallelism)
+                lanes = [
+                    run.inboxes[receiver.id, t].batch_sender((component.id, index), stream) if only in (None, t) else _unreachable
+                    for t in range(receiver.parallelism)
+                ]
+            else:
+                lanes = [out_lanes[receiver.id, t].batch_sender(stream) for t in range(receiver.parallelism)]
+            if spec.direct:
+                made.connect_direct(stream, receiver.id, lanes)
+            else:
+                memory = memories[stream, receiver.id]
+                made.connect(stream, routing.make_send(grouping, spec.fields, index, run.job.attempt, lanes, memory))
+    return made
+
+
+def recording_ports(run: SlotRun, task: Task, lane: outbox.OutLane) -> ColumnPorts:
+    """The ports of a spout's task whose emission is only recorded, in ``lane``."""
+    component = task.component
+    made = ColumnPorts(component.id, component.outputs)
+    for stream, spec in component.outputs.items():
+        if not spec.direct:
+            made.connect(stream, lane.batch_sender(stream))
+            continue
+        for number, (receiver, _) in enumerate(run.plan.graph.receivers(component.id, stream)):
+            # One receiver is enough to record the emit; the others only check the task it names.
+            lanes = [lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
+            made.connect_direct(stream, receiver.id, lanes)
+    return made
+
+
+def _ignore(batch: pa.RecordBatch) -> None:
+    pass
+
+
+def _unreachable(batch: pa.RecordBatch) -> None:
+    raise AssertionError("a fused edge led to a task of another slot")

@@ -1,0 +1,243 @@
+"""Routing of columns: for each stream of a task, the function that takes a RecordBatch apart and its parts to the tasks they are meant for.
+
+A row goes where it would go as a tuple, with one exception: shuffle hands out slices instead of single rows, in equal counts all the same. What
+a sender keeps between emits (whose turn it is, how much it has sent) it keeps once, for rows and columns together. Keys are encoded as those
+of tuples are, once per distinct key: see ``txtopo.topology.grouping``. Importing this imports pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.dataplane import route
+from txtopo.dataplane.columns import batches
+from txtopo.dataplane.columns import values as column_values
+from txtopo.topology import grouping as groupings
+from txtopo.topology.grouping import Grouping
+from txtopo.topology.stream import Fields
+
+SendBatch = Callable[[pa.RecordBatch], None]
+
+_KEYS_REMEMBERED_MAX = 100_000
+_KEY_LENGTH_MAX = 64
+"""Longer keys are not remembered: so many of them would be the memory of a batch."""
+
+
+def make_send(
+    grouping: Grouping, fields: Fields, sending_task: int, attempt: Any, lanes: Sequence[SendBatch], memory: route.SenderMemory
+) -> SendBatch:
+    """A function that sends the rows of a RecordBatch to the right ones of ``lanes`` (one per receiving task)."""
+    only = route.fixed_task(grouping, sending_task, len(lanes))
+    if only is not None and grouping.kind not in ("fields", "partial_key"):
+        return lanes[only]
+    if grouping.kind == "custom":
+        return _by_choice(lanes, memory, sending_task, attempt)
+    if grouping.kind == "shuffle":
+        return _in_slices(lanes, memory)
+    if grouping.kind == "all":
+        return _to_all(lanes)
+    assert grouping.fields is not None
+    # The columns of a RecordBatch are the fields without the first; its value is the attempt, and so is that of every row.
+    positions = [fields.index(name) - 1 for name in grouping.fields]
+    return _by_two_tasks(lanes, positions, attempt, memory) if grouping.kind == "partial_key" else _by_key(lanes, positions, attempt)
+
+
+def _to_all(lanes: Sequence[SendBatch]) -> SendBatch:
+    def send(batch: pa.RecordBatch) -> None:
+        for lane in lanes:
+            lane(batch)
+
+    return send
+
+
+def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBatch:
+    """The same number of neighbouring rows to every lane; those that are left over, one each to the lanes whose turn it is."""
+
+    def send(batch: pa.RecordBatch) -> None:
+        share, left = divmod(batch.num_rows, len(lanes))
+        counts = [share] * len(lanes)
+        for _ in range(left):
+            counts[next(memory.turns)] += 1
+        begin = 0
+        for lane, count in zip(lanes, counts, strict=True):
+            if count:
+                lane(batch.slice(begin, count))
+                begin += count
+
+    return send
+
+
+def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) -> SendBatch:
+    """Equal values to the same lane."""
+    remembered: dict[Any, int] = {}
+
+    def task_of(key: tuple[Any, ...]) -> int:
+        return groupings.task_for_key(key, len(lanes))
+
+    def send(batch: pa.RecordBatch) -> None:
+        if len(lanes) == 1 and all(position < 0 or _is_plain(batch.schema.types[position]) for position in positions):
+            lanes[0](batch)
+            return
+        codes, keys = distinct_keys(batch, positions, attempt)
+        tasks = _looked_up(keys, remembered, task_of)
+        deal(batch, tasks if codes is None else pa.array(tasks, pa.int32()).take(codes), lanes)
+
+    return send
+
+
+def _by_two_tasks(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any, memory: route.SenderMemory) -> SendBatch:
+    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the first if they are equal."""
+    remembered: dict[Any, tuple[int, int]] = {}
+
+    def tasks_of(key: tuple[Any, ...]) -> tuple[int, int]:
+        return groupings.two_tasks_for_key(key, len(lanes))
+
+    def send(batch: pa.RecordBatch) -> None:
+        codes, keys = distinct_keys(batch, positions, attempt)
+        pairs = _looked_up(keys, remembered, tasks_of)
+        sent = memory.sent
+        tasks: list[int] = []
+        for pair in pairs if codes is None else map(pairs.__getitem__, codes.to_pylist()):
+            first, second = pair
+            task = first if sent[first] <= sent[second] else second
+            sent[task] += 1
+            tasks.append(task)
+        deal(batch, tasks, lanes)
+
+    return send
+
+
+def _by_choice(lanes: Sequence[SendBatch], memory: route.SenderMemory, sending_task: int, attempt: Any) -> SendBatch:
+    custom = memory.custom
+    assert custom is not None
+
+    def send(batch: pa.RecordBatch) -> None:
+        chosen: list[list[int]] = [[] for _ in lanes]
+        number = 0
+        for piece in batches.slices(batch):
+            for row in batches.rows(piece, attempt):
+                for task in custom.choose_tasks(sending_task, row):
+                    route.check_choice(custom, task, len(lanes), memory.edge)
+                    chosen[task].append(number)
+                number += 1
+        for lane, rows in zip(lanes, chosen, strict=True):
+            if rows:
+                lane(batch if rows == list(range(batch.num_rows)) else batches.taken(batch, pa.array(rows, pa.int64())))
+
+    return send
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _is_plain(type: pa.DataType) -> bool:
+    """Whether every value of ``type`` can be a key, and Arrow can tell distinct ones."""
+    if pa.types.is_dictionary(type):
+        return _is_plain(type.value_type)
+    of_kind = (
+        pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp,
+        pa.types.is_null, pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
+    )  # fmt: skip
+    return any(is_kind(type) for is_kind in of_kind)
+
+
+def distinct_keys(batch: pa.RecordBatch, positions: Sequence[int], attempt: Any) -> tuple[pa.Array | None, list[tuple[Any, ...]]]:
+    """The keys of ``batch``, each at least once, and for every row the index of its key; ``None`` for the index if it is the row's number."""
+    constant = tuple(attempt for position in positions if position < 0)
+    if len(constant) == len(positions):
+        return pa.nulls(batch.num_rows, pa.int32()).fill_null(0), [constant]
+    columns = [(batch.column(position), batch.schema.names[position]) for position in positions if position >= 0]
+    if not all(_is_plain(column.type) for column, _ in columns):
+        return None, _keys_by_row(columns, positions, attempt)
+    try:
+        codes, keys = _distinct(columns)
+    except pa.ArrowNotImplementedError:
+        # decimal32 and decimal64: Arrow has the type, but no table of its distinct values.
+        return None, _keys_by_row(columns, positions, attempt)
+    return codes, [_with_attempts(key, positions, attempt) for key in keys] if constant else keys
+
+
+def _keys_by_row(columns: Sequence[tuple[pa.Array, str]], positions: Sequence[int], attempt: Any) -> list[tuple[Any, ...]]:
+    lists = [column_values.values(_in_utc(column), name) for column, name in columns]
+    return [_with_attempts(key, positions, attempt) for key in zip(*lists, strict=True)]
+
+
+def _distinct(columns: Sequence[tuple[pa.Array, str]]) -> tuple[pa.Array, list[tuple[Any, ...]]]:
+    codes, keys = _encoded(*columns[0])
+    for column, name in columns[1:]:
+        more, values = _encoded(column, name)
+        pairs = pc.dictionary_encode(pc.add(pc.multiply(codes.cast(pa.int64()), len(values)), more.cast(pa.int64())))
+        codes = pairs.indices
+        keys = [keys[pair // len(values)] + values[pair % len(values)] for pair in pairs.dictionary.to_pylist()]
+    return codes, keys
+
+
+def _with_attempts(key: tuple[Any, ...], positions: Sequence[int], attempt: Any) -> tuple[Any, ...]:
+    values = iter(key)
+    return tuple(attempt if position < 0 else next(values) for position in positions)
+
+
+def _encoded(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...]]]:
+    """For every row the index of its value, and the values."""
+    if pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column):
+        column = column.dictionary_decode()
+    if not pa.types.is_dictionary(column.type):
+        if pa.types.is_null(column.type):
+            column = column.cast(pa.int8())
+        column = pc.dictionary_encode(column, null_encoding="encode")
+    codes, dictionary = column.indices, column.dictionary
+    values = column_values.values(_in_utc(dictionary), name)
+    if codes.null_count:
+        codes = codes.cast(pa.int64()).fill_null(len(values))
+        values.append(None)
+    return codes, [(value,) for value in values]
+
+
+def _in_utc(column: pa.Array) -> pa.Array:
+    """``column``, where an instant is one key in every time zone: Python takes the two hours that a clock shows twice for equal."""
+    is_encoded = pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type)
+    type = column.type.value_type if is_encoded else column.type
+    if not pa.types.is_timestamp(type) or type.tz is None:
+        return column
+    return (pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).cast(pa.timestamp(type.unit, "UTC"))
+
+
+def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]) -> list[Any]:
+    """``find`` of every key. Keys that are equal in Python have equal encodings, as long as they come out of columns."""
+    found: list[Any] = []
+    for key in keys:
+        try:
+            known = remembered.get(key)
+        except TypeError:
+            found.append(find(key))
+            continue
+        if known is None:
+            known = find(key)
+            if not any(isinstance(value, str | bytes) and len(value) > _KEY_LENGTH_MAX for value in key):
+                if len(remembered) >= _KEYS_REMEMBERED_MAX:
+                    remembered.clear()
+                remembered[key] = known
+        found.append(known)
+    return found
+
+
+# -- dealing out ---------------------------------------------------------------------------------------------------------------------
+
+
+def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[SendBatch]) -> None:
+    """Give each row to the lane of its task, in the order they have in ``batch``."""
+    of_row = tasks if isinstance(tasks, pa.Array) else pa.array(tasks, pa.int32())
+    counts = sorted((found["values"], found["counts"]) for found in of_row.value_counts().to_pylist())
+    if len(counts) == 1:
+        lanes[counts[0][0]](batch)
+        return
+    # Arrow's sort of one array is stable, and it counts where values are few.
+    by_task = batches.taken(batch, pc.array_sort_indices(of_row))
+    begin = 0
+    for task, count in counts:
+        lanes[task](by_task.slice(begin, count))
+        begin += count

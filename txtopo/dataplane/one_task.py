@@ -1,0 +1,64 @@
+"""A whole transaction in one task: processing, late and commit part one after the other, each by a slot run of its own.
+
+For a small transaction whose turn to commit has come, a Spark job costs more than all the work in it; so it gets one instead of two or three. On one
+slot nothing is shuffled, and what one part hands to the next never leaves the process: a task is one computation, so there is nothing that
+could be mixed (R33). All the same it is handed over as pinned results are, with every check: bolts are held and restored (R12), and the part that
+reads checks which task attempt made what it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from txtopo.dataplane import wire
+from txtopo.dataplane.job import Job, Part
+from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.slot import SlotRun
+from txtopo.dataplane.spill import Handle, SpillBuffer
+from txtopo.dataplane.worker import WorkerRun
+
+SlotFactory = Callable[[WorkerRun, Job, int, int, int], SlotRun]
+
+
+class StraightRun:
+    """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``straight`` job; ``parts`` are the slot runs it has made so far."""
+
+    def __init__(self, worker: WorkerRun, job: Job, task_attempt: int, slot_run: SlotFactory = SlotRun) -> None:
+        self.worker, self.job, self.task_attempt = worker, job, task_attempt
+        self.report = Report(job.name, 0, task_attempt)
+        self.parts: list[SlotRun] = []
+        self._slot_run = slot_run
+        self._plan = worker.plan(job.task_counts, job.cores)
+
+    def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Do it all; yield the report, which is that of all parts together."""
+        with contextlib.closing(SpillBuffer(self.worker.run.limits.spill_bytes)) as buffer:
+            made = self._part("processing", incoming, buffer)
+            if made is not None and self.parts[-1].report.late_rows:
+                made = self._part("late", map(buffer.read, made), buffer)
+            if made is not None and self._plan.commit:
+                self._part("commit", map(buffer.read, made), buffer)
+        yield 0, wire.pack_report(self.report)
+
+    def _part(self, part: Part, incoming: Iterator[bytes], buffer: SpillBuffer) -> list[Handle] | None:
+        """What the part made, or ``None`` if it failed."""
+        expected = (self.task_attempt,) if self.parts else None
+        job = dataclasses.replace(self.job, part=part, batch=None if self.parts else self.job.batch, pinned=part != "commit", expected=expected)
+        slot = self._slot_run(self.worker, job, 0, 0, self.task_attempt)
+        self.parts.append(slot)
+        made = [buffer.append(data) for _, data in slot.run(incoming)]
+        self.report.own.add(slot.report.before)
+        self.report.own.add(slot.report.own)
+        self.report.failure = slot.report.failure
+        return made if self.report.failure is None else None
+
+
+def computation(
+    worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int, slot_run: SlotFactory = SlotRun
+) -> SlotRun | StraightRun:
+    """What computes ``slot`` of ``level`` of ``job``."""
+    if job.part == "straight":
+        return StraightRun(worker, job, task_attempt, slot_run)
+    return slot_run(worker, job, level, slot, task_attempt)

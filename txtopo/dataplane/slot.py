@@ -1,0 +1,304 @@
+"""One slot of one level of one job: receive, execute, send.
+
+The order of things in a slot: every task begins; inboxes execute what is complete; then component by component, task by task: a spout emits, a
+bolt takes what is left and finishes, or is held. A component's turn comes after its sources', so each bolt finishes when it has received
+every tuple meant for it, and not before (R11).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from txtopo.dataplane import collector, columns, out_of_resources, outbox, receive, route, wire
+from txtopo.dataplane.columns.task import ArrowBoltTask
+from txtopo.dataplane.inbox import Inbox
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
+from txtopo.dataplane.receive import LaneKey, Received
+from txtopo.dataplane.task import BoltTask, Guard, SpoutTask
+from txtopo.dataplane.wire import Frame
+from txtopo.dataplane.worker import WorkerRun
+from txtopo.plan import levels as plan_levels
+from txtopo.topology.context import Phase
+from txtopo.topology.graph import Component, Subscription
+from txtopo.topology.stream import TupleSource
+
+
+class SlotRun:
+    """``task_attempt`` is the identity Spark gives to this computation of the slot, unique among all (R33)."""
+
+    def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
+        self.worker, self.job, self.level, self.slot, self.task_attempt = worker, job, level, slot, task_attempt
+        self.plan = worker.plan(job.task_counts, job.cores)
+        self.levels = self.plan.levels_of(job.part)
+        self.here = self.levels.levels[level]
+        self.is_last = level + 1 == len(self.levels.levels)
+        self.phase: Phase = "commit" if job.part == "commit" else "processing"
+        self.guard = Guard(job, self.phase)
+        self.components = [self.plan.graph.components[id] for id in self.here.components]
+        self.order = plan_levels.order_of(self.plan.graph)
+        self.sources: dict[tuple[LaneKey, str], TupleSource] = {}
+        self.bolts: dict[tuple[str, int], BoltTask] = {}
+        self.spouts: dict[int, SpoutTask] = {}
+        self.inboxes: dict[tuple[str, int], Inbox] = {}
+        self.report = Report(job.name, slot, task_attempt)
+        self.heavy_bytes = 0
+
+    # -- the three steps -------------------------------------------------------------------------------------------------
+
+    def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot, report and frames)."""
+        limits, began = self.worker.run.limits, self.worker.clock()
+        sending = self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
+        expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
+        receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
+        identity = (self.job.name, self.level, self.slot, self.task_attempt)
+        self.outbox = outbox.Outbox(*identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+        try:
+            try:
+                received = receive.receive(self.job, self.level, sending, expected, incoming, limits.spill_bytes)
+            except out_of_resources.RAN_OUT as error:
+                self.fail("taking what was sent", error)
+            else:
+                self.report.before, self.report.lineage, self.report.failure = received.before, received.lineage, received.failure
+                with contextlib.closing(received.buffer):
+                    if self.report.failure is None:
+                        self.execute(received)
+        except BaseException:
+            self.outbox.close()
+            raise
+        self.report.own.busy_s[self.phase] = self.worker.clock() - began
+        return self.results() if self.is_last else self.outbox.chunks(self.report)
+
+    def execute(self, received: Received) -> None:
+        """Run the tasks; a failure ends up in the report, and nothing of what was emitted leaves."""
+        try:
+            for frame in received.frames_not_for(frozenset(self.here.components)):
+                self.outbox.add(frame)
+            self.begin_tasks(received)
+            for receiver in self.inboxes:
+                self.advance(*receiver)
+            for component in self.components:
+                for index in self.tasks_here(component):
+                    self.complete(component, index, received)
+            self.guard.call(self.components[-1].id, self.slot, "sending what was emitted", self.outbox.pack)
+        except AbortedError:
+            self.fail()
+        except out_of_resources.RAN_OUT as error:
+            self.fail("handing over tuples and held bolts", error)
+        for task in self.all_tasks():
+            id = task.component.id
+            self.report.own.add(Tally({id: task.executed}, {id: task.collector.emitted}, stores=task.context.touched_stores))
+
+    def fail(self, doing: str = "", error: BaseException | None = None) -> None:
+        """Put the failure into the report: what the guard has recorded, or ``error``, which something around user code has raised."""
+        if error is not None:
+            self.guard.record(self.components[0].id, self.slot, doing, error)
+        self.report.failure = self.guard.failure
+        self.worker.resources.discard({name for task in self.all_tasks() for name in task.used_resources})
+        if self.phase == "processing" and self.here.slots > 1 and self.report.failure is not None:
+            raise FailureInTaskError(self.report.failure.to_text(self.worker.run.secret)) from None
+
+    def results(self) -> Iterator[tuple[int, bytes]]:
+        """The last level's results: the frames, unless they may not come back or would be of no use; then the report, which says how it went."""
+        if self.report.failure is None:
+            yield from self.pinned_results() if self.job.pinned else self.inline_results()
+        self.outbox.close()
+        yield self.slot, wire.pack_report(self.report)
+
+    def pinned_results(self) -> Iterator[tuple[int, bytes]]:
+        """Frames that stay in Spark, one group after the other: all of them together may be more than fits in memory."""
+        for frames in self.outbox.frames():
+            yield self.slot, self.result(frames)
+
+    def inline_results(self) -> Iterator[tuple[int, bytes]]:
+        """Frames that travel through the driver: all or, if they are too many for that, none."""
+        groups: list[bytes] = []
+        for frames in self.outbox.frames():
+            groups.append(self.result(frames))
+            if self.report.result_bytes > self.worker.run.limits.inline_bytes_max // self.here.slots:
+                self.report.outgrown = True
+                return
+        for group in groups:
+            yield self.slot, group
+
+    def result(self, frames: list[Frame]) -> bytes:
+        """A group of frames as bytes, noted in the report."""
+        group = wire.pack_frames(frames)
+        self.report.result_bytes += len(group)
+        self.report.late_rows = self.report.late_rows or any(frame.kind == "rows" for frame in frames)
+        return group
+
+    # -- tasks and their wiring --------------------------------------------------------------------------------------------
+
+    def tasks_here(self, component: Component) -> range:
+        """The task indices of ``component`` on this slot."""
+        return range(self.slot, component.parallelism, self.here.slots)
+
+    def all_tasks(self) -> list[BoltTask | SpoutTask]:
+        """Every task of this slot that was begun."""
+        return [*self.spouts.values(), *self.bolts.values()]
+
+    def begin_tasks(self, received: Received) -> None:
+        """Make every task, downstream ones first so that what a task emits, also in ``prepare``, has somewhere to go."""
+        for component in reversed(self.components):
+            for index in self.tasks_here(component):
+                if component.kind == "spout":
+                    spout = SpoutTask(self.worker, self.job, self.guard, component, index, self.phase)
+                    self.spouts[index] = spout
+                    self.connect(spout)
+                    continue
+                bolt = (ArrowBoltTask if component.takes_columns else BoltTask)(self.worker, self.job, self.guard, component, index, self.phase)
+                self.bolts[component.id, index] = bolt
+                arrived = received.lanes.get((component.id, index), {})
+                live = {
+                    (s.source, task)
+                    for s in component.inputs
+                    if self.is_fused(s, component)
+                    for task in self.tasks_here(self.plan.graph.components[s.source])
+                }
+                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt, self.worker.run.token)
+                self.inboxes[component.id, index] = inbox
+                self.connect(bolt)
+                bolt.begin(received.held_file(component.id, index))
+
+    def make_room(self, weight: int) -> None:
+        """Before heavy rows are sent: turn those that wait into bytes, which may spill, whenever there is enough of them."""
+        self.heavy_bytes += weight
+        if self.heavy_bytes > outbox.Outbox.PACK_BYTES:
+            self.heavy_bytes = weight
+            self.outbox.pack()
+            for inbox in self.inboxes.values():
+                inbox.pack()
+
+    def advance(self, component: str, index: int) -> None:
+        """Execute what is in order for one task. Guarded, because values may not be what they were when they arrive on another machine."""
+        self.guard.call(component, index, "taking the tuples that were sent", self.inboxes[component, index].advance)
+
+    def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
+        """Whether tuples of ``subscription`` go to ``receiver`` without leaving this process."""
+        return (subscription.source, subscription.stream, receiver.id) in self.levels.fused
+
+    def source(self, key: LaneKey, stream: str) -> TupleSource:
+        """Where tuples of a lane come from; one object per stream, shared by all of them."""
+        if (key, stream) not in self.sources:
+            spec = self.plan.graph.components[key[0]].outputs[stream]
+            self.sources[key, stream] = TupleSource(key[0], key[1], stream, spec.fields)
+        return self.sources[key, stream]
+
+    def connect(self, task: BoltTask | SpoutTask) -> None:
+        """Connect every stream of ``task`` to everybody who listens."""
+        component, index = task.component, task.index
+        task.collector.on_heavy = self.make_room
+        task.collector.on_many = self.outbox.pack_if_many
+        out_lanes: dict[tuple[str, int], outbox.OutLane] = {}
+        memories: dict[tuple[str, str], route.SenderMemory] = {}
+        task.collector.connect_columns = lambda: columns.load_ports().ports(self, task, out_lanes, memories)
+        if self.job.part == "emission":
+            self.connect_recorder(task)
+            return
+        only_streams = self.worker.only_streams(component.id)
+        for stream, spec in component.outputs.items():
+            for receiver, grouping in self.plan.graph.receivers(component.id, stream):
+                if (component.id, stream, receiver.id) in self.levels.fused:
+                    only = route.fixed_task(grouping, index, receiver.parallelism)
+                    lanes = [
+                        self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
+                        for t in range(receiver.parallelism)
+                    ]
+                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:
+                        lanes = [collector.with_own_copies(lane, self.worker.run.token) for lane in lanes]
+                else:
+                    lanes = []
+                    for t in range(receiver.parallelism):
+                        if (receiver.id, t) not in out_lanes:
+                            out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index, only_streams.get(receiver.id))
+                        lanes.append(out_lanes[receiver.id, t].sender(stream))
+                if grouping.kind == "direct":
+                    task.collector.connect_direct(stream, receiver.id, lanes)
+                else:
+                    txid = self.job.attempt.txid
+                    edge = route.Edge(component.id, stream, receiver.id)
+                    memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism, edge)
+                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
+
+    def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
+        """Connect every stream of a spout's task to one lane, which records what is emitted for the processing job to send."""
+        component = task.component
+        streams = list(component.outputs)
+        only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
+        lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
+        task.collector.connect_columns = lambda: columns.load_ports().recording_ports(self, task, lane)
+        for stream, spec in component.outputs.items():
+            if not spec.direct:
+                task.collector.connect(stream, lane.sender(stream))
+                continue
+            for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
+                # One receiver is enough to record the emit; the others only check the task it names.
+                senders = [lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
+                task.collector.connect_direct(stream, receiver.id, senders)
+
+    def complete(self, component: Component, index: int, received: Received) -> None:
+        """One task's turn: everything before it is done."""
+        if component.kind == "spout":
+            self.complete_spout(self.spouts[index], received)
+        else:
+            bolt = self.bolts[component.id, index]
+            self.advance(component.id, index)
+            assert self.inboxes[component.id, index].complete, f"{component.id}/{index} is not complete at its turn"
+            if component.id in self.plan.held and self.phase == "processing":
+                bolt.hold(self.held_pieces(component.id, index))
+            else:
+                bolt.finish()
+        for receiver in self.components:
+            if any(s.source == component.id and self.is_fused(s, receiver) for s in receiver.inputs):
+                for task in self.tasks_here(receiver):
+                    inbox = self.inboxes[receiver.id, task]
+                    self.guard.call(receiver.id, task, "taking the tuples that were sent", inbox.close, (component.id, index))
+
+    def held_pieces(self, component: str, task: int) -> wire.PieceWriter:
+        """What takes a held instance and sends it on to the commit phase, in pieces that fit the wire."""
+        bound = min(self.worker.run.limits.blob_bytes_max, outbox.Outbox.PACK_BYTES)
+        return wire.PieceWriter(bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece)))
+
+    def complete_spout(self, spout: SpoutTask, received: Received) -> None:
+        """Have a spout emit, replay what its emission job recorded, or commit what it emitted."""
+        key = (spout.component.id, spout.index)
+        if self.phase == "commit":
+            held = received.held_file(*key)
+            assert held is not None, f"the held emitter of {key} is missing"
+            spout.commit(held)
+        elif self.job.batch is not None and self.job.batch.mode == "recorded":
+            for handle in received.lanes.get(key, {}).get(key, []):
+                data = received.buffer.read(handle)
+                self.make_room(len(data))
+                runs = spout.call("taking the tuples that were recorded", wire.unpack_runs, data)
+                spout.call("sending the tuples that were recorded", spout.replay, runs)
+        else:
+            spout.emit(self.held_pieces(*key))
+            self.report.own.metadata.update(spout.metadata)
+            if spout.num_partitions is not None:
+                self.report.own.partition_counts.add(spout.num_partitions)
+
+
+def forward(
+    worker: WorkerRun, job: Job, slot: int, task_attempt: int, receiving_slots: int, incoming: Iterator[bytes]
+) -> Iterator[tuple[int, bytes]]:
+    """Send pinned results on to the slots of ``job``'s first level: level -1 of that job."""
+    assert job.expected is not None
+    limits = worker.run.limits
+    received = receive.receive(job, -1, 0, job.expected[slot], incoming, limits.spill_bytes)
+    onward = outbox.Outbox(job.name, -1, slot, task_attempt, receiving_slots, worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+    for frame in received.frames_not_for(frozenset()):
+        onward.add(frame)
+    received.buffer.close()
+    return onward.chunks(Report(job.name, slot, task_attempt))
+
+
+def _ignore(row: route.Row) -> None:
+    pass
+
+
+def _unreachable(row: route.Row) -> None:
+    raise AssertionError("a fused edge led to a task of another slot")

@@ -1,0 +1,252 @@
+"""What one attempt does in Spark: its emission, processing and commit jobs.
+
+Runs on: driver, on the engine's threads. Knows nothing of when: the coordinator decides that, the engine calls.
+
+Invariants: an attempt's results are released exactly once, by :meth:`Attempt.release`. A batch that outgrew the way through the driver is
+pinned from then on, until it has been small again for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from txtopo import errors
+from txtopo.coordinator.messages import FailureKind
+from txtopo.dataplane.job import COMMITTING, Batch, Job, Part, Run
+from txtopo.dataplane.outcome import Failure
+from txtopo.engine.batches import Batches, moved
+from txtopo.engine.continuity import ExpectedStores
+from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
+from txtopo.engine.surroundings import Surroundings
+from txtopo.plan import compiler
+from txtopo.plan.compiler import Plan
+from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH, TransactionAttempt
+
+_SMALL_AGAIN = 16
+"""So many results in a row that would fit through the driver end the pinning."""
+
+_ZOMBIE_POLL_S = 0.05
+
+KnownStores = Mapping[str, TransactionAttempt]
+"""As ``TopologyState.known_stores``."""
+
+
+class AttemptFailedError(Exception):
+    """The attempt cannot go on. ``error`` is what ends the run if ``kind`` is fatal."""
+
+    def __init__(self, kind: FailureKind, text: str, error: errors.TxtopoError | None = None) -> None:
+        super().__init__(kind, text)
+        self.kind, self.text, self.error = kind, text, error
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt's work so far. ``pinned`` is what it must give back."""
+
+    attempt: TransactionAttempt
+    task_counts: Mapping[str, int]
+    plan: Plan
+    opened_at: float
+    result: JobResult | None = None
+    emission: JobResult | None = None
+    metadata: Any = None
+    pinned: list[Pinned] = field(default_factory=list)
+    groups: dict[str, Part] = field(default_factory=dict)
+    stores: Mapping[str, int] = field(default_factory=dict)
+    """By ``component/store`` name, how many store transactions its tasks have committed (R34)."""
+    tuples: int = 0
+    busy_s: dict[str, float] = field(default_factory=dict)
+    """How long its tasks were at work, by phase."""
+    discarded: bool = False
+    failure: AttemptFailedError | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def keep(self, result: JobResult) -> JobResult:
+        """Note what ``result`` pinned, or give it back at once if the attempt is gone."""
+        if result.pinned is not None:
+            with self.lock:
+                if not self.discarded:
+                    self.pinned.append(result.pinned)
+                    return result
+            result.pinned.release()
+        return result
+
+    def release(self) -> None:
+        """Give back what is pinned; nothing will be kept any more."""
+        with self.lock:
+            self.discarded = True
+            pinned, self.pinned = self.pinned, []
+        for each in pinned:
+            each.release()
+
+
+@dataclass(slots=True)
+class _Pinning:
+    """Whether results of one kind of job are pinned."""
+
+    on: bool = False
+    small_in_a_row: int = 0
+
+    def observe(self, result: JobResult, bound: int) -> None:
+        if result.outgrown:
+            self.on, self.small_in_a_row = True, 0
+        elif self.on:
+            self.small_in_a_row = self.small_in_a_row + 1 if result.result_bytes <= bound // 2 else 0
+            self.on = self.small_in_a_row < _SMALL_AGAIN
+
+
+class AttemptRunner:
+    """Runs the jobs of attempts. ``submitted`` is told when a job of an attempt goes to Spark, which is when its time-out begins (R8)."""
+
+    def __init__(
+        self,
+        run: Run,
+        jobs: Jobs,
+        batches: Batches,
+        on_error: Literal["stop", "replay"],
+        submitted: Callable[[TransactionAttempt], None],
+        surroundings: Surroundings,
+        expected_stores: ExpectedStores | None = None,
+    ) -> None:
+        self._expected_stores = expected_stores or {}
+        self._run, self._jobs, self._batches, self._on_error, self._submitted = run, jobs, batches, on_error, submitted
+        self._surroundings = surroundings
+        self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
+        self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
+        self._zombies: list[str] = []
+        self.resumed_txid: int | None = None
+        """The transaction that was sealed when this run began: an attempt of an earlier run may have effects, as of no other."""
+
+    def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int) -> Attempt:
+        """A new attempt, with nothing done, that will use so many ``cores`` at once."""
+        return Attempt(attempt, task_counts, self._plan_for(task_counts, cores), self._surroundings.now())
+
+    def use_cores(self, work: Attempt, cores: int) -> None:
+        """Plan for so many ``cores`` what no job has begun."""
+        work.plan = self._plan_for(work.task_counts, cores)
+
+    def _plan_for(self, task_counts: Mapping[str, int], cores: int) -> Plan:
+        key = (cores, tuple(sorted(task_counts.items())))
+        if key not in self._plans:
+            self._plans[key] = compiler.compile_plan(self._run.graph.with_task_counts(task_counts), cores)
+        return self._plans[key]
+
+    def emit(self, work: Attempt) -> None:
+        """The emission job: learn the batch's metadata."""
+        batch = self._batches.new_batch(work.attempt.txid)
+        work.emission = self._job(work, "emission", batch)
+        tally = work.emission.tally
+        counts = tally.partition_counts or {batch.num_partitions}
+        if len(counts) > 1:
+            raise AttemptFailedError(
+                "failed", f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}"
+            )
+        work.metadata = moved(counts.pop(), tally.metadata)
+
+    def plan(self, work: Attempt) -> None:
+        """Plan an opaque batch for this attempt."""
+        work.metadata = self._batches.plan(work.attempt.txid)
+
+    def process(self, work: Attempt, known_stores: KnownStores, committed: int) -> None:
+        """The processing job, and the late job if held bolts emitted while executing."""
+        if work.emission is not None:
+            batch, source = Batch("recorded"), work.emission.source
+        else:
+            batch, source = self._batches.batch(work.attempt.txid, work.metadata), ()
+        result = self._job(work, "processing", batch, source, known_stores, committed)
+        work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
+        if result.late_rows:
+            result = self._job(work, "late", None, result.source, known_stores, committed)
+        work.result = result
+        # What the emission came to is in the result by now, and would be held as long.
+        work.emission = None
+
+    def apply(self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float) -> None:
+        """The commit job; if the attempt has not been processed, that too. First waits until no task of an earlier, broken one runs (R33)."""
+        if work.result is not None and not work.plan.commit:
+            return
+        self._await_zombies(zombie_wait_s)
+        if work.result is not None:
+            result = self._job(work, "commit", None, work.result.source, known_stores, committed)
+        else:
+            self.use_cores(work, 1)
+            result = self._job(work, "straight", self._batches.batch(work.attempt.txid, work.metadata), (), known_stores, committed)
+            work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
+        work.stores = dict(result.tally.stores)
+
+    def cancel(self, work: Attempt) -> None:
+        """Stop the attempt's jobs and give back what it holds."""
+        # First: a job that is about to begin notes its group, and then looks whether it still may.
+        work.discarded = True
+        for group, part in list(work.groups.items()):
+            self._jobs.cancel(group)
+            if part in COMMITTING:
+                self._zombies.append(group)
+        work.release()
+
+    def _job(
+        self,
+        work: Attempt,
+        part: Part,
+        batch: Batch | None,
+        source: Source = (),
+        known_stores: KnownStores | None = None,
+        committed: int = 0,
+    ) -> JobResult:
+        pinning = self._pinning["emission" if part == "emission" else "processing"]
+        pinned = part not in COMMITTING and pinning.on
+        first = 0 if work.attempt.txid == self.resumed_txid else work.attempt.attempt_id // ATTEMPTS_PER_EPOCH * ATTEMPTS_PER_EPOCH
+        job = Job(
+            self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, work.plan.cores, pinned,
+            first_attempt=first, opened_at=self._batches.opened_at(work.attempt.txid), expected_stores=self._expected_stores,
+        )  # fmt: skip
+        group = self._jobs.group(job)
+        work.groups[group] = part
+        if work.discarded:
+            raise AttemptFailedError("failed", "discarded")
+        self._submitted(work.attempt)
+        try:
+            result = work.keep(
+                self._jobs.run(job, work.plan, source, f"{self._run.graph.id} txid {work.attempt.txid} attempt {work.attempt.attempt_id} {part}")
+            )
+        except JobLostError as error:
+            if part in COMMITTING:
+                self._zombies.append(group)
+            raise AttemptFailedError("crash", str(error)) from None
+        if result.failure is not None:
+            raise self._failed(result.failure)
+        for phase, busy_s in result.tally.busy_s.items():
+            work.busy_s[phase] = work.busy_s.get(phase, 0.0) + busy_s
+        if part not in COMMITTING:
+            pinning.observe(result, self._run.limits.inline_bytes_max)
+        if result.outgrown:
+            raise AttemptFailedError(
+                "outgrown", f"the {part} results outgrew inline_bytes_max = {self._run.limits.inline_bytes_max} and will stay on the executors"
+            )
+        return result
+
+    def _failed(self, failure: Failure) -> AttemptFailedError:
+        if failure.kind == "failed":
+            return AttemptFailedError("failed", str(failure))
+        if failure.kind == "stale":
+            text = (
+                f"{failure.error}\n  in component {failure.component!r}, attempt {failure.attempt}, the newest: the store is ahead of ZooKeeper"
+                "\n  ZooKeeper was probably restored from an older copy. Compare `txtopo state show` with the store; nothing was overwritten."
+            )
+            return AttemptFailedError("fatal", text, errors.StateMismatchError(text))
+        error = failure.to_error()
+        if self._on_error == "replay" and isinstance(error, errors.UserCodeError) and not isinstance(error, errors.HeldStateError):
+            return AttemptFailedError("failed", str(failure))
+        return AttemptFailedError("fatal", str(failure), error)
+
+    def _await_zombies(self, bound_s: float) -> None:
+        deadline = self._surroundings.now() + bound_s
+        while self._zombies and self._surroundings.now() < deadline:
+            if self._jobs.is_running(self._zombies[0]):
+                self._surroundings.sleep(_ZOMBIE_POLL_S)
+            else:
+                self._zombies.pop(0)
+        self._zombies.clear()

@@ -1,0 +1,107 @@
+"""The port to whatever runs jobs: Spark in a run, the simulator in a test; and what a job of the plan comes to.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from txtopo.dataplane import receive, wire
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import Failure, Report, Tally
+from txtopo.dataplane.wire import Frame
+from txtopo.plan.compiler import Plan
+from txtopo.plan.levels import Levels
+
+
+class JobLostError(Exception):
+    """The job did not run to its end: a worker or executor died, a block was lost, or it was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned(abc.ABC):
+    """Results that stay on the executors as ``blocks``, cut off from their lineage, so that a lost block fails its reader."""
+
+    blocks: Any
+    task_attempts: tuple[int, ...]
+
+    @abc.abstractmethod
+    def release(self) -> None:
+        """Give the blocks back."""
+
+
+Source = Sequence[Frame] | Pinned
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job came to. ``frames`` are its results, or ``pinned`` where they stayed in Spark."""
+
+    tally: Tally
+    failure: Failure | None = None
+    frames: tuple[Frame, ...] = ()
+    pinned: Pinned | None = None
+    outgrown: bool = False
+    result_bytes: int = 0
+    late_rows: bool = False
+
+    @property
+    def source(self) -> Source:
+        """The results, for the next job."""
+        return self.pinned if self.pinned is not None else self.frames
+
+
+class Jobs(Protocol):
+    """Whatever runs the jobs of one run."""
+
+    def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
+        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if it came to no end; a failure of user code is in the result."""
+
+    def group(self, job: Job) -> str:
+        """The group ``job`` is cancelled by."""
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks have stopped."""
+
+    def is_running(self, group: str) -> bool:
+        """Whether a task of ``group`` still runs, as far as anybody knows."""
+
+
+def reading(job: Job, levels: Levels, source: Source) -> Job:
+    """``job``, told what it will read."""
+    if not isinstance(source, Pinned):
+        return job
+    slots = len(source.task_attempts)
+    return dataclasses.replace(job, expected=source.task_attempts, forwarding_slots=slots if slots != levels.levels[0].slots else 0)
+
+
+def result_of(job: Job, records: Iterable[bytes], slots: int, pinned: Callable[[tuple[int, ...]], Pinned] | None = None) -> JobResult:
+    """Put the records of the last level together, and check that all of it is of one computation (R33). ``pinned`` makes what stands for
+    results that stayed where they are, of the task attempts that made them."""
+    reports: list[Report] = []
+    frames: list[Frame] = []
+    for record in records:
+        if bytes(record[:1]) == wire.REPORT:
+            reports.append(wire.unpack_report(record))
+        else:
+            frames.extend(wire.unpack_frames(record))
+    if sorted(report.slot for report in reports) != list(range(slots)) or any(report.job != job.name for report in reports):
+        raise receive.MixedEmissionsError(f"{job.name}: {len(reports)} reports came from {slots} slots")
+    reports.sort(key=lambda report: report.slot)
+    lineage: dict[tuple[int, int], int] = {}
+    tally = Tally()
+    tally.add(reports[0].before)
+    for report in reports:
+        receive.merge_lineage(lineage, report.lineage)
+        tally.add(report.own)
+    failure = next((report.failure for report in reports if report.failure is not None), None)
+    outgrown = any(report.outgrown for report in reports)
+    size = sum(report.result_bytes for report in reports)
+    late_rows = any(report.late_rows for report in reports)
+    kept = None if pinned is None else pinned(tuple(report.task_attempt for report in reports))
+    return JobResult(tally, failure, () if outgrown else tuple(frames), kept, outgrown, size, late_rows)

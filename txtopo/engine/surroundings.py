@@ -1,0 +1,58 @@
+"""What an engine stands on: time, threads, and the queue of its loop. The simulator puts others in their place.
+
+Runs on: driver. Apart from ``engine`` so that all the engine decides is decided by the same code in a simulation, where time is virtual, nothing
+runs by itself, and the process may die at every named fault point.
+
+Invariants: actions are given out one at a time, those that are due first, then those posted, in the order they were posted.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Protocol
+
+from txtopo.faults import FaultPoint
+
+Action = Callable[[], None]
+
+
+class Threads(Protocol):
+    """A group of threads that do what they are given, in order of arrival."""
+
+    def submit(self, work: Action) -> None:
+        """Do ``work`` as soon as a thread is free."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Let the threads end after what was given so far; whether they did within ``timeout_s``."""
+
+
+class Surroundings(Protocol):
+    """Everything the engine does not do itself."""
+
+    def now(self) -> float:
+        """The time, in seconds from some point."""
+
+    def time_of_opening(self, txid: int) -> datetime.datetime:
+        """What time it is, aware, in UTC: asked when ``txid`` is opened, and kept with it (R36)."""
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait, in a thread that was got from :meth:`threads`."""
+
+    def post(self, action: Action) -> None:
+        """From any thread: have the loop do ``action``."""
+
+    def after(self, delay_s: float, action: Action) -> None:
+        """From the loop: have it do ``action`` when ``delay_s`` have passed."""
+
+    def next(self) -> Action:
+        """For the loop: what to do next; waits for it."""
+
+    def threads(self, name: str, count: int) -> Threads:
+        """New threads, ``count`` of them."""
+
+    def collect_garbage(self) -> None:
+        """From the loop, after a commit, every few seconds: free what is in cycles."""
+
+    def reach(self, point: FaultPoint, txid: int) -> None:
+        """Say that ``point`` is reached for ``txid``; may not return."""

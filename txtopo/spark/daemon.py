@@ -1,0 +1,82 @@
+"""The process that PySpark's workers are forked from, on local masters: what every worker needs is imported before the fork.
+
+Runs on: executor, as ``python -m txtopo.spark.daemon``, in the place of ``pyspark.daemon``. A new worker then begins to work at once, and a worker
+whose job was cancelled, and whose socket is therefore closed, ends without a traceback on the user's terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.abc
+import os
+import socket
+import sys
+from typing import Any
+
+from pyspark import daemon
+
+_THREADED = ("pandas", "pyarrow")
+"""Importing these starts threads, which must not happen before a fork. Some versions of ``pyspark.worker`` import them, others do not."""
+
+
+class _Refusal(importlib.abc.MetaPathFinder):
+    """Refuses to find what starts threads, and notes that it was asked."""
+
+    was_asked = False
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] in _THREADED:
+            self.was_asked = True
+            raise ModuleNotFoundError(f"{name} is not imported before the fork", name=name)
+
+
+def warm_up() -> None:
+    """Import what workers need, and keep the garbage collector from looking at it after every task."""
+    importlib.import_module("txtopo.dataplane.slot")
+    _import_worker()
+    gc.collect()
+    gc.freeze()
+
+
+def _import_worker() -> None:
+    """Import ``pyspark.worker``, unless that asks for what starts threads: then all of it is left to the workers."""
+    refusal, before = _Refusal(), set(sys.modules)
+    sys.meta_path.insert(0, refusal)
+    try:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module("pyspark.worker")
+    finally:
+        sys.meta_path.remove(refusal)
+    if refusal.was_asked:
+        # A module that was told there is no pyarrow may remember it; imported again, in the worker, it finds what is there.
+        for name in [name for name in set(sys.modules) - before if name.startswith("pyspark.")]:
+            package, _, module = name.rpartition(".")
+            del sys.modules[name]
+            if package in before:
+                vars(sys.modules[package]).pop(module, None)
+
+
+def ending_quietly(worker: Any) -> Any:
+    """``worker``, but a socket that Spark has closed is its normal end."""
+
+    def run(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            code: int = worker(sock, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(1)
+        return code
+
+    return run
+
+
+def main() -> None:
+    """Fork workers until Spark closes standard input."""
+    warm_up()
+    daemon.worker = ending_quietly(daemon.worker)
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

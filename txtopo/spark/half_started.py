@@ -1,0 +1,39 @@
+"""A JVM whose start was interrupted is ended, because it would not end itself.
+
+PySpark starts Spark's JVM as a child, waits for a file in which that says where it listens, and keeps the child in a local variable. If the wait is
+interrupted, the file's directory goes, the JVM fails to write it, and stays for ever: only what would come after would have made it end with us.
+
+Apart from ``session`` because it asks the operating system.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+from txtopo.spark import children
+
+_SPARKS = (b"org.apache.spark", b"spark-submit", b"spark-class")
+
+
+@contextlib.contextmanager
+def ended_if_interrupted() -> Iterator[None]:
+    """While the block starts Spark: end the JVMs it has started, should it be interrupted. An ordinary error leaves a JVM that can be used again."""
+    before = children.children_of(os.getpid())
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        for pid, arguments in children.children_of(os.getpid()).items():
+            if pid not in before and any(word in argument for word in _SPARKS for argument in arguments):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        raise
+
+
+__all__ = ["ended_if_interrupted"]

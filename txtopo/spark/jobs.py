@@ -1,0 +1,221 @@
+"""Spark jobs: a job of the plan as a chain of RDDs with one raw shuffle per level.
+
+Runs on: driver. One RDD has one consumer, always: Spark computes a shared one twice, concurrently, even when it is persisted.
+
+Invariants: what a job made in Spark (shuffle files, persisted blocks) is released when its results have been read, or with :meth:`Pinned.release`.
+The number of pools, threads and broadcasts does not grow with the number of transactions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JNetworkError
+from pyspark import RDD, StorageLevel
+from pyspark.serializers import NoOpSerializer
+
+from txtopo import errors
+from txtopo.dataplane import out_of_resources, outcome, receive, wire
+from txtopo.dataplane.job import COMMITTING, Job, Run
+from txtopo.dataplane.outcome import Tally
+from txtopo.dataplane.wire import Frame
+from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source, reading, result_of
+from txtopo.plan.compiler import Plan
+from txtopo.spark import task
+from txtopo.spark.resident_task import StandingTasks, TaskLostError
+from txtopo.topology import pickling
+
+
+def _one_to_one(key: int) -> int:
+    """The partitioner's identity: one module-level function, because Spark compares partitioners by its id."""
+    return key
+
+
+_GONE = (Py4JNetworkError, ConnectionError)
+"""What asking the JVM of the driver comes to when it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedBlocks(Pinned):
+    """The blocks of a persisted RDD."""
+
+    def release(self) -> None:
+        """Give the blocks back."""
+        with contextlib.suppress(*_GONE):  # then there are no blocks any more
+            self.blocks.unpersist(blocking=False)
+
+
+def _clean(rdd: Any) -> None:
+    rdd._jrdd.rdd().cleanShuffleDependencies(False)
+
+
+class SparkJobs:
+    """Runs the jobs of one run on one Spark context; safe to call from several threads."""
+
+    def __init__(self, context: Any, run: Run) -> None:
+        self._context, self._run = context, run
+        self._broadcast = context.broadcast(pickling.dumps(run))
+        self._partitioners: dict[int, Any] = {}
+        self._seeds: dict[int, Any] = {}
+        self._thread = threading.local()
+        self._standing: StandingTasks | None = None
+        if run.local_master:
+            self._standing = StandingTasks(run.token, run.cores, self._stand, self._cancel, slot_is_wanted=self._others_have_jobs)
+
+    def close(self) -> None:
+        """Release what the run's jobs shared."""
+        if self._standing is not None:
+            self._standing.close()
+        with contextlib.suppress(*_GONE):
+            self._broadcast.destroy()
+
+    def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
+        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure of user code is in the result."""
+        job = reading(job, plan.levels_of(job.part), source)
+        try:
+            if job.part == "straight" and self._standing is not None:
+                answer = self._standing.ask(self.group(job), pickling.dumps(job))
+                if answer is not None:
+                    return result_of(job, pickle.loads(answer), 1)
+            with contextlib.nullcontext() if self._standing is None else self._standing.making_room():
+                self._begin(self.group(job), "commit" if job.part in COMMITTING else "process", description)
+                rdd = self._chain(job, plan, source)
+                levels = plan.levels_of(job.part).levels
+                return self._collect(job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0)
+        except receive.MixedEmissionsError as error:
+            raise JobLostError(str(error)) from None
+        except _GONE as error:
+            raise errors.SparkLostError(str(error)) from None
+        except Exception as error:
+            text = str(error)
+            if isinstance(error, TaskLostError) and isinstance(error.__cause__, _GONE):
+                raise errors.SparkLostError(text) from None
+            failure = outcome.from_text(text, self._run.secret)
+            if failure is None:
+                cure = out_of_resources.cure_of(text)
+                raise JobLostError(_readable(text) if cure is None else f"{cure} Spark says:\n{_readable(text)}") from None
+            return JobResult(Tally(), failure)
+
+    def group(self, job: Job) -> str:
+        """The Spark job group of ``job``."""
+        return f"{job.run}/{job.name}"
+
+    def _begin(self, group: str, pool: str, description: str) -> None:
+        # Properties belong to the thread, which runs nothing but jobs of ours: the next one begins by setting them again.
+        self._context.setJobGroup(group, description, False)
+        if getattr(self._thread, "pool", None) != pool:
+            self._context.setLocalProperty("spark.scheduler.pool", pool)
+            self._thread.pool = pool
+
+    # -- the chain ---------------------------------------------------------------------------------------------------------
+
+    def _chain(self, job: Job, plan: Plan, source: Source) -> Any:
+        levels = plan.levels_of(job.part).levels
+        if isinstance(source, Pinned):
+            rdd = source.blocks
+            if job.forwarding_slots:
+                rdd = self._shuffled(rdd, task.ForwardFunction(self._broadcast, job, levels[0].slots), levels[0].slots)
+        else:
+            rdd = self._seed(source, levels[0].slots)
+        for index in range(len(levels) - 1):
+            rdd = self._shuffled(rdd, task.LevelFunction(self._broadcast, job, index, is_last=False), levels[index + 1].slots)
+        return _raw(rdd.mapPartitionsWithIndex(task.LevelFunction(self._broadcast, job, len(levels) - 1, is_last=True)))
+
+    def _shuffled(self, rdd: Any, function: Any, slots: int) -> Any:
+        sent = _raw(rdd.mapPartitionsWithIndex(function))
+        jvm = self._context._jvm
+        pairs = jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()
+        if slots not in self._partitioners:
+            self._partitioners[slots] = jvm.PythonPartitioner(slots, id(_one_to_one))
+        return RDD(jvm.PythonRDD.valueOfPair(pairs.partitionBy(self._partitioners[slots])), self._context, NoOpSerializer())
+
+    def _seed(self, frames: Sequence[Frame], slots: int) -> Any:
+        """One record per slot: the frames for its tasks. Without frames, one RDD per number of slots serves every job."""
+        if not frames and slots in self._seeds:
+            return self._seeds[slots]
+        records = [bytearray(b"")] * slots
+        if frames:
+            by_slot = [[frame for frame in frames if frame.task % slots == slot] for slot in range(slots)]
+            records = [bytearray(wire.pack_frames(mine, wire.SEED)) for mine in by_slot]
+        values = self._context._jvm.java.util.ArrayList(slots)
+        for record in records:
+            values.add(record)
+        rdd = RDD(self._context._jsc.parallelize(values, slots), self._context, NoOpSerializer())
+        if not frames:
+            self._seeds[slots] = rdd
+        return rdd
+
+    def _stand(self, group: str, address: str) -> None:
+        """A job whose one task serves who listens at ``address``, until it hangs up."""
+        self._begin(group, "commit", f"{self._run.graph.id} small transactions")
+        _raw(self._seed((), 1).mapPartitionsWithIndex(task.StandingFunction(self._broadcast, self._run.token, group, address))).collect()
+
+    def _others_have_jobs(self) -> bool:
+        """Whether anybody, a user of the session included, has a Spark job besides our standing task."""
+        with contextlib.suppress(*_GONE):
+            return len(self._context.statusTracker().getActiveJobsIds()) > 1
+        return False
+
+    # -- the results -------------------------------------------------------------------------------------------------------
+
+    def _collect(self, job: Job, rdd: Any, slots: int, shuffles: bool) -> JobResult:
+        # A checkpoint cuts the RDD off from its shuffles, so they are found from the one before. Left to Spark, their files would stay until the
+        # JVM happens to collect garbage, of which large batches make no more than small ones.
+        shuffled = rdd.prev
+        try:
+            if not job.pinned:
+                return result_of(job, rdd.collect(), slots)
+            # Serialized persistence first, then the local checkpoint: so a lost or recomputed block fails its reader.
+            rdd.persist(StorageLevel.MEMORY_AND_DISK)
+            rdd.localCheckpoint()
+            try:
+                records = _raw(rdd.mapPartitionsWithIndex(task.reports_only)).collect()
+                return result_of(job, records, slots, functools.partial(PinnedBlocks, rdd))
+            except BaseException:
+                rdd.unpersist(blocking=False)
+                raise
+        finally:
+            if shuffles:
+                _clean(shuffled)
+
+    # -- stopping ----------------------------------------------------------------------------------------------------------
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks have stopped."""
+        if self._standing is not None:
+            self._standing.cancel(group)
+        self._cancel(group)
+
+    def _cancel(self, group: str) -> None:
+        with contextlib.suppress(*_GONE):  # then there is no job any more
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+
+    def is_running(self, group: str) -> bool:
+        """Whether a task of ``group`` still runs, as far as Spark knows."""
+        group = (self._standing and self._standing.spark_group(group)) or group
+        with contextlib.suppress(*_GONE):  # the next job finds out, and ends the run
+            tracker = self._context.statusTracker()
+            for id in tracker.getJobIdsForGroup(group):
+                info = tracker.getJobInfo(id)
+                for stage in info.stageIds if info is not None else ():
+                    of_stage = tracker.getStageInfo(stage)
+                    if of_stage is not None and of_stage.numActiveTasks > 0:
+                        return True
+        return False
+
+
+def _raw(rdd: Any) -> Any:
+    rdd._bypass_serializer = True
+    return rdd
+
+
+def _readable(text: str) -> str:
+    """Spark's message without the Java stack trace below it."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    return "\n".join(lines[:40])

@@ -1,0 +1,61 @@
+"""The surroundings of an engine in a real driver: the clock, threads that talk to Spark, and a queue of actions.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import heapq
+import itertools
+import queue
+import time
+
+from txtopo import faults
+from txtopo.engine.surroundings import Action, Threads
+from txtopo.faults import FaultPoint
+from txtopo.spark.threads import WorkThreads
+
+
+class Machine:
+    """The surroundings of one topology's engine."""
+
+    def __init__(self, topology_id: str) -> None:
+        self._topology_id = topology_id
+        self._queue: queue.SimpleQueue[Action] = queue.SimpleQueue()
+        self._timers: list[tuple[float, int, Action]] = []
+        self._timer_ids = itertools.count()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def time_of_opening(self, txid: int) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC)
+
+    def sleep(self, duration_s: float) -> None:
+        time.sleep(duration_s)
+
+    def post(self, action: Action) -> None:
+        self._queue.put(action)
+
+    def after(self, delay_s: float, action: Action) -> None:
+        heapq.heappush(self._timers, (self.now() + delay_s, next(self._timer_ids), action))
+
+    def next(self) -> Action:
+        now = self.now()
+        if self._timers and self._timers[0][0] <= now:
+            return heapq.heappop(self._timers)[2]
+        try:
+            return self._queue.get(timeout=self._timers[0][0] - now if self._timers else None)
+        except queue.Empty:
+            return heapq.heappop(self._timers)[2]
+
+    def threads(self, name: str, count: int) -> Threads:
+        return WorkThreads(name, count)
+
+    def collect_garbage(self) -> None:
+        gc.collect()
+
+    def reach(self, point: FaultPoint, txid: int) -> None:
+        faults.reach(point, txid, self._topology_id)

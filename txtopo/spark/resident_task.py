@@ -1,0 +1,314 @@
+"""A Spark task that stays for more than one transaction: asked by the driver, answering it, over a socket of this machine.
+
+A Spark job with one Python task costs some fifteen milliseconds before the task begins, and a small transaction is a millisecond of work. So
+the task that runs a small transaction from end to end (see ``dataplane.straight``) waits for the next one, which the driver sends it when the one
+before is recorded. For the coordinator each is still a job of its own, with its own seal before it and its own record after it.
+
+Runs on: driver; ``task.StandingFunction`` is the other end. Local masters only: executors elsewhere might not reach the driver.
+
+Invariants:
+    - A task serves one request at a time, so that what ends it has hit that one transaction.
+    - One process connects, once: a task that Spark begins again is not let in.
+    - A task ends when nothing was asked for ``_IDLE_S``, after the answer that comes when it is ``_LIFE_S`` old, and as soon as it has answered
+      if other jobs of the run want its slot. One slot of the session is left to others. Where it is the only one, whoever has a job wants it,
+      and gets it when the task is as old as an idle one may be: less would pay neither side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+from txtopo.spark import sockets
+from txtopo.spark.threads import WorkThreads
+
+_IDLE_S = 0.1
+_LIFE_S = 1.0
+_ACCEPT_POLL_S = 0.05
+_END_S = 5.0
+_REMEMBERED_MAX = 1_000
+
+_numbers = itertools.count(1)
+"""Of the standing tasks of this process, for their addresses."""
+
+Launch = Callable[[str, str], None]
+"""Runs a Spark job of this group, whose one task is told this address, until it ends; raises what Spark raises."""
+
+
+class TaskLostError(Exception):
+    """The task ended, or was cancelled, before it answered; the text is what Spark said, and the cause the exception that said it."""
+
+
+class Seats:
+    """How many standing tasks a process has; all runs of a session share its slots."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    def take(self, cores: int) -> bool:
+        """Whether there was one left, on so many ``cores``."""
+        with self._lock:
+            if self._taken >= max(1, cores - 1):
+                return False
+            self._taken += 1
+            return True
+
+    def give_back(self) -> None:
+        """One that was taken."""
+        with self._lock:
+            self._taken -= 1
+
+
+_SEATS = Seats()
+
+
+class _Task:
+    """One Spark task, from its launch to its end."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.serving: str | None = None
+        self.ended = threading.Event()
+        self.error: Exception | None = None
+        self.began = self.used = time.monotonic()
+        self._lock = threading.Lock()
+        self._in_use = threading.Lock()
+        """Held while somebody asks: what was closed meanwhile could be another's descriptor by the time it is read."""
+        self._hung_up = threading.Event()
+        self._socket: socket.socket | None = None
+        self._channel: Connection | None = None
+        self._address = str(sockets.directory() / f"task-{next(_numbers)}")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listener.bind(self.address)
+            self._listener.listen(1)
+            self._listener.settimeout(_ACCEPT_POLL_S)
+        except OSError:
+            self._stop_listening()
+            raise
+
+    @property
+    def address(self) -> str:
+        """Where the task connects to: in a directory that nobody else may enter."""
+        return self._address
+
+    def ask(self, request: bytes) -> bytes:
+        """The answer to ``request``."""
+        try:
+            with self._in_use:
+                channel = self._channel or self._connect()
+                channel.send_bytes(request)
+                return channel.recv_bytes()
+        except (EOFError, OSError):
+            # The task may be waiting: it may have been the driver that could not go on.
+            self.close()
+            # Spark says why, a moment later than the socket.
+            self.ended.wait()
+            said = f"the Spark job {self.group} ended before it had answered" if self.error is None else str(self.error)
+            raise TaskLostError(said) from self.error
+
+    def hold(self, launch: Launch) -> None:
+        """On a thread of its own: the Spark job."""
+        try:
+            launch(self.group, self.address)
+        except Exception as error:
+            self.error = error
+        finally:
+            self.ended.set()
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Let the task end when it asks for more, and whoever waits for its answer give up."""
+        with self._lock:
+            self._hung_up.set()
+            if self._socket is not None:
+                with contextlib.suppress(OSError):  # the other end has gone already
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Of no use after this; the task has ended, or is about to."""
+        self.hang_up()
+        with self._in_use, self._lock:
+            self._stop_listening()
+            if self._socket is not None and self._channel is not None:
+                self._socket.close()
+                self._channel.close()
+
+    def _connect(self) -> Connection:
+        while not self._hung_up.is_set():
+            with contextlib.suppress(TimeoutError):
+                accepted, _ = self._listener.accept()
+                accepted.setblocking(True)
+                with self._lock:
+                    if self._hung_up.is_set():
+                        accepted.close()
+                        break
+                    self._socket, self._channel = accepted, Connection(os.dup(accepted.fileno()))
+                    self._stop_listening()
+                    return self._channel
+        raise EOFError
+
+    def _stop_listening(self) -> None:
+        self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.address)
+
+
+class StandingTasks:
+    """The standing task of a run, one after the other; asked by one thread at a time, cancelled by any."""
+
+    def __init__(
+        self,
+        run: str,
+        cores: int,
+        launch: Launch,
+        cancel: Callable[[str], None],
+        seats: Seats = _SEATS,
+        slot_is_wanted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``: somebody in the session has a job besides our task."""
+        self._run, self._cores, self._launch, self._cancel, self._seats = run, cores, launch, cancel, seats
+        self._slot_is_wanted = slot_is_wanted
+        self._lock = threading.Lock()
+        self._threads: WorkThreads | None = None
+        self._task: _Task | None = None
+        self._launched = 0
+        self._others = 0
+        self._cancelled: OrderedDict[str, None] = OrderedDict()
+        """Groups that were cancelled when no task served them; most of them, such as those of processing jobs, will never be asked for."""
+        self._served: OrderedDict[str, str] = OrderedDict()
+        """Groups that were given up when a task served them, with its group of Spark's."""
+
+    def ask(self, group: str, request: bytes) -> bytes | None:
+        """The answer to ``request``; ``None`` if there can be no standing task now. :class:`TaskLostError` if there is no answer.
+
+        The request can be cancelled as ``group``.
+        """
+        task = self._claim(group)
+        if task is None:
+            return None
+        try:
+            answer = task.ask(request)
+        except BaseException:
+            self._drop(task)
+            raise
+        with self._lock:
+            task.serving, task.used = None, time.monotonic()
+            cancelled = group in self._served
+            stays = self._others == 0 and task.used - task.began < _LIFE_S
+        if stays and self._cores == 1 and task.used - task.began >= _IDLE_S:
+            stays = not self._slot_is_wanted()
+        if cancelled or not stays:
+            self._drop(task)
+        if cancelled:
+            raise TaskLostError(f"{group} was cancelled")
+        return answer
+
+    @contextlib.contextmanager
+    def making_room(self) -> Iterator[None]:
+        """While a job of the run is Spark's own: an idle task gives up its slot, one at work does so when it has answered."""
+        with self._lock:
+            self._others += 1
+            task = self._task
+        if task is not None:
+            self._drop(task, idle_s=0.0)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._others -= 1
+
+    def cancel(self, group: str) -> None:
+        """Give up the request of ``group``, also one that is still to come. Returns before the task has stopped."""
+        with self._lock:
+            task = self._task if self._task is not None and self._task.serving == group else None
+            self._remember(group, task)
+        if task is not None:
+            self._cancel(task.group)
+            task.hang_up()
+
+    def spark_group(self, group: str) -> str | None:
+        """The group of Spark's that serves, or served when it was given up, the request of ``group``."""
+        with self._lock:
+            if self._task is not None and self._task.serving == group:
+                return self._task.group
+            return self._served.get(group)
+
+    def close(self) -> None:
+        """End the task, and wait a little until it has."""
+        with self._lock:
+            task, threads = self._task, self._threads
+        if task is not None:
+            self._drop(task)
+        if threads is not None:
+            threads.close(_END_S)
+
+    def _claim(self, group: str) -> _Task | None:
+        with self._lock:
+            if group in self._cancelled or group in self._served:
+                raise TaskLostError(f"{group} was cancelled before it began")
+            if self._task is None and self._seats.take(self._cores):
+                try:
+                    self._task = self._begun()
+                finally:
+                    if self._task is None:
+                        self._seats.give_back()
+            if self._task is not None:
+                self._task.serving = group
+            return self._task
+
+    def _begun(self) -> _Task | None:
+        """A new task; ``None`` where a socket cannot be had, for instance because the path of the temporary directory is too long for one."""
+        if self._threads is None:
+            # One that holds the job, one that watches; and the same for the task before, whose end is not waited for.
+            self._threads = WorkThreads("standing", 4)
+        self._launched += 1
+        try:
+            task = _Task(f"{self._run}/standing-{self._launched}:straight")
+        except OSError:
+            return None
+        self._threads.submit(lambda: task.hold(self._launch))
+        self._threads.submit(lambda: self._watch(task))
+        return task
+
+    def _watch(self, task: _Task) -> None:
+        """On a thread of its own: end the task when it is idle, or cancel it if it does not end then; clear up when it has ended."""
+        while not task.ended.wait(_IDLE_S) and task is self._task:
+            self._drop(task, idle_s=_IDLE_S)
+        self._drop(task)
+        if not task.ended.wait(_END_S):
+            # Its worker is suspended, for instance: it would keep its slot, and us from beginning others, for as long as it is.
+            self._cancel(task.group)
+            task.ended.wait()
+        task.close()
+
+    def _drop(self, task: _Task, idle_s: float | None = None) -> None:
+        """Ask it for nothing more; with ``idle_s`` only if it has not been asked for anything for so long."""
+        with self._lock:
+            if task is not self._task:
+                return
+            if idle_s is not None and (task.serving is not None or time.monotonic() - task.used < idle_s):
+                return
+            self._task = None
+            if task.serving is not None:
+                # It was lost: what it did may still be going on.
+                self._remember(task.serving, task)
+            self._seats.give_back()
+        task.hang_up()
+
+    def _remember(self, group: str, task: _Task | None) -> None:
+        if task is None:
+            self._cancelled[group] = None
+        elif group not in self._served:
+            self._served[group] = task.group
+        for remembered in (self._cancelled, self._served):
+            while len(remembered) > _REMEMBERED_MAX:
+                remembered.popitem(last=False)

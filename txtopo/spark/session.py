@@ -1,0 +1,296 @@
+"""The Spark context: made with the settings the data plane needs, or checked when it is given.
+
+A local one is made here. One on a cluster is spark-submit's, or the user's own: which files go to the executors, and how much memory they have, must
+be said before it is there, and spark-submit is where Spark lets one say it.
+
+Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings share it.
+
+Invariants: a context we made has every setting of ``REQUIRED`` and ``WANTED``; a given one has at least those of ``REQUIRED``. The driver's address
+is set to 127.0.0.1 for local masters only: the executors of a cluster must reach it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from py4j.protocol import Py4JNetworkError
+from pyspark import java_gateway
+
+from txtopo import errors
+from txtopo.engine import logged
+from txtopo.spark import connect, half_started, jvm_output, sockets
+from txtopo.spark import settings as spark_settings
+from txtopo.state import java
+from txtopo.topology import redaction
+
+_HERE = Path(__file__).parent
+LOGGING = _HERE / "log4j2.properties"
+"""What the JVM of a driver logs, and where."""
+
+DAEMON = "txtopo.spark.daemon"
+"""The module that workers are forked from where they run the interpreter of the driver."""
+
+REQUIRED: dict[str, tuple[str, str]] = {
+    "spark.speculation": ("false", "a second copy of a task would emit the batch twice"),
+    "spark.stage.maxAttempts": ("1", "a stage that Spark computes again would mix two emissions of a batch"),
+    "spark.stage.maxConsecutiveAttempts": ("1", "a stage that Spark computes again would mix two emissions of a batch"),
+    "spark.task.maxFailures": ("1", "a task that Spark retries would run a bolt twice in one attempt"),
+}
+"""Without these an attempt could mix two computations (R33); txtopo itself answers every failure, with a new attempt."""
+
+WANTED: dict[str, str] = {
+    # Factor 2 to 3 per job: the loopback TCP socket of a reused worker waits about 40 ms for Nagle and delayed ACK.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.scheduler.mode": "FAIR",
+    "spark.locality.wait": "0s",
+    "spark.shuffle.reduceLocality.enabled": "false",
+    "spark.python.task.killTimeout": "0ms",
+    "spark.task.reaper.enabled": "true",
+    "spark.task.reaper.killTimeout": "60s",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "500ms",
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "10s",
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.cleaner.referenceTracking.blocking": "false",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.dagGraph.retainedRootRDDs": "200",
+    "spark.ui.liveUpdate.period": "1s",
+    "spark.scheduler.listenerbus.eventqueue.capacity": "100000",
+    "spark.scheduler.dropTaskInfoAccumulablesOnTaskCompletion.enabled": "true",
+    "spark.shuffle.checksum.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+_ADVISED = ("spark.python.unix.domain.socket.enabled", "spark.python.task.killTimeout", "spark.locality.wait")
+
+_EXECUTORS_WAIT_S = 30.0
+"""How long to wait for the first executor of a cluster; Spark's own spark.scheduler.maxRegisteredResourcesWaitingTime."""
+
+_EXECUTORS_SETTLED_S = 1.0
+"""When no executor has come for so long, those that are there are taken to be all."""
+
+_ours: tuple[dict[str, str], Any] | None = None
+
+
+def local_cores(master: str) -> int | None:
+    """How many tasks a local master runs at once; ``None`` if ``master`` is not local.
+
+    :raises UsageError: it is local, and its numbers cannot be read.
+    """
+    if not master.startswith("local"):
+        return None
+    try:
+        if master.startswith("local-cluster["):
+            workers, cores, _ = master[len("local-cluster[") : -1].split(",")
+            return int(workers) * int(cores)
+        inside = master[len("local[") : -1].split(",")[0] if "[" in master else "1"
+        return os.cpu_count() or 1 if inside == "*" else int(inside)
+    except ValueError:
+        cure = "Give local[N] or local[*]."
+        raise errors.UsageError(f"--master {master!r} is no Spark master: it does not say how many cores there are\n  {cure}") from None
+
+
+def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every setting of a context of ours; those in ``given`` win, except that what R33 needs cannot be overridden."""
+    settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
+    settings["spark.scheduler.allocation.file"] = (_HERE / "fairscheduler.xml").as_uri()
+    settings["spark.driver.extraJavaOptions"] = (
+        f"-Dlog4j2.configurationFile={LOGGING.as_uri()} -XX:+ExplicitGCInvokesConcurrent"
+    )
+    if local_cores(master) is not None:
+        settings["spark.python.daemon.module"] = DAEMON
+    if sockets.is_short_enough(sockets.directory()):
+        settings["spark.python.unix.domain.socket.dir"] = str(sockets.directory())
+    settings.update({key: str(value) for key, value in (given or {}).items()})
+    settings["spark.master"] = master
+    refuse_unsafe(settings, "spark_conf")
+    _refuse_local_retries(master)
+    return settings
+
+
+def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
+    """Refuse ``settings`` that could break R33; those that are missing are taken to be right. ``where`` they come from is said."""
+    wrong = [key for key, (value, _) in REQUIRED.items() if settings.get(key, value).strip().lower() != value]
+    if wrong:
+        found = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
+        needed = [f"{key}={REQUIRED[key][0]}" for key in wrong]
+        cure = f"Leave it out, or set {', '.join(needed)}; for spark-submit: --conf {' --conf '.join(needed)}"
+        raise errors.SetupError(f"{where} has {found}\n  {cure}")
+
+
+def _refuse_local_retries(master: str) -> None:
+    if master.startswith("local[") and "," in master and master[len("local[") : -1].split(",")[1].strip() != "1":
+        raise errors.SetupError(
+            f"the master {master} retries tasks, but {REQUIRED['spark.task.maxFailures'][1]}\n  Give --master {master.split(',')[0]}]."
+        )
+
+
+def require_local(master: str) -> None:
+    """Refuse to make a context on a cluster."""
+    if local_cores(master) is None:
+        raise errors.SetupError(
+            f"{redaction.redacted(master)} is a cluster, whose executors must be given the code first\n"
+            f"  Type: txtopo submit TARGET --master {redaction.redacted(master)}; or give the program to spark-submit."
+        )
+
+
+def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
+    """The process's Spark context on this machine, made with our settings; an earlier one of ours is reused if they are equal, else replaced."""
+    global _ours
+    java.require_java()
+    if pyspark.SparkContext._active_spark_context is None:
+        require_local(master)
+    settings = our_settings(master, given)
+    active = pyspark.SparkContext._active_spark_context
+    if _ours is not None and active is _ours[1]:
+        if _ours[0] == settings:
+            return _ours[1]
+        active.stop()
+    elif active is not None:
+        check_context(active)
+        return active
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for text in replaced(spark_settings.all_before_start(os.environ)):
+        warnings.warn(text, stacklevel=2)
+    logged.LOGGER.info("starting Spark with master %s", master)
+    conf = pyspark.SparkConf().setAppName("txtopo").setAll(list(settings.items()))
+    try:
+        with warnings.catch_warnings(), half_started.ended_if_interrupted():
+            warnings.simplefilter("ignore")
+            context = pyspark.SparkContext(conf=conf, gateway=_gateway(conf))
+    except Exception as error:
+        said = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        raise errors.SetupError("Spark did not start:\n  " + "\n  ".join(said[:5])) from error
+    _ours = (settings, context)
+    atexit.register(stop_ours)
+    return context
+
+
+def _gateway(conf: pyspark.SparkConf) -> Any | None:
+    """The connection to a JVM that is started for it, with its standard error passed on by us; ``None`` if there is a JVM already."""
+    if pyspark.SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    output = jvm_output.PassedOn()
+    with output as stderr:
+        gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})
+
+    def finish() -> None:
+        # What a JVM that has died said at the end is not lost because this program ends, too.
+        if gateway.proc.poll() is not None:
+            output.finish()
+
+    atexit.register(finish)
+    return gateway
+
+
+def replaced(found: Mapping[str, str]) -> list[str]:
+    """What to say about settings that Spark would have ``found`` in its own configuration, were they not replaced because of R33."""
+    return [
+        f"Spark's own configuration has {key}={found[key]}, which is not used here ({value} is): {why}"
+        for key, (value, why) in REQUIRED.items()
+        if found.get(key, value).strip().lower() != value
+    ]
+
+
+def stop_ours() -> None:
+    """Stop the context we made, if there is one."""
+    global _ours
+    if _ours is not None:
+        _, context = _ours
+        _ours = None
+        if pyspark.SparkContext._active_spark_context is context:
+            with contextlib.suppress(ConnectionError, Py4JNetworkError):  # its JVM has ended before it
+                context.stop()
+
+
+def submitted_context() -> Any | None:
+    """The context of ``spark-submit``, made with what the data plane needs where the user set nothing; ``None`` outside of it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and pyspark.SparkContext._active_spark_context is None:
+        return None
+    active = pyspark.SparkContext._active_spark_context
+    if active is None:
+        # Without a JVM, SparkConf would not know what spark-submit was told, and what is missing would not be missing.
+        pyspark.SparkContext._ensure_initialized()
+        conf = pyspark.SparkConf()
+        connect.refuse_settings(dict(conf.getAll()))
+        for key, (value, _) in REQUIRED.items():
+            conf.setIfMissing(key, value)
+        for key, value in WANTED.items():
+            if not key.startswith(("spark.driver.", "spark.ui.enabled", "spark.dynamicAllocation")):
+                conf.setIfMissing(key, value)
+        if (_HERE / "fairscheduler.xml").is_file():
+            # It is the driver's to read. Where the package was imported from a zip, Spark makes pools of equal weight.
+            conf.setIfMissing("spark.scheduler.allocation.file", (_HERE / "fairscheduler.xml").as_uri())
+        if local_cores(conf.get("spark.master", "local[*]") or "") is None:
+            # A container's own temporary directory may have a longer path than a socket can have (108 bytes).
+            conf.setIfMissing("spark.python.unix.domain.socket.dir", "/tmp")
+        elif sockets.is_short_enough(sockets.directory()):
+            conf.setIfMissing("spark.python.unix.domain.socket.dir", str(sockets.directory()))
+        active = pyspark.SparkContext(conf=conf)
+    check_context(active)
+    return active
+
+
+def check_context(context: Any) -> None:
+    """Refuse a given context that could break R33; warn about one that is only slow."""
+    conf = dict(context.getConf().getAll())
+    conf.setdefault("spark.speculation", "false")
+    is_local = str(context.master).startswith("local[") or context.master == "local"
+    defaults = {
+        "spark.stage.maxAttempts": "2147483647",
+        "spark.stage.maxConsecutiveAttempts": "4",
+        "spark.task.maxFailures": "1" if is_local else "4",
+    }
+    refuse_unsafe({**defaults, **conf}, "the Spark session given")
+    _refuse_local_retries(str(context.master))
+    slow = [f"{key}={WANTED[key]}" for key in _ADVISED if conf.get(key, "").lower() != WANTED[key]]
+    if slow:
+        warnings.warn(f"the Spark session given works, but transactions are faster with {', '.join(slow)}", stacklevel=2)
+
+
+def cores_of(context: Any) -> int:
+    """How many Python tasks run at once: the cores of a local master, or those of a cluster's executors."""
+    local = local_cores(str(context.master))
+    if local is not None:
+        return local
+    _wait_for_executors(context)
+    return max(1, int(context.defaultParallelism) // int(context.getConf().get("spark.task.cpus", "1")))
+
+
+def _wait_for_executors(context: Any) -> None:
+    """Until executors have registered and no more come: before that, Spark counts two cores however many there will be."""
+    began = changed = time.monotonic()
+    count = 0
+    while time.monotonic() - began < _EXECUTORS_WAIT_S and (count == 0 or time.monotonic() - changed < _EXECUTORS_SETTLED_S):
+        # The driver counts as one.
+        now = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        if now != count:
+            count, changed = now, time.monotonic()
+        time.sleep(0.05)
+    if count == 0:
+        warnings.warn(
+            f"no executor of {context.master} has registered within {_EXECUTORS_WAIT_S:.0f} s: it has no cores or no memory free, or its hosts "
+            f"do not reach the driver at {context.getConf().get('spark.driver.host')}. The run begins when one has",
+            stacklevel=2,
+        )

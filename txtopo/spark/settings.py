@@ -1,0 +1,90 @@
+"""Spark's configuration as far as it is ours: ``spark.txtopo.*``, known before there is a SparkContext.
+
+Where a topology's state is must be known before Spark starts, and ``txtopo config show`` starts none at all. What a local Spark would be started with
+is therefore read from where Spark itself reads it: ``PYSPARK_SUBMIT_ARGS``, else ``spark-defaults.conf``.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyspark
+
+from txtopo import errors
+from txtopo.config import sources
+
+_LINE = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
+
+
+def of_this_process() -> dict[str, str]:
+    """The settings ``spark.txtopo.*`` of the SparkContext there is, of ``spark-submit``, or of a local Spark that is yet to be started."""
+    active = pyspark.SparkContext._active_spark_context
+    if active is not None:
+        return of_context(active)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit's JVM is there; without being connected to it, SparkConf would be empty.
+        pyspark.SparkContext._ensure_initialized()
+        return _ours(dict(pyspark.SparkConf().getAll()))
+    return before_start(os.environ)
+
+
+def of_context(context: pyspark.SparkContext) -> dict[str, str]:
+    """Those of ``context``."""
+    return _ours(dict(context.getConf().getAll()))
+
+
+def before_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that a Spark started under ``environment`` would have."""
+    return _ours(all_before_start(environment))
+
+
+def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Everything that a Spark started under ``environment`` would be told, ours or not."""
+    arguments = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+    defaults = Path(environment.get("SPARK_CONF_DIR") or spark_home(environment) / "conf") / "spark-defaults.conf"
+    found: dict[str, str] = {}
+    file = next((Path(value) for name, value in _options(arguments) if name == "--properties-file"), defaults)
+    if file.is_file():
+        found |= _properties(file)
+    for name, value in _options(arguments):
+        if name in ("--conf", "-c"):
+            key, _, text = value.partition("=")
+            found[key] = text
+        elif name == "--remote":
+            found["spark.remote"] = value
+    return found
+
+
+def spark_home(environment: Mapping[str, str]) -> Path:
+    """``SPARK_HOME`` of ``environment``, or else the Spark inside the installed pyspark."""
+    return Path(environment.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+
+
+def _ours(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if key.startswith(sources.SPARK_PREFIX)}
+
+
+def _options(arguments: list[str]) -> Iterator[tuple[str, str]]:
+    """``--name value`` and ``--name=value``, of all names: the others' values are looked at, too, which harms nobody."""
+    for index, argument in enumerate(arguments):
+        name, separator, value = argument.partition("=")
+        if separator and name.startswith("--"):
+            yield name, value
+        elif index + 1 < len(arguments):
+            yield argument, arguments[index + 1]
+
+
+def _properties(file: Path) -> dict[str, str]:
+    """The settings in a file of Java properties."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise errors.ConfigError(f"Spark's settings in {file} cannot be read: {error}") from None
+    matches = [match for line in lines if (match := _LINE.fullmatch(line)) is not None]
+    return {match[1]: re.sub(r"\\(.)", r"\1", match[2]) for match in matches}

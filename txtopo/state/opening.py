@@ -1,0 +1,198 @@
+"""Opens the stored state of topologies from another process, for a reader or for a command that changes it: while a run owns it, or none does."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from txtopo import errors
+from txtopo.state import administration, base, credentials, directory, layout, liveness, recorded, znode_files
+from txtopo.state.embedded import EmbeddedZooKeeper
+from txtopo.state.zookeeper import ZooKeeperStateStore
+
+T = TypeVar("T")
+
+CONNECT_S = 2.0
+"""How long a reader tries to reach the server of a data directory before it reads the files: a server that has just ended never answers."""
+
+LOOKS_MAX = 10
+"""How often a reader looks anew whose server ended meanwhile; each time another run would have to begin and end."""
+
+STARTING_WAIT_S = 15.0
+"""How long a command that changes something waits for the server of a directory whose owner is just starting it."""
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Stored state, open. ``where`` names it; ``is_live`` is False when no run owns its ZooKeeper, so that a lease that is found is a dead one's."""
+
+    store: base.StateStore
+    where: str
+    is_live: bool
+
+
+def look(
+    reading: Callable[[Opened | None], T],
+    data_dir: Path,
+    zookeeper: str | None = None,
+    root: str = "/txtopo",
+    who: credentials.Credentials | None = None,
+) -> T:
+    """``reading`` of the state, as :func:`opened` opens it; called again if a run ends meanwhile whose ZooKeeper was asked."""
+
+    def ask() -> T:
+        with opened(data_dir, zookeeper, root, who) as found:
+            return reading(found)
+
+    return asked_again(ask, zookeeper)
+
+
+def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
+    """``ask()``; where the state is in a data directory, again if the run has ended whose ZooKeeper was asked: what that recorded is in the files.
+
+    :raises errors.ZooKeeperUnavailableError: an ensemble does not answer; or each time another run has begun and ended.
+    """
+    for looks in range(1, LOOKS_MAX + 1):
+        try:
+            return ask()
+        except base.StateUnavailableError as error:
+            if zookeeper is not None or looks == LOOKS_MAX:
+                raise errors.ZooKeeperUnavailableError(f"ZooKeeper does not answer: {error}\n  Try again when it does.") from error
+    raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def opened(
+    data_dir: Path,
+    zookeeper: str | None = None,
+    root: str = "/txtopo",
+    who: credentials.Credentials | None = None,
+    files: znode_files.ZnodeFiles | None = None,
+) -> Iterator[Opened | None]:
+    """The state in ``zookeeper``, or else in ``data_dir``, for a reader; ``None`` if nothing was ever stored there.
+
+    A server that runs in ``data_dir`` is asked. Otherwise ``files``, those of ``data_dir``, are read as they are: a reader starts nothing and holds
+    nothing, so that it keeps no run from starting (R37).
+    """
+    if zookeeper is not None:
+        with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
+            yield Opened(store, store.address, is_live=True)
+        return
+    is_owned = directory.is_owned(data_dir)
+    live = _running_store(data_dir, root, who)
+    if live is not None:
+        with contextlib.closing(live):
+            yield Opened(live, str(data_dir), is_live=True)
+        return
+    still = recorded.RecordedStateStore(data_dir, root, files or recorded.files_of(data_dir))
+    yield None if still.is_empty else Opened(still, str(data_dir), is_live=is_owned)
+
+
+def _running_store(data_dir: Path, root: str, who: credentials.Credentials | None) -> ZooKeeperStateStore | None:
+    running = directory.running(data_dir)
+    if running is None:
+        return None
+    try:
+        return ZooKeeperStateStore(running.hosts, root, CONNECT_S, who=who, owner=_owner(data_dir))
+    except errors.ZooKeeperAccessError:
+        raise
+    except errors.ZooKeeperUnavailableError:
+        # Its run has just ended, or revives it. What it has answered is in the files.
+        return None
+
+
+@contextlib.contextmanager
+def owned(
+    data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None
+) -> Iterator[Opened | None]:
+    """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes it; ``None`` if nothing was ever stored there.
+
+    A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
+
+    :raises errors.ZooKeeperUnavailableError: it does not answer, so that nothing tells whether the state was changed.
+    """
+    try:
+        with _owned(data_dir, zookeeper, root, who) as found:
+            yield found
+    except base.StateUnavailableError as error:
+        raise errors.ZooKeeperUnavailableError(
+            f"ZooKeeper does not answer: {error}\n"
+            "  The state was changed as a whole, or not at all. When ZooKeeper answers, look with `txtopo status`, and type the command again."
+        ) from error
+
+
+@contextlib.contextmanager
+def _owned(data_dir: Path, zookeeper: str | None, root: str, who: credentials.Credentials | None) -> Iterator[Opened | None]:
+    if zookeeper is not None:
+        with opened(data_dir, zookeeper, root, who) as found:
+            yield found
+        return
+    endpoint, embedded = _server(data_dir)
+    if endpoint is None:
+        yield None
+        return
+    try:
+        with contextlib.closing(ZooKeeperStateStore(endpoint, root, who=who, owner=_owner(data_dir))) as store:
+            yield Opened(store, str(data_dir), is_live=embedded is None)
+    finally:
+        if embedded is not None:
+            embedded.stop()
+
+
+def _owner(data_dir: Path) -> credentials.Credentials | None:
+    try:
+        return credentials.owner_of_directory(data_dir)
+    except OSError as error:
+        raise directory.unusable(data_dir, error) from error
+
+
+def _server(data_dir: Path) -> tuple[str | None, EmbeddedZooKeeper | None]:
+    """Where the server of ``data_dir`` listens, and the server if it was started here."""
+    deadline = time.monotonic() + STARTING_WAIT_S
+    while True:
+        running = directory.running(data_dir)
+        if running is not None:
+            return running.hosts, None
+        if not (data_dir / "zookeeper" / "version-2").is_dir():
+            return None, None
+        try:
+            embedded = EmbeddedZooKeeper(data_dir).start()
+        except errors.FencedError:
+            # Owned, but not serving yet, or not any more.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return embedded.hosts, embedded
+
+
+def nothing_stored(data_dir: Path) -> str:
+    """What to say where there is no state."""
+    return (
+        f"nothing is stored in {data_dir}: no topology has run with this data directory\n"
+        "  Another one is named with `--data-dir DIR`, an ensemble with `--zookeeper HOST:PORT`."
+    )
+
+
+def require(found: Opened | None, data_dir: Path) -> Opened:
+    """``found``, which must be there."""
+    if found is None:
+        raise errors.UsageError(nothing_stored(data_dir))
+    return found
+
+
+def holder(found: Opened, topology_id: str) -> dict[str, Any] | None:
+    """Who runs the topology now, as its lease says; ``None`` if nobody does."""
+    node = found.store.get(layout.Layout(topology_id).lease) if found.is_live else None
+    return None if node is None else living(administration.show(found.store, topology_id)["lease"])
+
+
+def living(lease: dict[str, Any] | None) -> dict[str, Any] | None:
+    """``lease``, unless who left it has certainly died: then it is only ZooKeeper that has not noticed yet."""
+    return None if lease is not None and liveness.has_certainly_died(lease.get("process", "")) else lease

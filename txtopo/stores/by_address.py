@@ -1,0 +1,76 @@
+"""Opens a store by its address, as the command line and settings give it, without a topology.
+
+Apart from the backends because it must know all of them, by the scheme of their addresses; they know nothing of each other. A store is opened as
+what it *is*, which it says itself (``Store.stored_form``): nobody has to know whether its values are plain, or which codec wrote them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from txtopo import errors
+from txtopo.stores import base, codecs
+from txtopo.stores.redis.store import RedisStore
+from txtopo.stores.servers.store import SqlStore
+from txtopo.stores.sqlite.store import SqliteStore
+
+Opener = Callable[..., base.Store]
+"""``(address, table, **form) -> store``, with the form as its constructor takes it."""
+
+
+def _sqlite(address: str, table: str, **form: Any) -> base.Store:
+    return SqliteStore(Path(address.removeprefix("sqlite:///")).expanduser(), table, **form)
+
+
+def _redis(address: str, name: str, **form: Any) -> base.Store:
+    # Whether the server is one to keep results in is for those to ask who write them.
+    return RedisStore(address, name, accept_loss=True, **form)
+
+
+OPENERS: dict[str, Opener] = {
+    "": _sqlite,
+    "sqlite": _sqlite,
+    **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb"), SqlStore),
+    **dict.fromkeys(("redis", "rediss", "unix"), _redis),
+}
+"""By the scheme of an address, without the driver after a ``+``; a path has none."""
+
+EXAMPLES = (
+    "postgresql+psycopg://user@host:port/database",
+    "mysql+pymysql://user@host:port/database",
+    "redis://user@host:port/0",
+    "the path of an SQLite file",
+)
+
+
+def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
+    """The store ``table`` at ``address``: the URL of a database, or the path of an SQLite file, also after ``sqlite:///``.
+
+    A password is where the database's own clients look for it. A store whose codec is not JSON shows the texts that are kept, and is not written.
+
+    :raises errors.UsageError: there is no such store, although ``must_exist``; or its server does not answer.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(\+[A-Za-z0-9.-]+)?://", address)
+    opener = OPENERS.get(scheme[1].lower() if scheme else "")
+    if opener is None:
+        raise errors.UsageError(f"stores at {scheme[1] if scheme else ''}:// addresses are not known here\n  Give {', or '.join(EXAMPLES)}.")
+    if opener is _sqlite and must_exist and not Path(address.removeprefix("sqlite:///")).expanduser().is_file():
+        raise errors.UsageError(f"there is no file {address.removeprefix('sqlite:///')}\n  Give the path of the store's SQLite file.")
+    try:
+        store = opener(address, table)
+        form = store.stored_form()
+        if form is None and must_exist and not store.exists():
+            what = type(store).__name__
+            raise errors.UsageError(f"{store.address} is no store of txtopo\n  The table is the second argument of {what}(…, table).")
+    except errors.FailedException as error:
+        raise errors.UsageError(f"{error}\n  Try again when the server can be reached.") from error
+    return store if form is None else opener(address, table, **_arguments(form))
+
+
+def _arguments(form: str) -> dict[str, Any]:
+    """What a constructor takes for a store of this form."""
+    plain, _, codec = form.rpartition(" ")
+    return {"plain": bool(plain), "codec": None if codec == codecs.JSON.name else codecs.TextCodec(codec)}

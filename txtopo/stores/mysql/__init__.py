@@ -1,0 +1,1 @@
+"""MySQL and MariaDB as the database of a store."""

@@ -1,0 +1,408 @@
+"""MySQL and MariaDB behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per worker process, and reading and writing in bulk over it.
+
+Apart from ``relational``, which holds what any SQL database understands; ``mysql_connection`` says how a connection is made, ``mysql_layout`` how
+the tables are, and ``mysql_errors`` what errors mean. Needs SQLAlchemy and PyMySQL. Transactions are READ COMMITTED, whatever the server's default
+is: a statement must see what others committed while it waited, and InnoDB then locks rows alone, and no gaps between them.
+
+Rows travel as one JSON parameter, which the server takes apart (JSON_TABLE): the number of statements does not depend on the number of keys.
+A row that will be written is locked when it is read, in the order of keys, so that two writers who share several keys meet at the first of
+them: the second waits, and then sees whose row it is. A key that is not there cannot be locked; of two who add it the second finds it there.
+Where writers block each other nevertheless, the one whom the server ends looks as well. Every statement that locks begins at the keys
+that were given (STRAIGHT_JOIN), never at the table: InnoDB locks what it passes, and would wait for rows that are none of its business.
+
+Invariants:
+    - After a statement failed its transaction ends; only a deadlock and a key that is there already are looked into before, and one that
+      refuses to combine has changed nothing.
+    - Every row that is written was read in this transaction, and is locked since, or was not there; or the statement that combines it judges it.
+    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has, unless its texts are
+      longer than ``PORTION_CHARACTERS`` together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from txtopo import errors
+from txtopo.stores import rows as layout
+from txtopo.stores import sessions, stamps
+from txtopo.stores.mysql import connection as connections
+from txtopo.stores.mysql import errors as faults
+from txtopo.stores.mysql import layout as tables
+from txtopo.stores.mysql import merge as merging
+from txtopo.stores.servers import connection as relational_connection
+from txtopo.stores.servers import session
+from txtopo.topology import merge
+
+if TYPE_CHECKING:
+    from txtopo.stores.servers.store import SqlStore
+
+PORTION_CHARACTERS = 2_000_000
+"""Of JSON, in one statement: four bytes each at most, and half of a packet of the size that a server takes by default."""
+
+PORTION_ROWS = 1000
+"""How many rows ``items`` and ``scan`` fetch at a time."""
+
+UNDONE_ROWS = 10_000
+"""How many rows are taken back or swept at a time."""
+
+_TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+_KEY = f"`key` VARCHAR({tables.KEY_CHARACTERS_MAX}) {_TEXT}"
+_GIVEN_KEYS = f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$')) AS given"
+_GIVEN_ROWS = (
+    f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', prev LONGTEXT {_TEXT} PATH '$[2]',"
+    f" prev_txid BIGINT PATH '$[3]', steps LONGTEXT {_TEXT} PATH '$[4]')) AS given"
+)
+_GIVEN_CHANGES = (
+    f"JSON_TABLE({merging.GIVEN}, '$[*]' COLUMNS ({_KEY} PATH '$[0]', curr LONGTEXT {_TEXT} PATH '$[1]', steps LONGTEXT {_TEXT} PATH '$[2]'))"
+    " AS given"
+)
+_IS_SETTLED = "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
+_WHO = ("topology", "generation", "component", "task", "txid", "attempt")
+_COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
+_BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
+_VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
+_HERE = "generation = :of_generation AND txid = :of_txid AND attempt = :of_attempt"
+# A row of each task, so that those of one attempt need not wait for each other's commit. Assignments are made from left to right.
+_COUNTED = (
+    "INSERT INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
+    " SELECT :of_store, :of_topology, :of_component, :of_task, :of_generation, :of_txid, :of_attempt, 1 {given} ON DUPLICATE KEY UPDATE"
+    " transactions = IF(txtopo_count.generation = :of_generation AND txtopo_count.txid = :of_txid AND txtopo_count.attempt = :of_attempt,"
+    " transactions + (transactions < :number), 1), generation = :of_generation, txid = :of_txid, attempt = :of_attempt"
+)
+_COUNT = sa.text(_COUNTED.format(given="FROM DUAL"))
+_STAND = sa.text(
+    _COUNTED.format(
+        given="FROM txtopo_fence WHERE store = :of_store AND topology = :of_topology AND component = :of_component"
+        f" AND {_HERE} AND (:lists OR NOT listed) LOCK IN SHARE MODE"
+    )
+)
+_STAND_ALONE = sa.text(
+    "UPDATE txtopo_fence SET counted = GREATEST(counted, 0) + (counted < :number) WHERE store = :of_store AND topology = :of_topology"
+    f" AND component = :of_component AND {_HERE} AND (:lists OR NOT listed)"
+)
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY UPDATE name = name")
+
+
+class Connection(relational_connection.Connection):
+    """One process's connection to one database."""
+
+    faults = faults
+
+    def _open(self, store: SqlStore, statement_s: float) -> sa.Connection:
+        return connections.open_connection(store, statement_s)
+
+    def _descriptor(self, driver: Any) -> int:
+        return connections.descriptor(driver)
+
+    def _layout(self, store: SqlStore) -> session.Tables:
+        return tables.tables_of(store.name)
+
+    def _prepare(self, raw: sa.Connection, tables_: session.Tables, store: SqlStore) -> None:
+        tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
+
+    def _session(self, raw: sa.Connection, tables_: session.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Session:
+        return Session(raw, tables_, store.address, mine, store.opaque)
+
+
+class Session(session.Session):
+    """What MySQL and MariaDB do in bulk; and the lock that those who raise a fence take turns by."""
+
+    def __init__(self, raw: sa.Connection, tables_: session.Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables_, address, mine, lists)
+        self._raw = raw
+        self._locked: set[str] = set()
+        """Keys of rows that are there, and stay as this transaction leaves them until it ends."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, where the transaction is open; to commit it is the store's alone."""
+        return self._raw.connection.dbapi_connection
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """The database's errors as ours, for statements of somebody else in this transaction."""
+        return faults.translating(self._address)
+
+    def stands_at_fence(self, number: int, is_alone: bool) -> bool:
+        here = self._here(number)
+        if self._run(_STAND_ALONE if is_alone else _STAND, {**here, "lists": self._lists}).rowcount:
+            self._is_listed = self._lists
+            return True
+        if not self._lists:
+            # The attempt may have listed what it wrote, although this store does not: an opaque store began it.
+            found = self._run(self._tables.statements.standing, here).first()
+            if found is not None:
+                self._is_listed = bool(found[0])
+                self._run(_STAND_ALONE, {**here, "lists": True}) if is_alone else self._run(_COUNT, here)
+                return True
+        # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks that have it, and want to raise the
+        # fence, would wait for each other.
+        with faults.translating(self._address):
+            self._raw.rollback()
+        return False
+
+    def _count(self, mine: stamps.Stamp, number: int) -> None:
+        self._run(_STAND_ALONE, {**self._here(number), "lists": True})
+
+    def lock_raisers(self, name: str) -> None:
+        _lock(self._raw, self._address, name)
+
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        return self._read(texts, "")
+
+    def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        try:
+            found = self._read(texts, " FOR UPDATE")
+        except errors.FailedException as deadlock:
+            if not faults.is_deadlock(deadlock):
+                raise
+            raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
+        self._locked.update(found)
+        return found
+
+    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+        self._check_keys(texts)
+        select = sa.text(f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE")
+        who, earlier = self._who() | {"settled": settled_txid}, dataclasses.replace(mine, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+        rows: dict[str, stamps.Row] = {}
+        others: list[str] = []
+        try:
+            for _, _, given in self._portions(sorted(texts)):
+                for text, curr in self._run(select, {**who, "given": connections.sent(given)}):
+                    if curr is None:
+                        others.append(text)
+                    else:
+                        rows[text] = stamps.Row(text, earlier, None, stamps.KEPT, [curr])
+        except errors.FailedException as deadlock:
+            if not faults.is_deadlock(deadlock):
+                raise
+            raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
+        if others:
+            rows |= self._read(others, "")
+        self._locked.update(rows)
+        return rows
+
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        texts = sorted(deltas)
+        self._check_keys(texts)
+        statement, who = merging.statement(self._tables.name, _KEY, how.operator), {**self._who(), "settled": settled_txid}
+        refused: list[str] = []
+        for start, end, given in self._portions(sorted(deltas.items())):
+            try:
+                self._run(statement, {**who, "given": connections.sent(given)})
+            except (errors.FailedException, errors.TxtopoError) as failed:
+                if faults.is_deadlock(failed):
+                    raise sessions.RowsChangedError(self._after(failed, texts)) from failed
+                if not faults.is_refusal(failed):
+                    raise
+                refused += texts[start:end]
+            else:
+                self.note(texts[start:end])
+        return refused
+
+    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
+        ordered = sorted(rows, key=lambda row: row.key)
+        new = [row for row in ordered if row.key not in self._locked]
+        try:
+            there = [row for row in ordered if row.key in self._locked]
+            self._advance([row for row in there if row.prev_txid == stamps.KEPT])
+            self._write([row for row in there if row.prev_txid != stamps.KEPT], replacing=True)
+            self._write(new, replacing=False)
+        except errors.FailedException as failed:
+            if faults.is_duplicate(failed):
+                raise sessions.RowsChangedError(self.read_rows([row.key for row in new])) from failed
+            if faults.is_deadlock(failed):
+                raise sessions.RowsChangedError(self._after(failed, [row.key for row in ordered])) from failed
+            raise
+        self._locked.update(row.key for row in new)
+        self.note(row.key for row in ordered)
+
+    def take_back(self, void: stamps.Fence) -> None:
+        # Whoever raises the fence has it alone, so that nobody adds such rows; a writer who is not of this component may take one over.
+        undone = (
+            "kept.component = :component AND kept.txid = :txid AND kept.topology = :topology AND kept.generation = :generation"
+            f" AND kept.attempt <= :attempt AND kept.attempt <> {stamps.UNKNOWN_ATTEMPT}"
+        )
+        who = {"component": void.component, "txid": void.txid, "topology": void.topology_id, "generation": void.generation, "attempt": void.attempt}
+        restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
+        portions = self._listed_undone(void, undone, who) if self._is_listed else self._undone(_BEFORE, undone, who)
+        for found in portions:
+            self._given(self._delete_from(f"{undone} AND kept.prev IS NULL"), [key for key, prev, _ in found if prev is None], who)
+            update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
+            self._given(update, [[key, prev, None, txid, None] for key, prev, txid in found if prev is not None], who)
+        self._forget_written(void.topology_id, void.component)
+
+    def sweep(self, mine: stamps.Stamp) -> None:
+        settled = (
+            "kept.deleted AND kept.component = :component AND kept.topology = :topology"
+            " AND (kept.txid < :txid OR kept.generation <> :generation)"
+        )
+        who = {"component": mine.component, "txid": mine.txid, "topology": mine.topology_id, "generation": mine.generation}
+        for found in self._undone("kept.`key`", settled, who):
+            self._given(self._delete_from(settled), [key for (key,) in found], who)
+        if self._is_listed:
+            self._forget_written(mine.topology_id, mine.component)
+
+    def _listed_undone(self, void: stamps.Fence, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
+        """Rows to be undone, by the lists of what was written; as :meth:`_undone`."""
+        select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {which}"
+        texts = self._listed(void)
+        for start in range(0, len(texts), UNDONE_ROWS):
+            for result in self._given(select, texts[start : start + UNDONE_ROWS], who):
+                yield sorted(result)
+
+    def _undone(self, columns: str, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
+        """Rows to be undone, found without locking any; a portion at a time, after each of which they are no longer such."""
+        select = sa.text(f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {which} LIMIT {UNDONE_ROWS}")
+        while found := self._run(select, who).all():
+            yield sorted(found)
+            if len(found) < UNDONE_ROWS:
+                return
+
+    def _check_keys(self, texts: Sequence[str]) -> None:
+        longest = max(texts, key=len, default="")
+        if len(longest) > tables.KEY_CHARACTERS_MAX:
+            raise errors.UsageError(
+                f"a key of {len(longest)} characters is too long for the store {self._address}: {longest[:60]}…\n"
+                f"  InnoDB indexes keys of up to {tables.KEY_CHARACTERS_MAX} characters. Use a digest of it."
+            )
+
+    def _read(self, texts: Sequence[str], lock: str) -> dict[str, stamps.Row]:
+        self._check_keys(texts)
+        select = f"SELECT {_COLUMNS} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}{lock}"
+        return {found[0]: layout.row_of(*found) for result in self._given(select, sorted(texts)) for found in result}
+
+    def _write(self, rows: Sequence[stamps.Row], replacing: bool) -> None:
+        """Add rows, or replace rows that are locked."""
+        names, values = ", ".join(f"`{name}`" for name in layout.COLUMNS), ", ".join(_VALUES.values())
+        insert = f"INSERT INTO `{self._tables.name}`({names}) SELECT {values} FROM {_GIVEN_ROWS}"
+        if replacing:
+            changes = ", ".join(f"`{name}` = {value}" for name, value in _VALUES.items() if name != "key")
+            insert = f"{insert} ON DUPLICATE KEY UPDATE {changes}"
+        columns = [layout.columns_of(row) for row in rows]
+        # A writer's rows bear its own stamp (see stamps.advanced), which is said once.
+        self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], self._who())
+
+    def _advance(self, rows: Sequence[stamps.Row]) -> None:
+        """Replace rows that are locked, and of which the values alone were read: what is there becomes what was before this transaction."""
+        insert = (
+            f"INSERT INTO `{self._tables.name}`(`key`, curr, topology, generation, component, task, txid, attempt, prev_txid)"
+            " SELECT given.`key`, given.curr, :topology, :generation, :component, :task, :txid, :attempt, 0"
+            f" FROM {_GIVEN_CHANGES} ON DUPLICATE KEY UPDATE kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = given.curr,"
+            " kept.steps = given.steps, kept.task = :task, kept.txid = :txid, kept.attempt = :attempt"
+        ).replace("kept.", f"`{self._tables.name}`.")
+        self._given(insert, [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)], self._who())
+
+    def _who(self) -> dict[str, Any]:
+        """The stamp of what this transaction writes."""
+        mine = self._writer()
+        return dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
+
+    def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
+        """Run ``statement`` with ``items`` as what is given; again where they are too much for one. Returns the results."""
+        return [self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)}) for _, _, text in self._portions(items)]
+
+    def _portions(self, items: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
+        """``items`` as JSON, in portions that a packet has room for: where each begins and ends, and its text."""
+        whole = _encode(items)
+        if len(whole) <= PORTION_CHARACTERS:
+            if items:
+                yield 0, len(items), whole
+            return
+        texts = [_encode(item) for item in items]
+        begin, held = 0, 0
+        for end, text in enumerate(texts):
+            if held and held + len(text) > PORTION_CHARACTERS:
+                yield begin, end, f"[{','.join(texts[begin:end])}]"
+                begin, held = end, 0
+            held += len(text) + 1
+            self._check_size(items[end], text)
+        yield begin, len(texts), f"[{','.join(texts[begin:])}]"
+
+    def _check_size(self, item: Any, text: str) -> None:
+        """Not all servers say that a packet is too large before they hang up; and then a replay would be as large."""
+        if len(text) <= PORTION_CHARACTERS:
+            return
+        # The driver puts a backslash before each of these.
+        size = len(text.encode()) + sum(text.count(character) for character in "\\'\"") + 1000
+        limit = int(self._raw.info["packet_bytes_max"])
+        if size > limit:
+            key = item if isinstance(item, str) else item[0]
+            raise errors.UsageError(
+                f"the value of key {key[:60]} takes a packet of {size} bytes; the server of the store {self._address} takes up to {limit}\n"
+                "  Raise max_allowed_packet on the server, or store smaller values."
+            )
+
+    def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
+        """What is there once the other tasks of this attempt have ended: the one that blocked us has then committed."""
+        mine = self._writer()
+        self._raw.rollback()
+        if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
+            raise deadlock
+        there = self.read_rows(texts)
+        return {text: there.get(text) for text in texts}
+
+    def _delete_from(self, which: str) -> str:
+        return f"DELETE kept FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {which}"
+
+    @property
+    def _kept(self) -> str:
+        # Without the hint a small table is read from its beginning.
+        return f"`{self._tables.name}` AS kept FORCE INDEX (PRIMARY) ON kept.`key` = given.`key`"
+
+
+class Reader(session.Reader):
+    """One reading: all of its statements see what the first one saw."""
+
+    def __init__(self, run: session.Run, tables_: session.Tables, made: session.Made) -> None:
+        super().__init__(run, tables_, made.version)
+        self.form = made.form
+        """Of what is there."""
+
+    def rows_from(self, text: str) -> Iterator[stamps.Row]:
+        """The rows whose key's text is not below ``text``, in order, a portion at a time.
+
+        Each is a statement of its own: a server ends one whose answer nobody takes for a minute.
+        """
+        key = self._tables.values.c.key
+        select = self.select_from(text).limit(PORTION_ROWS)
+        while found := self._run(select).all():
+            for row in found:
+                yield layout.row_of(*row)
+            if len(found) < PORTION_ROWS:
+                return
+            select = sa.select(*self._tables.columns).where(key > found[-1][0]).order_by(key).limit(PORTION_ROWS)
+
+
+@contextlib.contextmanager
+def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
+    """What reads one state of the store, over a connection of its own; None if there is no such store."""
+    raw = connections.open_connection(store, store.statement_timeout_s, for_reading=True)
+    try:
+        tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
+        made = session.made(run, tables_, store.address, functools.partial(tables.has_table, run))
+        if made is not None and not any_form:
+            layout.check_form(store.address, made.form, store.form)
+        yield None if made is None else Reader(run, tables_, made)
+    finally:
+        with contextlib.suppress(sa.exc.SQLAlchemyError, faults.DRIVER_ERROR):
+            raw.close()
+
+
+def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+    with faults.translating(address):
+        return raw.execute(statement, parameters or {})
+
+
+def _lock(raw: sa.Connection, address: str, name: str) -> None:
+    """Wait until no other transaction holds the lock ``name``, and hold it until this one ends."""
+    # Not GET_LOCK: that outlives the transaction, and is unknown to a cluster.
+    _run(raw, address, _LOCK, {"name": hashlib.blake2b(name.encode(), digest_size=16).hexdigest()})

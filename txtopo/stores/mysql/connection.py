@@ -1,0 +1,138 @@
+"""One connection to MySQL or MariaDB: how it is made, with which settings and password.
+
+Apart from ``mysql``, which says what is done over it. Needs SQLAlchemy and PyMySQL.
+
+Invariants:
+    - A password is read when a connection is made, given to the driver, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import socket
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+import sqlalchemy.dialects.mysql.pymysql
+
+from txtopo import errors
+from txtopo.stores.mysql import errors as faults
+
+if TYPE_CHECKING:
+    from txtopo.stores.servers.store import SqlStore
+
+SERVER_VERSION_MIN = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
+"""They know JSON_TABLE, and make a table whole or not at all."""
+
+CONNECT_TIMEOUT_S = 10
+
+ANSWER_MARGIN_S = 15.0
+"""How much longer than a statement may take, and wait for a lock, the server's answer is waited for."""
+
+HEX_CHARACTERS_MAX = 1_000_000
+"""Of a text that is sent as hexadecimal digits, two for each of its bytes: half of a packet of the size that a server takes by default."""
+
+_TCP = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+"""A server that is gone without a word is noticed within half a minute."""
+
+_SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
+"""What does not fit is refused, and not cut; backslashes and quotes mean what the driver takes them to mean."""
+
+_SERVER = sa.text("SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
+
+
+def open_connection(store: SqlStore, statement_s: float, *, for_reading: bool = False) -> sa.Connection:
+    """A new connection with its settings made; 0 is no limit. One for reading keeps what it saw first, however long its reader takes."""
+    answer_s = None if statement_s == 0 else statement_s + store.lock_timeout_s + ANSWER_MARGIN_S
+    engine = _engine(store.url, store.password_env, store.password_file, store.address, answer_s)
+    with faults.translating(store.address, connecting=True):
+        raw = engine.connect()
+    try:
+        _check_version(raw, store.address)
+        with faults.translating(store.address):
+            _keep_alive(raw)
+            raw.execute(*_settings(raw, store, statement_s, for_reading))
+            if for_reading:
+                raw.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            packet, flush = raw.execute(_SERVER).one()
+            raw.commit()
+        raw.info["packet_bytes_max"] = int(packet)
+        if int(flush) == 0:
+            raise errors.SetupError(
+                f"the server of {store.address} does not write what was committed (innodb_flush_log_at_trx_commit=0)\n"
+                "  Set it to 1; with 2, what is committed outlives the server's process, but not its machine."
+            )
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+@functools.lru_cache(maxsize=64)
+def _engine(url: str, password_env: str | None, password_file: str | None, address: str, answer_s: float | None) -> sa.Engine:
+    """What makes connections; it holds none, and no password."""
+    from txtopo.stores.servers import store as sql
+
+    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True)
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
+        options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
+        options.setdefault("program_name", "txtopo")
+        options |= {"charset": "utf8mb4", "autocommit": False, "read_timeout": answer_s, "write_timeout": answer_s}
+        password = sql.password_from(address, password_env, password_file)
+        if password is not None:
+            options["password"] = password
+
+    return engine
+
+
+def sent(text: str) -> str | bytes:
+    """``text`` as the driver sends it fastest: it writes bytes as hexadecimal digits, and looks for quotes in a text letter by letter.
+
+    The server takes bytes for what they are until they are converted, or put into a column of texts.
+    """
+    return text.encode() if len(text) <= HEX_CHARACTERS_MAX else text
+
+
+def descriptor(driver: Any) -> int:
+    """The number of the connection's socket; negative if it is closed."""
+    opened = getattr(driver, "_sock", None)
+    return -1 if opened is None else int(opened.fileno())
+
+
+def _is_mariadb(raw: sa.Connection) -> bool:
+    dialect: Any = raw.dialect
+    return bool(dialect.is_mariadb)
+
+
+def _settings(raw: sa.Connection, store: SqlStore, statement_s: float, for_reading: bool) -> tuple[sa.TextClause, dict[str, Any]]:
+    """One statement for all of them. Limits that a server takes in whole seconds are rounded up."""
+    lock_s, idle_s = math.ceil(store.lock_timeout_s), math.ceil(store.idle_timeout_s)
+    values: dict[str, Any] = {"sql_mode": _SQL_MODE, "innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
+    if _is_mariadb(raw):
+        values |= {"max_statement_time": statement_s, "idle_transaction_timeout": 0 if for_reading else idle_s}
+    else:
+        values |= {"max_execution_time": int(statement_s * 1000)}
+        # MySQL has no limit for transactions alone; a connection that it ended between two of them is made again.
+        values |= {} if for_reading else {"wait_timeout": idle_s}
+    return sa.text("SET SESSION " + ", ".join(f"{name} = :{name}" for name in values)), values
+
+
+def _check_version(raw: sa.Connection, address: str) -> None:
+    kind = "MariaDB" if _is_mariadb(raw) else "MySQL"
+    found, least = raw.dialect.server_version_info or (), SERVER_VERSION_MIN[kind]
+    numbers = tuple(part for part in found if isinstance(part, int))
+    if numbers < least:
+        wanted = " or newer, or ".join(f"{name} {'.'.join(map(str, version))}" for name, version in SERVER_VERSION_MIN.items())
+        raise errors.SetupError(f"the server of {address} is {kind} {'.'.join(map(str, numbers))}, which is too old\n  Use {wanted} or newer.")
+
+
+def _keep_alive(raw: sa.Connection) -> None:
+    opened = getattr(raw.connection.dbapi_connection, "_sock", None)
+    if isinstance(opened, socket.socket) and opened.family in (socket.AF_INET, socket.AF_INET6):
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _TCP.items():
+            if hasattr(socket, name):  # not every system has all of them
+                opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,163 @@
+"""The tables of a store in MySQL or MariaDB, and how they are made: one by one, since there every such statement commits.
+
+Apart from ``mysql``, which says what is done with them. They are those of ``relational``, and one more::
+
+    txtopo_lock(name)    a row is locked by whoever raises the fence of one component; one row per component that has done so
+
+Every table is InnoDB's, which alone has transactions, and orders texts by code points (``utf8mb4_bin``), whatever the defaults of the
+server and of the database are. Trailing spaces do not count there, but no key's text has any: it is JSON. Needs SQLAlchemy.
+
+Invariants:
+    - A store is registered as ``BEING_MADE`` before its table is made, and with its version when all is there: whoever comes after a process that
+      died between the two goes on, and nobody takes a table of somebody else for one that was begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from txtopo import errors
+from txtopo.stores import rows as layout
+from txtopo.stores.mysql import connection as connections
+from txtopo.stores.servers import session
+
+if TYPE_CHECKING:
+    from txtopo.stores.servers.store import SqlStore
+
+KEY_CHARACTERS_MAX = 768
+"""Of a key's text: InnoDB indexes up to 3072 bytes, and takes every character for one of four bytes."""
+
+NAME_CHARACTERS_MAX = 255
+"""Of the name of a topology or a component: the key of the table of fences holds three names."""
+
+_COLLATION = "utf8mb4_bin"
+_OPTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": _COLLATION, "mysql_row_format": "DYNAMIC"}
+# Names in the catalogue compare without case, also on a system where tables do not.
+_HAS_TABLE = sa.text(
+    "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
+    " AND (@@lower_case_table_names > 0 OR BINARY table_name = :name)"
+)
+_HAS_INDEX = sa.text(
+    "SELECT count(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = :table AND index_name = :name"
+)
+_HAS_COLUMN = sa.text(
+    "SELECT count(*) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = :table AND column_name = :name"
+)
+_ENGINES = sa.text(
+    "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names AND engine <> 'InnoDB'"
+).bindparams(sa.bindparam("names", expanding=True))
+_GET_LOCK = sa.text("SELECT GET_LOCK(CONCAT('txtopo ', MD5(DATABASE())), :seconds)")
+_RELEASE_LOCK = sa.text("SELECT RELEASE_LOCK(CONCAT('txtopo ', MD5(DATABASE())))")
+_REGISTER = sa.text("INSERT INTO txtopo_schema(store, version, form) VALUES (:store, :version, :form) ON DUPLICATE KEY UPDATE store = store")
+_LOCKS = sa.Table("txtopo_lock", sa.MetaData(), sa.Column("name", mysql.CHAR(32, charset="ascii"), primary_key=True), **_OPTIONS)
+
+
+class _LongText(sa.types.TypeDecorator[str]):
+    """Texts of any length, which are never compared."""
+
+    impl = mysql.LONGTEXT
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> Any:
+        return None if value is None else connections.sent(value)
+
+
+@functools.cache
+def tables_of(name: str) -> session.Tables:
+    """The tables of the store ``name``."""
+    names = mysql.VARCHAR(NAME_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
+    keys = mysql.VARCHAR(KEY_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
+    values = _LongText(charset="utf8mb4", collation=_COLLATION)
+    # There are no indexes of some rows only: the component is what tells those tombstones that are looked for from the others.
+    return session.Tables(name, session.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
+
+
+def has_table(run: session.Run, name: str) -> bool:
+    """Whether the database has a table of this name, whoever made it."""
+    return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
+
+
+def prepare(run: session.Run, tables: session.Tables, store: SqlStore, lock: Callable[[str], None]) -> None:
+    """Make what is missing of the layout; where nothing is, no right to make anything is needed. ``lock`` has processes take turns."""
+    there = functools.partial(has_table, run)
+    if session.made(run, tables, store.address, there) != (wanted := (layout.LAYOUT_VERSION, store.form)):
+        with _alone(run, store):
+            made = session.made(run, tables, store.address, there)
+            if made is None:
+                _make(run, tables, store)
+                made = session.made(run, tables, store.address, there)
+            if made is not None and made != wanted:
+                if made.version != layout.LAYOUT_VERSION:
+                    # Each of these statements commits by itself, so no lock is held yet.
+                    session.add_counts(run, tables, functools.partial(_has_column, run))
+                lock(f"schema\0{tables.name}")
+                if made.form != store.form:
+                    session.change_form(run, tables, store.address, made.form, store.form)
+                if made.version != layout.LAYOUT_VERSION:
+                    session.bring_forward(run, tables)
+    _check_engines(run, tables, store.address)
+
+
+@contextlib.contextmanager
+def _alone(run: session.Run, store: SqlStore) -> Iterator[None]:
+    """While no other process makes tables here: who made an index late would wait for every transaction that is open by then. Who dies
+    lets go, its session ends."""
+    if run(_GET_LOCK, {"seconds": store.lock_timeout_s}).scalar_one() != 1:
+        raise errors.FailedException(f"the store {store.address} is busy: others made tables there for {store.lock_timeout_s:g} s")
+    try:
+        yield
+    finally:
+        # Where the connection is lost, so is the lock; what went wrong before is what matters.
+        with contextlib.suppress(errors.TxtopoError, errors.FailedException):
+            run(_RELEASE_LOCK)
+
+
+def _make(run: session.Run, tables: session.Tables, store: SqlStore) -> None:
+    """Whoever comes after a process that died here does again what there is already, and goes on."""
+    there = functools.partial(has_table, run)
+    session.check_neighbours(run, tables, store.address, there)
+    if not _is_being_made(run, tables):
+        session.check_names_are_free(tables, store.address, there)
+    for table in (tables.schema, tables.fence, tables.count, _LOCKS):
+        run(sa.schema.CreateTable(table, if_not_exists=True))
+    session.add_counted(run, tables, functools.partial(_has_column, run))
+    run(_REGISTER, {"store": tables.name, "version": layout.BEING_MADE, "form": store.form})
+    run(sa.schema.CreateTable(tables.values, if_not_exists=True))
+    run(sa.schema.CreateTable(tables.written, if_not_exists=True))
+    _make_index(run, tables, tables.deleted_index)
+    schema = tables.schema
+    made = sa.update(schema).where(schema.c.store == tables.name, schema.c.version == layout.BEING_MADE)
+    run(made.values(version=layout.LAYOUT_VERSION))
+
+
+def _is_being_made(run: session.Run, tables: session.Tables) -> bool:
+    schema = tables.schema.c
+    return has_table(run, tables.schema.name) and run(sa.select(schema.version).where(schema.store == tables.name)).first() is not None
+
+
+def _make_index(run: session.Run, tables: session.Tables, index: sa.Index) -> None:
+    if not _has_index(run, tables, index):
+        run(sa.schema.CreateIndex(index))
+
+
+def _has_column(run: session.Run, table: str, name: str) -> bool:
+    return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
+
+
+def _has_index(run: session.Run, tables: session.Tables, index: sa.Index) -> bool:
+    return bool(run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one())
+
+
+def _check_engines(run: session.Run, tables: session.Tables, address: str) -> None:
+    names = [tables.name, tables.written.name, tables.schema.name, tables.fence.name, tables.count.name, _LOCKS.name]
+    for name, engine in run(_ENGINES, {"names": names}):
+        raise errors.SetupError(
+            f"table {name} of the store {address} is of the engine {engine}, which has no transactions\n"
+            f"  Stop the topology and type, in the database: ALTER TABLE `{name}` ENGINE=InnoDB"
+        )

@@ -1,0 +1,92 @@
+"""One connection to PostgreSQL: how it is made, with which settings and password.
+
+Apart from ``postgresql``, which says what is done over it. Needs SQLAlchemy and psycopg.
+
+Invariants:
+    - A password is read when a connection is made, given to the driver, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+import sqlalchemy.dialects.postgresql.psycopg
+from psycopg.types.array import ListBinaryDumper
+
+from txtopo import errors
+from txtopo.stores.postgresql import errors as faults
+
+if TYPE_CHECKING:
+    from txtopo.stores.servers.store import SqlStore
+
+SERVER_VERSION_MIN = 13
+
+CONNECT_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "application_name": "txtopo",
+}
+"""Options of libpq unless the URL says otherwise: a server that is gone without a word is noticed within half a minute."""
+
+# Session settings. A commit that returned must be on disk; who waits for replicas as well keeps that.
+_SETTINGS = sa.text(
+    "SELECT set_config('lock_timeout', :lock, false), set_config('statement_timeout', :statement, false),"
+    " set_config('idle_in_transaction_session_timeout', :idle, false),"
+    " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
+    " ELSE current_setting('synchronous_commit') END, false),"
+    " current_setting('server_encoding'), current_setting('server_version_num')"
+)
+
+
+def open_connection(store: SqlStore, lock_ms: int, statement_ms: int, idle_ms: int) -> sa.Connection:
+    """A new connection with its settings made; 0 is no limit."""
+    engine = _engine(store.url, store.password_env, store.password_file, store.address)
+    with faults.translating(store.address, connecting=True):
+        raw = engine.connect()
+    # As text, every string of an array is searched for what must be escaped, twice: a third of the time that a bulk update takes here.
+    driver: Any = raw.connection.driver_connection
+    driver.adapters.register_dumper(list, ListBinaryDumper)
+    try:
+        with faults.translating(store.address):
+            limits = {"lock": str(lock_ms), "statement": str(statement_ms), "idle": str(idle_ms)}
+            *_, encoding, version = raw.execute(_SETTINGS, limits).one()
+            raw.commit()
+        if encoding != "UTF8":
+            raise errors.SetupError(
+                f"the database of {store.address} has the encoding {encoding}, which cannot hold every key and value\n"
+                "  Use one that was made with ENCODING 'UTF8'."
+            )
+        if int(version) < SERVER_VERSION_MIN * 10_000:
+            raise errors.SetupError(f"the server of {store.address} is too old\n  PostgreSQL {SERVER_VERSION_MIN} or newer is needed.")
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+@functools.lru_cache(maxsize=64)
+def _engine(url: str, password_env: str | None, password_file: str | None, address: str) -> sa.Engine:
+    """What makes connections; it holds none, and no password."""
+    from txtopo.stores.servers import store as sql
+
+    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True, use_native_hstore=False)
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
+        for name, value in CONNECT_DEFAULTS.items():
+            options.setdefault(name, value)
+        password = sql.password_from(address, password_env, password_file)
+        if password is not None:
+            options["password"] = password
+
+    return engine
+
+
+def milliseconds(seconds: float) -> int:
+    """As PostgreSQL takes limits, of which 0 is none."""
+    return max(1, int(seconds * 1000))

@@ -1,0 +1,129 @@
+"""Redis behind :class:`~txtopo.stores.redis.store.RedisStore`: what a worker process keeps of it, and how a transaction, a reading or maintenance begins.
+
+Apart from what is done then (``redis_session``, ``redis_reading``, ``redis_maintenance``). Needs redis-py.
+
+A cluster needs no client of its own: all keys of a store are in one hash slot, and so on one node. A node that is asked for what is not its own says
+who has it; that is where the store is looked for from then on.
+
+Invariants:
+    - A connection is used by the process that opened it alone; threads take turns for each exchange, not for a transaction.
+    - There is one connection to a server, or to each node of a cluster that has a store in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from txtopo import errors
+from txtopo.stores import rows, stamps
+from txtopo.stores.redis import connection as connections
+from txtopo.stores.redis import errors as faults
+from txtopo.stores.redis import layout, maintenance
+from txtopo.stores.redis import reading as readings
+from txtopo.stores.redis import session as sessions
+
+if TYPE_CHECKING:
+    from txtopo.stores.redis.store import RedisStore
+
+REDIRECTS_MAX = 5
+"""How often a cluster may say that a store is elsewhere, while one thing is done."""
+
+FenceMovedError = sessions.FenceMovedError
+T = TypeVar("T")
+
+
+class Connection:
+    """What one process keeps of one server or cluster, across transactions."""
+
+    def __init__(self) -> None:
+        self._links: dict[connections.Node | None, connections.Link] = {}
+        self._homes: dict[str, connections.Node] = {}
+        """In which node a store is, where that is not the one of the URL."""
+        self._acknowledged: dict[str, sessions.Acknowledged] = {}
+        """By store."""
+        self._turn = threading.Lock()
+
+    def open(self, store: RedisStore, mine: stamps.Stamp) -> sessions.Session:
+        """A transaction of the task ``mine``, which has seen the fence; the store is made if it is not there."""
+
+        def begin(link: connections.Link) -> sessions.Session:
+            link.check_may_be_written(store.accept_loss)
+            names, field = layout.Names(store.name), layout.fence_field(mine.topology_id, mine.component)
+            places = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(mine.topology_id, mine.component)]
+            # As of now: other threads go on, and what they are told may not be in the answer yet.
+            known = self._acknowledged.get(store.name)
+            for _ in range(2):
+                who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, layout.EARLIER_VERSION, mine.task]
+                found = link.run(layout.OPEN, places, who)
+                if found:
+                    break
+                maintenance.make(link, store.name, store.address, store.form)
+            else:
+                raise errors.FailedException(f"the store {store.address} was removed as soon as it was made")
+            readings.check_layout(store.address, store.name, found[0])
+            opened = sessions.Opened._make(part.decode() if isinstance(part, bytes) else part for part in found[1:])
+            rows.check_form(store.address, opened.form, store.form)
+            return sessions.Session(store, link, mine, opened, known, self._acknowledge)
+
+        return self._at_home(store, begin)
+
+    @contextlib.contextmanager
+    def maintenance(self, store: RedisStore) -> Iterator[maintenance.Session]:
+        """What changes rows whoever wrote them, when the block ends; nothing when it raises."""
+
+        def begin(link: connections.Link) -> maintenance.Session:
+            link.check_may_be_written(store.accept_loss)
+            return maintenance.Session(link, store.name, store.address, store.form)
+
+        session = self._at_home(store, begin)
+        yield session
+        session.commit()
+
+    def read(self, store: RedisStore, what: Callable[[readings.Reader], T]) -> T:
+        """``what``, of a reader at the place where the store is."""
+        return self._at_home(store, lambda link: what(readings.Reader(link, store.name, store.address, store.form)))
+
+    def close(self) -> None:
+        """Close it; the next transaction opens it again."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def _acknowledge(self, store: str, news: sessions.Acknowledged) -> None:
+        with self._turn:
+            known = self._acknowledged.get(store)
+            if known is None or known.born != news.born or (known.tenure, known.version) < (news.tenure, news.version):
+                self._acknowledged[store] = news
+
+    def _at_home(self, store: RedisStore, act: Callable[[connections.Link], T]) -> T:
+        for _ in range(REDIRECTS_MAX):
+            try:
+                return act(self._link(store))
+            except errors.FailedException as error:
+                node = faults.moved_to(error)
+                if node is None:
+                    # After a fail-over the node may be gone: the one of the URL knows who has taken its place.
+                    self._homes.pop(store.name, None)
+                    raise
+                self._homes[store.name] = node
+        raise errors.FailedException(f"the store {store.address} is busy: the cluster has sent us from node to node {REDIRECTS_MAX} times")
+
+    def _link(self, store: RedisStore) -> connections.Link:
+        node = self._homes.get(store.name)
+        with self._turn:
+            link = self._links.get(node)
+            if link is not None and link.has_news:
+                link.close()
+                link = None
+            if link is None:
+                link = self._links[node] = connections.Link(store, node)
+            return link
+
+
+def read(store: RedisStore, what: Callable[[readings.Reader], T]) -> T:
+    """``what``, of a reader with a connection of its own."""
+    with contextlib.closing(Connection()) as connection:
+        return connection.read(store, what)

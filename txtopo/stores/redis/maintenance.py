@@ -1,0 +1,145 @@
+"""Adopting and clearing a store in Redis: any number of rows, without keeping the server from others for long.
+
+Apart from ``redis_session`` because here no single step can do it all. What is to change is worked out from one state of the store; then the store
+is *held*, if it still is in that state: whoever wants to write is refused. Rows are changed in portions, and the last step changes the fences and
+lets go. If this process dies in between, the store stays held until the same is asked for again, which finds fewer rows left to change.
+Needs redis-py.
+
+Invariants:
+    - Rows and fences change only while the store is held by this session.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from txtopo import errors
+from txtopo.stores import sessions, stamps
+from txtopo.stores.redis import apply as applying
+from txtopo.stores.redis import connection as connections
+from txtopo.stores.redis import layout
+from txtopo.stores.redis import reading as readings
+
+PORTION_ROWS = 5_000
+"""How many rows are changed in one step."""
+
+
+class Session(sessions.Session):
+    """What is to change in the store ``name``; ``commit`` changes it."""
+
+    def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
+        self._link, self._name, self._address, self._form = link, name, address, form
+        self._names = layout.Names(name)
+        reader = readings.Reader(link, name, address, form)
+        self._exists = reader.exists
+        self._state, found = reader.state()
+        self._there = {key.decode(): row.decode() for key, row in found}
+        self._rows = {key: layout.row_of(key, row) for key, row in self._there.items()}
+        self._changed: set[str] = set()
+        self._fences = {(fence.topology_id, fence.component): fence for fence in reader.fences()}
+        self._new_fences: dict[tuple[str, str], stamps.Fence | None] = {}
+
+    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+        chosen = self._of(topology_id, component)
+        for row in chosen:
+            stamp = dataclasses.replace(mine, component=row.stamp.component, task=row.stamp.task)
+            self._rows[row.key] = stamps.Row(row.key, stamp, prev=None, prev_txid=0, steps=[row.curr])
+            self._changed.add(row.key)
+        return len(chosen)
+
+    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
+        chosen = self._of(topology_id, component)
+        for row in chosen:
+            del self._rows[row.key]
+            self._changed.add(row.key)
+        fences = [who for who in self._fences if who[0] == topology_id and component in (None, who[1])]
+        for who in fences:
+            del self._fences[who]
+            self._new_fences[who] = None
+        return len(chosen), len(fences)
+
+    def write_fence(self, fence: stamps.Fence) -> None:
+        who = (fence.topology_id, fence.component)
+        self._fences[who] = self._new_fences[who] = fence
+
+    def commit(self) -> None:
+        """Do all of it.
+
+        :raises errors.FailedException: somebody has written to the store since it was looked at.
+        """
+        if not self._exists:
+            self._make()
+        born, _, version = self._state.partition(" ")
+        held = self._link.run(layout.HOLD, [self._names.meta], [born, version, "maintained", self._form]).decode()
+        if not held:
+            raise self._refusal("it was written to while it was being read")
+        changed = sorted(self._changed)
+        for start in range(0, len(changed), PORTION_ROWS):
+            self._change(born, held, changed[start : start + PORTION_ROWS])
+        self._release(born, held)
+
+    def _change(self, born: str, held: str, keys: Sequence[str]) -> None:
+        names = self._names
+        rows = {key: (self._there[key], "" if (row := self._rows.get(key)) is None else layout.row_text(row)) for key in keys}
+        marks = {key: False for key in keys if key not in self._rows}
+        change = applying.Change(born, held, self._form, rows=rows, marks=marks)
+        places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written("", ""), names.counts("", "")]
+        if self._link.run(applying.APPLY, places, change.arguments())[0] != b"done":
+            raise self._refusal("somebody else adopts or clears it too")
+
+    def _release(self, born: str, held: str) -> None:
+        written = [key for who in self._new_fences for key in (self._names.written(*who), self._names.counts(*who))]
+        arguments: list[Any] = [born, held]
+        for who, fence in self._new_fences.items():
+            # No tenure: whatever server process comes, there is no attempt of this fence that it could interrupt.
+            arguments += (layout.fence_field(*who), "" if fence is None else layout.fence_text(fence, 0))
+        if not self._link.run(layout.RELEASE, [self._names.meta, self._names.fences, *written], arguments):
+            raise self._refusal("somebody else adopts or clears it too")
+
+    def _make(self) -> None:
+        make(self._link, self._name, self._address, self._form)
+        self._state = readings.Reader(self._link, self._name, self._address, self._form).state()[0]
+
+    def _of(self, topology_id: str, component: str | None) -> list[stamps.Row]:
+        return [
+            row for row in self._rows.values() if row.stamp.topology_id == topology_id and (component is None or row.stamp.component == component)
+        ]
+
+    def _refusal(self, why: str) -> errors.FailedException:
+        return errors.FailedException(f"the store {self._address} is busy: {why}")
+
+    # -- not for maintenance -------------------------------------------------------------------------------------------------------
+
+    def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
+        self._refuse()
+
+    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        self._refuse()
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        self._refuse()
+
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        self._refuse()
+
+    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
+        self._refuse()
+
+    def take_back(self, void: stamps.Fence) -> None:
+        self._refuse()
+
+    def sweep(self, mine: stamps.Stamp) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise errors.TxtopoError(f"the store {self._address} is open for maintenance, not for a task\n  Use Store.transaction.")
+
+
+def make(link: connections.Link, name: str, address: str, form: str) -> None:
+    """Make the store if it is not there; several processes may find it missing at once."""
+    names = layout.Names(name)
+    places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.served]
+    if link.run(layout.MAKE, places, [layout.LAYOUT_VERSION, link.run_id, form]) == b"foreign":
+        raise errors.SetupError(f"the server of {address} has keys of that name that are not a store of txtopo\n  Choose another name.")

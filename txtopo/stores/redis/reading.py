@@ -1,0 +1,108 @@
+"""Reading a store in Redis outside of transactions: one key, the fences, or all rows of one state in order.
+
+Apart from ``redis_session`` because a reader writes nothing, and may be let in by a server that writers refuse: a replica, too. Needs redis-py.
+
+All rows are read a page at a time, each page by one script, so that the server is not kept long. A page says which version of the store it
+is of. If that changed on the way, all is read again, in pages ten times as large; at last in one, which nothing can come between. So a
+reading is of one state however much is written meanwhile, and it ends; for that it holds what it has read until it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txtopo import errors
+from txtopo.stores import rows as versions
+from txtopo.stores import stamps
+from txtopo.stores.redis import connection as connections
+from txtopo.stores.redis import layout
+from txtopo.stores.redis import session as sessions
+
+PAGE_ROWS = 2_000
+"""How many rows are asked for at a time, at first."""
+
+READINGS_MAX = 4
+"""How often all is read, when writers come between; the last time in one page."""
+
+
+class Reader:
+    """Reads the store ``name`` over ``link``, whose values are to be of ``form``; ``address`` is for messages."""
+
+    def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
+        self._link, self._name, self._address, self._form = link, name, address, form
+        self._names = layout.Names(name)
+
+    @property
+    def exists(self) -> bool:
+        """True if there is such a store; raises if it is of another version of txtopo, or holds values of another form."""
+        found = self.form
+        if found is not None:
+            versions.check_form(self._address, found, self._form)
+        return found is not None
+
+    @property
+    def form(self) -> str | None:
+        """The form of what is there; None if nothing is."""
+        version, form = self._link.ask("HMGET", self._names.meta, "layout", "form")
+        if version is None:
+            return None
+        check_layout(self._address, self._name, version)
+        return str(form.decode())
+
+    def row(self, text: str) -> stamps.Row | None:
+        """One committed row."""
+        found = self._link.ask("HGET", self._names.rows, text) if self.exists else None
+        return None if found is None else layout.row_of(text, found.decode())
+
+    def fences(self) -> list[stamps.Fence]:
+        """Every fence of the store, in order."""
+        return sessions.fences_of(self._link, self._names) if self.exists else []
+
+    def rows_from(self, text: str, beginning: str = "") -> Iterator[stamps.Row]:
+        """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order, all of one state; read before this returns."""
+        found = self.state(text, beginning)[1] if self.exists else []
+        return (layout.row_of(key.decode(), row.decode()) for key, row in found)
+
+    def state(self, text: str = "", beginning: str = "") -> tuple[str, list[tuple[bytes, bytes]]]:
+        """``born`` and version of a state of the store, and its rows with their keys, as they are kept."""
+        size = PAGE_ROWS
+        for _ in range(READINGS_MAX - 1):
+            if (found := self._pages(text, beginning, size)) is not None:
+                return found
+            size *= 10
+        state, keys, rows = self._page(*_bounds(text, beginning), -1)
+        return state, _pairs(keys, rows)
+
+    def _pages(self, text: str, beginning: str, size: int) -> tuple[str, list[tuple[bytes, bytes]]] | None:
+        """All pages, None if the store was changed between two of them."""
+        low, high = _bounds(text, beginning)
+        first, keys, rows = self._page(low, high, size)
+        found = _pairs(keys, rows)
+        while len(keys) == size:
+            state, keys, rows = self._page(b"(" + keys[-1], high, size)
+            if state != first:
+                return None
+            found += _pairs(keys, rows)
+        return first, found
+
+    def _page(self, low: bytes, high: bytes, size: int) -> tuple[str, list[bytes], list[bytes]]:
+        state, keys, rows = self._link.run(layout.PAGE, [self._names.meta, self._names.order, self._names.rows], [low, high, size])
+        return state.decode(), keys, rows
+
+
+def check_layout(address: str, name: str, found: bytes) -> None:
+    """Refuse a store of another version of txtopo."""
+    if int(found) not in (layout.LAYOUT_VERSION, layout.EARLIER_VERSION):
+        raise errors.StateMismatchError(
+            f"the server of {address} holds store {name!r} in layout {int(found)}; this txtopo knows layout {layout.LAYOUT_VERSION}\n"
+            "  Nothing was changed. Use the txtopo that wrote it, or another name."
+        )
+
+
+def _bounds(text: str, beginning: str) -> tuple[bytes, bytes]:
+    # No UTF-8 has a byte 0xff, so nothing that begins so is above.
+    return b"[" + text.encode(), b"(" + beginning.encode() + b"\xff" if beginning else b"+"
+
+
+def _pairs(keys: list[bytes], rows: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(keys, rows, strict=True))

@@ -1,0 +1,1 @@
+"""The parts that stores in PostgreSQL and in MySQL share."""

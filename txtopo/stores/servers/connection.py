@@ -1,0 +1,182 @@
+"""One process's connection to one database server, kept across transactions: whose turn it is, when it is made again, how a transaction ends.
+
+Apart from the servers' own modules, which say how a connection is made and what is done over it: these rules are the same for each of them.
+Needs SQLAlchemy.
+
+Invariants:
+    - A connection is used by the process that opened it alone, and by one transaction at a time.
+    - A connection on which a statement failed is closed with its transaction.
+    - A child that was forked can say nothing over its parent's connections, not even goodbye.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import select
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import sqlalchemy as sa
+
+from txtopo import errors
+from txtopo.stores import stamps
+from txtopo.stores.servers import session as relational
+
+if TYPE_CHECKING:
+    from txtopo.stores.servers.store import SqlStore
+
+
+class Faults(Protocol):
+    """What a server's module of errors knows."""
+
+    @property
+    def DRIVER_ERROR(self) -> type[Exception]:
+        """What the driver raises."""
+
+    def translating(self, address: str, connecting: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Errors of the database as ours."""
+
+    def was_reported(self, error: BaseException) -> bool:
+        """Whether ``error`` is one of ours that stands for an error of the database."""
+
+
+class Connection(abc.ABC):
+    """One process's connection to one database. Threads take turns on it."""
+
+    faults: Faults
+    """Of the server's kind."""
+
+    def __init__(self) -> None:
+        self._raw: sa.Connection | None = None
+        self._tables: dict[str, relational.Tables] = {}
+        self._prepared: set[tuple[str, str]] = set()
+        self._turn = threading.Lock()
+        self._owner: int | None = None
+
+    @abc.abstractmethod
+    def _open(self, store: SqlStore, statement_s: float) -> sa.Connection:
+        """A new connection, whose statements may take so long; 0 is no limit."""
+
+    @abc.abstractmethod
+    def _descriptor(self, driver: Any) -> int:
+        """The number of the socket of the driver's connection; negative if that is closed."""
+
+    @abc.abstractmethod
+    def _layout(self, store: SqlStore) -> relational.Tables:
+        """The tables of the store."""
+
+    @abc.abstractmethod
+    def _prepare(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> None:
+        """Make what is missing of the tables; where nothing is, no right to make anything is needed."""
+
+    @abc.abstractmethod
+    def _session(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Any:
+        """The statements of one transaction."""
+
+    @contextlib.contextmanager
+    def transaction(self, store: SqlStore, mine: stamps.Stamp) -> Iterator[Any]:
+        """A transaction for one task, with the store's tables ready: committed on normal exit, rolled back when the block raises."""
+        with self._turn_of(store):
+            raw = self._ready(store, store.statement_timeout_s)
+            with self._ending(raw, store):
+                yield self._session(raw, self._tables[store.name], store, mine)
+
+    @contextlib.contextmanager
+    def maintenance(self, store: SqlStore) -> Iterator[Any]:
+        """A transaction while which no task writes to the store; a statement may take as long as it takes."""
+        with self._turn_of(store):
+            raw = self._ready(store, 0)
+            with self._ending(raw, store):
+                session = self._session(raw, self._tables[store.name], store, None)
+                session.lock_all_fences()
+                yield session
+
+    def close(self) -> None:
+        """Close it; the next transaction opens it again."""
+        if self._raw is not None:
+            with contextlib.suppress(sa.exc.SQLAlchemyError, self.faults.DRIVER_ERROR):
+                self._raw.invalidate()
+                self._raw.close()
+        self._raw = None
+        self._prepared.clear()
+
+    @contextlib.contextmanager
+    def _turn_of(self, store: SqlStore) -> Iterator[None]:
+        if self._owner == threading.get_ident():
+            raise errors.UsageError(
+                f"a transaction on the database of {store.address} is open already in this task\n"
+                "  End it first: write to one store of a database after the other."
+            )
+        if not self._turn.acquire(timeout=store.lock_timeout_s):
+            raise errors.FailedException(f"the store {store.address} is busy: another thread held the connection for {store.lock_timeout_s:g} s")
+        try:
+            self._owner = threading.get_ident()
+            yield
+        finally:
+            self._owner = None
+            self._turn.release()
+
+    @contextlib.contextmanager
+    def _ending(self, raw: sa.Connection, store: SqlStore) -> Iterator[None]:
+        try:
+            yield
+            with self.faults.translating(store.address):
+                raw.commit()
+        except BaseException as error:
+            # Whether the connection is still good is not worth a question after any error but the rules' own.
+            if self.faults.was_reported(error) or raw.invalidated or not self._rolled_back(raw):
+                self.close()
+            raise
+
+    def _rolled_back(self, raw: sa.Connection) -> bool:
+        try:
+            raw.rollback()
+        except (sa.exc.SQLAlchemyError, self.faults.DRIVER_ERROR):
+            return False
+        return True
+
+    def _ready(self, store: SqlStore, statement_s: float) -> sa.Connection:
+        if self._raw is not None and self._has_news(self._raw):
+            self.close()
+        if self._raw is None:
+            self._raw = self._open(store, statement_s)
+            _opened[self._raw] = self._descriptor
+        if (store.name, store.form) not in self._prepared:
+            tables = self._tables.setdefault(store.name, self._layout(store))
+            with self._ending(self._raw, store):
+                self._prepare(self._raw, tables, store)
+            self._prepared.add((store.name, store.form))
+        return self._raw
+
+    def _has_news(self, raw: sa.Connection) -> bool:
+        """Whether an idle connection has something to read, which is the server's goodbye; found without asking the server."""
+        driver = raw.connection.dbapi_connection
+        descriptor = -1 if driver is None else self._descriptor(driver)
+        if descriptor < 0:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+_opened: weakref.WeakKeyDictionary[sa.Connection, Callable[[Any], int]] = weakref.WeakKeyDictionary()
+
+
+def _leave_to_parent() -> None:
+    """In a child that has just been forked: whatever is said over a connection that was carried along, to end it too, must not reach the server."""
+    for raw, descriptor_of in list(_opened.items()):
+        # Whatever a driver makes of a connection that was closed: the child has no use for it.
+        with contextlib.suppress(Exception):
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            try:
+                os.dup2(nowhere, descriptor_of(raw.connection.dbapi_connection), inheritable=False)
+            finally:
+                os.close(nowhere)
+            raw.invalidate()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

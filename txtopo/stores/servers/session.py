@@ -1,0 +1,403 @@
+"""The tables of a store in a database server, and the statements on them that every SQL database understands alike.
+
+Layout, version 4; NULL means "there is none", a stored JSON null is the text ``null``::
+
+    txtopo_schema(store, version, form)                               one row per value table in this database; form: codec, plain or not
+    txtopo_fence(store, topology, component, generation, txid, attempt, listed,
+                 counted)                                             listed: whether <table>_written has what that attempt wrote;
+                                                                      counted: store transactions of a component's only task (R34)
+    txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)
+                                                                      how many store transactions a task committed in that attempt (R34)
+    <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
+            topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
+            prev_txid, steps,                                         who made prev; JSON list of texts if one transaction updated the key repeatedly
+            deleted)                                                  curr IS NULL, kept by the database
+    <table>_deleted                                                   index of the tombstones
+    <table>_written(topology, component, id, keys)                    keys, one to a line, that a task wrote in the transaction of the fence; opaque
+                                                                      stores only (R31); id: any number that no other has
+
+Version 3 had no ``txtopo_count`` and no ``counted``; a store of version 3 is brought forward when it is first written.
+
+Apart from a database's own module because another database will need the same; it knows none of the rules. ``deleted`` is a column, and not
+only the condition of an index, so that PostgreSQL can update ``curr`` without touching an index. Needs SQLAlchemy.
+
+Invariants:
+    - A table that is not in ``txtopo_schema`` is never written.
+    - Whoever raises a fence holds the lock of its raisers, so that nobody else makes or raises it meanwhile.
+"""
+
+from __future__ import annotations
+
+import abc
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from txtopo import errors
+from txtopo.stores import rows as layout
+from txtopo.stores import sessions, stamps
+from txtopo.stores.servers import statements as relational_statements
+
+LIST_CHARACTERS = 2_000_000
+"""Of keys in one row of a list: four bytes each at most, and half of a packet of the size that MySQL and MariaDB take by default."""
+
+Run = Callable[..., Any]
+"""``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
+
+
+class Types(NamedTuple):
+    """The types of a database that compare and order texts by code points."""
+
+    name: sa.types.TypeEngine[str]
+    """Of topologies, components, stores."""
+    key: sa.types.TypeEngine[str]
+    """Of a key's text."""
+    value: sa.types.TypeEngine[str]
+    """Of a value's text, however long."""
+
+
+class Tables:
+    """The five tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
+
+    def __init__(
+        self, name: str, types: Types, tombstones: Sequence[str], *, values_options: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        metadata = sa.MetaData()
+
+        def column(name: str, kind: Any = types.name, **options: Any) -> sa.Column[Any]:
+            return sa.Column(name, kind, **{"nullable": False, **options})
+
+        def text(name: str) -> sa.Column[Any]:
+            return column(name, types.value, nullable=True)
+
+        self.name = name
+        self.schema = sa.Table(
+            "txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer), column("form"), **options
+        )
+        self.fence = sa.Table(
+            "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
+            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), column("listed", sa.Boolean),
+            column("counted", sa.BigInteger, server_default=str(layout.UNCOUNTED)), **options,
+        )  # fmt: skip
+        self.count = sa.Table(
+            "txtopo_count", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
+            column("task", sa.Integer, primary_key=True, autoincrement=False), column("generation"), column("txid", sa.BigInteger),
+            column("attempt", sa.BigInteger), column("transactions", sa.BigInteger), **options,
+        )  # fmt: skip
+        self.written = sa.Table(
+            f"{name}_written", metadata, column("topology", primary_key=True), column("component", primary_key=True),
+            column("id", sa.BigInteger, primary_key=True, autoincrement=False), column("keys", types.value), quote=True, **options,
+        )  # fmt: skip
+        self.values = sa.Table(
+            name, metadata, column("key", types.key, primary_key=True), text("curr"), text("prev"),
+            column("topology"), column("generation"), column("component"), column("task", sa.Integer), column("txid", sa.BigInteger),
+            column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), text("steps"),
+            sa.Column("deleted", sa.Boolean, sa.Computed("curr IS NULL", persisted=True)),
+            quote=True, **options, **(values_options or {}),
+        )  # fmt: skip
+        values = self.values.c
+        self.statements = relational_statements.statements_of(name, self.fence, self.count, self.written, self.values)
+        self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
+        self.columns = [values[name] for name in layout.COLUMNS]
+
+
+class Session(sessions.Session):
+    """The statements of one transaction, by ``mine``; by nobody (None) when a store is adopted or cleared."""
+
+    def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
+        self._run, self._tables, self._address, self._mine, self._lists = run, tables, address, mine, lists
+        self._taken: stamps.Fence | None = None
+        """The fence, where this transaction has it for itself."""
+        self._has_no_fence = False
+        self._is_listed = False
+        """Whether what the attempt of the fence wrote is listed."""
+        self._raised = False
+        self._is_counted = False
+        self._written: list[str] = []
+
+    @abc.abstractmethod
+    def lock_raisers(self, name: str) -> None:
+        """Wait until no other transaction holds the lock ``name``, and hold it until this one ends."""
+
+    @abc.abstractmethod
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        """See the base class; one statement for all of them."""
+
+    @abc.abstractmethod
+    def stands_at_fence(self, number: int, is_alone: bool) -> bool:
+        """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side.
+
+        The statement that looks at the fence also counts the transaction, which has this ``number``: in the fence itself if the task ``is_alone``.
+        """
+
+    def takes_fence(self) -> bool:
+        """Whether there is a fence; then nobody else reads, raises or stands at it until this transaction ends. For a task without siblings.
+
+        The statement that raises the fence counts this transaction too.
+        """
+        mine = self._writer()
+        found = self._run(self._tables.statements.taken_fence, _of(mine.topology_id, mine.component)).first()
+        if found is not None:
+            generation, txid, attempt, self._is_listed, counted = found
+            # An only task that counts in the fence does so alone; then there is no sum to be read.
+            whole = stamps.Fence(mine.topology_id, mine.component, generation, txid, attempt, counted)
+            self._taken = whole if counted > 0 else self._read_fence(mine.topology_id, mine.component, lock=True)
+        return self._taken is not None
+
+    def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
+        if self._taken is not None:
+            return self._taken
+        mine = self._writer()
+        self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
+        # Another task of this attempt may have raised it just now: then it is not locked here, so as not to wait for what that task writes.
+        found = self._read_fence(topology_id, component)
+        if found is not None and (found.generation, found.txid, found.attempt) != (mine.generation, mine.txid, mine.attempt):
+            found = self._read_fence(topology_id, component, lock=True)
+        self._has_no_fence = found is None
+        return found
+
+    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        return _fences(self._run, self._tables, self._tables.fence.c.topology == topology_id)
+
+    def write_fence(self, fence: stamps.Fence) -> None:
+        self._raised = True
+        # A task that has the fence for itself counts there. Other tasks count in rows of their own, so that none waits for the commit of another.
+        self._is_counted = self._taken is not None
+        values = {
+            "generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists, "counted": int(self._is_counted)
+        }  # fmt: skip
+        which = _of(fence.topology_id, fence.component)
+        if not self._has_no_fence and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
+            return
+        # Where somebody adopted the store meanwhile this violates the primary key, and the attempt fails.
+        who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
+        self._run(self._tables.statements.make_fence, {**who, **values})
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        if not self._is_counted:
+            self._count(mine, number)
+            self._is_counted = True
+
+    @abc.abstractmethod
+    def _count(self, mine: stamps.Stamp, number: int) -> None:
+        """See :meth:`count`; a statement for this alone, of a task that has taken the fence."""
+
+    def lock_all_fences(self) -> None:
+        """Wait until no task writes to this store, and let none begin until this transaction ends."""
+        fence = self._tables.fence.c
+        locked = sa.select(fence.txid).where(fence.store == self._tables.name).order_by(fence.topology, fence.component)
+        self._run(locked.with_for_update()).all()
+
+    def apply(self) -> None:
+        for keys in _lists_of(self._written):
+            mine = self._writer()
+            who = {"topology": mine.topology_id, "component": mine.component, "id": secrets.randbits(63)}
+            self._run(self._tables.statements.add_list, {**who, "keys": keys})
+        self._written.clear()
+
+    def note(self, texts: Iterable[str]) -> None:
+        """Keep in mind what was written, for whoever must take it back."""
+        # What an opaque store of this attempt has begun to list is listed whole, also by one that is not.
+        if self._lists or (self._is_listed and not self._raised):
+            self._written.extend(texts)
+
+    def take_back(self, void: stamps.Fence) -> None:
+        table, row = self._tables.values, self._tables.values.c
+        undone = sa.and_(
+            row.component == void.component, row.txid == void.txid, row.topology == void.topology_id, row.generation == void.generation,
+            row.attempt <= void.attempt, row.attempt != stamps.UNKNOWN_ATTEMPT,
+        )  # fmt: skip
+        if self._is_listed:
+            undone = sa.and_(undone, self._is_one_of(self._listed(void)))
+        # Else every row is looked at. A transactional store comes here only when user code, changed or not, skipped on replay what it did before.
+        self._run(sa.delete(table).where(undone, row.prev.is_(None)))
+        restored = {"curr": row.prev, "txid": row.prev_txid, "attempt": stamps.UNKNOWN_ATTEMPT, "prev": None, "prev_txid": 0, "steps": None}
+        self._run(sa.update(table).where(undone).values(restored))
+        self._forget_written(void.topology_id, void.component)
+
+    def _is_one_of(self, texts: Sequence[str]) -> sa.ColumnElement[bool]:
+        """Whether a row's key is among ``texts``, of which there may be very many."""
+        raise NotImplementedError
+
+    def _listed(self, fence: stamps.Fence) -> list[str]:
+        """The keys that were written in the transaction of ``fence``, in order."""
+        lists = self._run(self._tables.statements.lists, _of(fence.topology_id, fence.component))
+        return sorted({text for (found,) in lists for text in found.split("\n")})
+
+    def _forget_written(self, topology_id: str, component: str) -> None:
+        self._run(self._tables.statements.forget_lists, _of(topology_id, component))
+
+    def sweep(self, mine: stamps.Stamp) -> None:
+        settled = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid}
+        self._run(self._tables.statements.sweep, settled)
+        if self._is_listed:
+            self._forget_written(mine.topology_id, mine.component)
+
+    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+        row = self._tables.values.c
+        who = {"topology": mine.topology_id, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
+        settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
+        which = sa.and_(row.topology == topology_id, row.component == component)
+        self._forget_written(topology_id, component)
+        kept = self._tables.count.c
+        counted = sa.and_(kept.store == self._tables.name, kept.component == component, kept.topology.in_([topology_id, mine.topology_id]))
+        self._run(sa.delete(self._tables.count).where(counted))
+        return int(self._run(sa.update(self._tables.values).where(which).values(settled)).rowcount)
+
+    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
+        removed = []
+        shared = (self._tables.count, self._tables.fence)
+        for table in (self._tables.written, self._tables.values, *shared):
+            which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
+            whose = [table.c.store == self._tables.name] if table in shared else []
+            removed.append(self._run(sa.delete(table).where(*which, *whose)).rowcount)
+        return removed[1], removed[3]
+
+    def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
+        statements = self._tables.statements
+        found = self._run(statements.locked_fence if lock else statements.fence, _of(topology_id, component)).first()
+        if found is None:
+            return None
+        generation, txid, attempt, self._is_listed, counted, total = found
+        return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
+
+    def _here(self, number: int) -> dict[str, Any]:
+        """The fence that a task stands at, and how it is counted there."""
+        mine = self._writer()
+        return {
+            **_of(mine.topology_id, mine.component), "of_store": self._tables.name, "of_task": mine.task, "of_generation": mine.generation,
+            "of_txid": mine.txid, "of_attempt": mine.attempt, "number": number,
+        }  # fmt: skip
+
+    def _writer(self) -> stamps.Stamp:
+        if self._mine is None:
+            raise errors.TxtopoError(f"the store {self._address} is open for maintenance, not for a task\n  Use Store.transaction.")
+        return self._mine
+
+
+class Reader:
+    """The statements of one reading; all of them see the same state of the store."""
+
+    def __init__(self, run: Run, tables: Tables, version: int) -> None:
+        self._run, self._tables, self._version = run, tables, version
+
+    def row(self, text: str) -> stamps.Row | None:
+        """One committed row."""
+        found = self._run(sa.select(*self._tables.columns).where(self._tables.values.c.key == text)).first()
+        return None if found is None else layout.row_of(*found)
+
+    def select_from(self, text: str) -> sa.Select[Any]:
+        """Selects the rows whose key's text is not below ``text``, in order."""
+        key = self._tables.values.c.key
+        return sa.select(*self._tables.columns).where(key >= text).order_by(key)
+
+    def fences(self) -> list[stamps.Fence]:
+        """Every fence of the store, in order."""
+        return _fences(self._run, self._tables, is_counting=self._version != layout.EARLIER_VERSION)
+
+
+def _lists_of(texts: Sequence[str]) -> Iterator[str]:
+    """The keys ``texts``, one to a line, as many lists as there must be for none to be longer than :data:`LIST_CHARACTERS`."""
+    begin, held = 0, 0
+    for end, text in enumerate(texts):
+        if held and held + len(text) > LIST_CHARACTERS:
+            yield "\n".join(texts[begin:end])
+            begin, held = end, 0
+        held += len(text) + 1
+    if texts:
+        yield "\n".join(texts[begin:])
+
+
+def _of(topology_id: str, component: str) -> dict[str, Any]:
+    """Whose fence, lists and rows a statement is about."""
+    return {"of_topology": topology_id, "of_component": component}
+
+
+def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool], is_counting: bool = True) -> list[stamps.Fence]:
+    fence = tables.fence.c
+    counts = (fence.counted, tables.statements.total) if is_counting else (sa.literal(layout.UNCOUNTED), sa.null())
+    columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt, *counts)
+    found = run(sa.select(*columns).where(fence.store == tables.name, *which).order_by(fence.topology, fence.component))
+    return [
+        stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
+        for topology, component, generation, txid, attempt, counted, total in found
+    ]
+
+
+class Made(NamedTuple):
+    """What there is of a store."""
+
+    version: int
+    form: str
+
+
+def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> Made | None:
+    """What there is of the store, None if nothing is; raises if the store is of another version of txtopo. Others beside it may be of any."""
+    if not has_table(tables.schema.name):
+        return None
+    schema = tables.schema.c
+    found = run(sa.select(schema.version, schema.form).where(schema.store == tables.name)).one_or_none()
+    if found is None or found.version == layout.BEING_MADE:
+        return None
+    layout.check_version(address, tables.name, found.version)
+    return Made(int(found.version), str(found.form))
+
+
+def add_counts(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
+    """Make what a store of the earlier version lacks. Until the new version is written, nothing looks at it. Not to be done by two at once."""
+    run(sa.schema.CreateTable(tables.count, if_not_exists=True))
+    add_counted(run, tables, has_column)
+
+
+def bring_forward(run: Run, tables: Tables) -> None:
+    """Have a store of the earlier version, to which nothing is lacking, be one of this."""
+    schema = tables.schema
+    run(sa.update(schema).where(schema.c.store == tables.name).values(version=layout.LAYOUT_VERSION))
+
+
+def add_counted(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
+    """Give the table of fences its column ``counted`` if a store of the earlier version has made it.
+
+    Fences that are there, and those that the earlier version makes for stores beside this one, are uncounted by default.
+    """
+    if not has_column(tables.fence.name, "counted"):
+        run(sa.text(f"ALTER TABLE txtopo_fence ADD COLUMN counted BIGINT NOT NULL DEFAULT {layout.UNCOUNTED}"))
+
+
+def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+    """Refuse to make a store among stores that are all of another version, since the tables it would share with them are theirs."""
+    if has_table(tables.schema.name):
+        schema = tables.schema.c
+        layout.check_neighbours(address, {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))})
+
+
+def make(
+    run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool], has_column: Callable[[str, str], bool]
+) -> None:
+    """Make the tables of a store, beside those of others; not to be done by two at once."""
+    check_names_are_free(tables, address, has_table)
+    check_neighbours(run, tables, address, has_table)
+    for table in (tables.schema, tables.fence, tables.count, tables.values, tables.written):
+        if not has_table(table.name):
+            run(sa.schema.CreateTable(table))
+            for index in sorted(table.indexes, key=lambda index: str(index.name)):
+                run(sa.schema.CreateIndex(index))
+    add_counted(run, tables, has_column)
+    run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION, form=form))
+
+
+def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+    """Refuse to make a store where somebody else has a table of its name, or of that of its lists."""
+    for table in (tables.values, tables.written):
+        if has_table(table.name):
+            what = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
+            raise errors.SetupError(f"{what}\n  Choose another table name.")
+
+
+def change_form(run: Run, tables: Tables, address: str, found: str, form: str) -> None:
+    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once."""
+    if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
+        layout.check_form(address, found, form)
+    run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))

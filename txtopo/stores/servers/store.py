@@ -1,0 +1,278 @@
+"""A store in a database server, for executors on any machine: zombies lose to its fence also across hosts (R29).
+
+Apart from ``relational``, ``postgresql`` and ``mysql``, which need SQLAlchemy and a driver: this module is configuration, pickles, and needs the
+standard library only; they are imported where a connection is made. A database gets a module of its own with what is its own (see ``_DIALECTS``).
+
+Opening a store transaction takes two steps, so that the tasks of an attempt do not wait for each other. Only the first of them finds the fence
+below its attempt: it *raises* it in a database transaction of its own, with what the raise takes back (R31), after every open transaction
+of an older attempt has ended. Each task then finds the fence its own under a shared lock, and keeps that to the end of what it writes.
+
+The only task of its component keeps nobody waiting whom it should let pass, and takes one step: it locks the fence for itself, raises it, writes
+and commits, all in one transaction, as a store in a file does. An older or a newer attempt waits for that lock, as it waits for the shared one
+and just as long, and finds the fence as the transaction left it: raised with what was written under it, or not at all. Somebody who comes with
+the same attempt, from a second run of the task, finds it equal, and his rows to be his own. Only a fence that is not there cannot be locked: it is
+made in two steps, or whoever adopts or clears the store meanwhile would not know whom to wait for.
+
+Invariants:
+    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or ``location``, nor of a message.
+    - A write transaction holds a lock of the fence, shared or its own, for an attempt that the fence names, from before its first read to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import itertools
+import os
+import re
+import urllib.parse
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from txtopo import errors
+from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.topology import context as contexts
+
+RAISES_MAX = 3
+"""How often one opening tries to find, after it raised the fence, that it is still its own. One is enough unless connections drop."""
+
+TABLE_NAME_MAX = 50
+"""Characters; PostgreSQL cuts names, also those of a table's indexes, after 63; MySQL refuses more than 64."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Dialect:
+    """A database as an address names it."""
+
+    module: str
+    driver: str
+    extra: str
+    secrets: frozenset[str]
+    """Options of an address that hold a password."""
+    places: str
+    """Where the driver takes a password from, when it is given none."""
+    naming: frozenset[str] = frozenset()
+    """Options of an address that may name the database."""
+
+    @property
+    def install(self) -> str:
+        """What to type."""
+        return f"Type: pip install 'txtopo[{self.extra}]', for the interpreter of the driver and of every executor."
+
+    @property
+    def password_cure(self) -> str:
+        """Where else to give a password."""
+        return f"Give the password by {self.places}, or by password_env= or password_file=."
+
+
+_DIALECTS = {
+    "postgresql+psycopg": _Dialect(
+        "txtopo.stores.postgresql.backend", "psycopg", "postgres",
+        secrets=frozenset({"password", "sslpassword", "oauth_client_secret"}),
+        places="PGPASSWORD, ~/.pgpass or a service file", naming=frozenset({"service", "dbname"}),
+    ),
+    "mysql+pymysql": _Dialect(
+        "txtopo.stores.mysql.backend", "PyMySQL", "mysql",
+        secrets=frozenset({"password", "passwd", "ssl_key_password"}),
+        places="a file named by read_default_file in the URL",
+    ),
+}  # fmt: skip
+
+
+class SqlStore(base.Store):
+    """Results in table ``table`` of the PostgreSQL, MySQL or MariaDB database at ``url``; the tables are made when it is first written.
+
+    Needs ``pip install 'txtopo[postgres]'``, or ``'txtopo[mysql]'``, wherever it is written or read.
+
+    :param url: ``postgresql+psycopg://user@host:port/database``, with options of libpq after a ``?``, or ``mysql+pymysql://user@host:port/database``,
+        with options of PyMySQL. A password in it is refused, since a store is pickled and shown: give it as the driver takes it (``PGPASSWORD``,
+        ``~/.pgpass``, a service file; ``read_default_file``), or by ``password_env`` or ``password_file``.
+    :param table: letters, digits and ``_``; also the store's name (R27).
+    :param opaque: True with an opaque spout (R30, R31).
+    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param codec: what makes texts of values; JSON by default.
+    :param password_env: name of the environment variable, of the process that connects, that holds the password.
+    :param password_file: path of a file, on the machine that connects, whose first line is the password.
+    :param lock_timeout_s: how long to wait for others, in seconds: a task for its turn on the process's connection, a new attempt
+        for open transactions of an older one. Then the attempt fails and is replayed.
+    :param statement_timeout_s: longest time a single statement of a transaction may take, in seconds; then the attempt is replayed.
+        MySQL and MariaDB take whole seconds for the other two limits, which are rounded up.
+    :param idle_timeout_s: how long the server keeps an open transaction that says nothing, in seconds: what bounds how long a task that hangs, or
+        whose machine is lost, stands in the way of the next attempt.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        opaque: bool = False,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
+        password_env: str | None = None,
+        password_file: str | os.PathLike[str] | None = None,
+        lock_timeout_s: float = 30.0,
+        statement_timeout_s: float = 60.0,
+        idle_timeout_s: float = 60.0,
+    ) -> None:
+        place = _place(url)
+        if not re.fullmatch(rf"[A-Za-z_][A-Za-z0-9_]{{0,{TABLE_NAME_MAX - 1}}}", table) or table.lower().startswith(("pg_", "txtopo_")):
+            raise errors.UsageError(
+                f"SqlStore cannot name a table {table!r}\n"
+                f"  Use up to {TABLE_NAME_MAX} letters, digits and _, not beginning with a digit, pg_ or txtopo_."
+            )
+        if password_env is not None and password_file is not None:
+            raise errors.UsageError("SqlStore was given both password_env and password_file\n  Give one of them.")
+        for name, value in (("lock_timeout_s", lock_timeout_s), ("statement_timeout_s", statement_timeout_s), ("idle_timeout_s", idle_timeout_s)):
+            if not 0.001 <= value <= 1e6:
+                raise errors.UsageError(f"SqlStore's {name} is {value:g}\n  Give seconds, at least 0.001.")
+        self.url = url
+        """The database, without a password."""
+        self.password_env = password_env
+        """The environment variable with the password, if any."""
+        self.password_file = None if password_file is None else os.fspath(password_file)
+        """The file with the password, if any."""
+        self.lock_timeout_s = lock_timeout_s
+        """Longest wait for others, in seconds."""
+        self.statement_timeout_s = statement_timeout_s
+        """Longest statement, in seconds."""
+        self.idle_timeout_s = idle_timeout_s
+        """Longest silence in an open transaction, in seconds."""
+        super().__init__(name=table, address=f"{place}#{table}", opaque=opaque, location=url, plain=plain, codec=codec)
+
+    def exists(self) -> bool:
+        with self._reading() as reader:
+            return reader is not None
+
+    def stored_form(self) -> str | None:
+        with self._reading(any_form=True) as reader:
+            return None if reader is None else str(reader.form)
+
+    def fences(self) -> list[stamps.Fence]:
+        with self._reading() as reader:
+            return [] if reader is None else list(reader.fences())
+
+    @contextlib.contextmanager
+    def _fenced_session(
+        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> Iterator[sessions.Session]:
+        connection = self._connection(context.resource)
+        for _ in range(RAISES_MAX):
+            with connection.transaction(self, mine) as session:
+                number = self._number(context)
+                # Where this task has raised the fence, the next time it just stands there.
+                if context.num_tasks == 1 and number == 1 and session.takes_fence():
+                    self._stand_at_fence(session, context, mine, recorded)
+                    session.count(mine, number)
+                    yield session
+                    return
+                if session.stands_at_fence(number, context.num_tasks == 1):
+                    yield session
+                    return
+                self._stand_at_fence(session, context, mine, recorded)
+        raise errors.FailedException(f"the store {self.address} is busy: its fence was changed {RAISES_MAX} times while it was being raised")
+
+    @contextlib.contextmanager
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+        with self._connection(resources).maintenance(self) as session:
+            yield session
+
+    def _connection(self, resources: base.Resources) -> Any:
+        backend = self._backend()
+        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which are those of the connection.
+        limits = f"{self.lock_timeout_s:g}:{self.statement_timeout_s:g}:{self.idle_timeout_s:g}"
+        return resources(f"sql:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}", backend.Connection)
+
+    def _read_row(self, text: str) -> stamps.Row | None:
+        with self._reading() as reader:
+            return None if reader is None else reader.row(text)
+
+    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        with self._reading() as reader:
+            if reader is not None:
+                yield from reader.rows_from(text)
+
+    def _read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
+        with self._reading() as reader:
+            if reader is None:
+                return
+            row = reader.row(itself)
+            if row is not None:
+                yield row
+            for other in itertools.takewhile(lambda row: row.key.startswith(beginning), reader.rows_from(beginning)):
+                if other.key != itself:
+                    yield other
+
+    def _reading(self, any_form: bool = False) -> Any:
+        """What reads one state of the store, over a connection of its own; None if the store does not exist, which is not changed by looking."""
+        return self._backend().reading(self, any_form)
+
+    def _backend(self) -> Any:
+        dialect = _DIALECTS[self.url.partition("://")[0]]
+        try:
+            return importlib.import_module(dialect.module)
+        except ImportError as error:
+            what = f"the store {self.address} needs SQLAlchemy and {dialect.driver}, which cannot be imported: {error}"
+            raise errors.SetupError(f"{what}\n  {dialect.install}") from error
+
+
+def password_from(address: str, variable: str | None, path: str | None) -> str | None:
+    """The password from an environment variable or a file, read now; None if it is left to libpq.
+
+    :raises errors.SetupError: there is no such variable or file here.
+    """
+    if variable is not None:
+        if not os.environ.get(variable):
+            raise errors.SetupError(
+                f"the store {address} takes its password from the environment variable {variable}, which is not set here\n"
+                "  Set it where the driver and the executors are started; or use password_file."
+            )
+        return os.environ[variable]
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            password = file.readline().decode().rstrip("\r\n")
+    except OSError as error:
+        cure = "The file must be on every machine that connects."
+        raise errors.SetupError(f"the store {address} cannot read its password: {error}\n  {cure}") from error
+    except UnicodeDecodeError:
+        # What was decoded is part of Python's error, and may be the password: no cause.
+        raise errors.SetupError(f"the password file {path} of the store {address} is not UTF-8\n  Its first line must be the password.") from None
+    if not password:
+        raise errors.SetupError(f"the password file {path} of the store {address} begins with an empty line\n  Its first line must be the password.")
+    return password
+
+
+def _place(url: str) -> str:
+    """Which database ``url`` means, for messages: without the user, who may differ."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in _DIALECTS:
+        # Not echoed: what cannot be understood may hold a password anywhere.
+        known = [f"{name}://" for name in _DIALECTS]
+        forms = " or ".join(f"{name}user@host:port/database" for name in known)
+        raise errors.UsageError(f"the address of a SqlStore does not begin with {' or '.join(known)}\n  Give {forms}.")
+    dialect, split = _DIALECTS[scheme], _split(url)
+    if split is None:
+        raise errors.UsageError(f"the address of a SqlStore is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}")
+    names = {name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)}
+    if split.password is not None or "@" in split.path + split.query + split.fragment or not names.isdisjoint(dialect.secrets):
+        raise errors.UsageError(f"the address of a SqlStore holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}")
+    database = split.path.removeprefix("/")
+    if split.fragment or "/" in database or not (database or names & dialect.naming):
+        raise errors.UsageError(f"the address of a SqlStore names no database\n  Give {scheme}://user@host:port/database, with options after a ?.")
+    host = split.hostname or ""
+    where = f"[{host}]" if ":" in host else host
+    port = "" if split.port is None else f":{split.port}"
+    return f"{scheme}://{where}{port}{split.path}{f'?{split.query}' if split.query else ''}"
+
+
+def _split(url: str) -> urllib.parse.SplitResult | None:
+    """``url`` in parts, None if it has none; without the error, which repeats what may be a password."""
+    try:
+        split = urllib.parse.urlsplit(url)
+        _ = split.port
+    except ValueError:
+        return None
+    return split

@@ -1,0 +1,151 @@
+"""One process's connection to one SQLite file, kept across transactions: whose turn it is, when it is opened anew, and that forks leave it alone.
+
+Apart from ``sqlite``, which says what is done over it. Standard library only.
+
+Invariants: a connection is used by the process that opened it alone, and only on the file that now has the store's path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from txtopo import errors
+from txtopo.stores.sqlite import errors as faults
+from txtopo.stores.sqlite import layout
+
+if TYPE_CHECKING:
+    from txtopo.stores.sqlite.store import SqliteStore
+
+WAL_RETRY_S = 0.01
+"""Pause between tries to switch a new file to WAL while another process does the same."""
+
+
+class Connection:
+    """One process's connection to one file. Threads take turns on it, as they would have to on the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._raw: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._prepared: set[tuple[str, str]] = set()
+        self._turn = threading.Lock()
+        self._owner: int | None = None
+        _connections.add(self)
+
+    @contextlib.contextmanager
+    def transaction(self, store: SqliteStore, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
+        """A database transaction with the table of ``store`` ready in it: committed on normal exit, rolled back when the block raises."""
+        if self._owner == threading.get_ident():
+            raise errors.UsageError(
+                f"a transaction on {self._path} is open already in this task\n"
+                "  End it first: write to one store of a file after the other, or give each its own file."
+            )
+        if not self._turn.acquire(timeout=busy_timeout_s):
+            raise errors.FailedException(faults.busy_message(self._path, f"another thread held it for {busy_timeout_s:g} s"))
+        try:
+            self._owner = threading.get_ident()
+            with faults.translating(self._path):
+                raw = self._opened(busy_timeout_s)
+                raw.execute("BEGIN IMMEDIATE")
+            try:
+                needed = (store.name, store.form)
+                if needed not in self._prepared:
+                    layout.prepare(raw, store)
+                yield raw
+                with faults.translating(self._path):
+                    raw.execute("COMMIT")
+            except BaseException:
+                self._roll_back(raw)
+                raise
+            self._prepared.add(needed)
+        finally:
+            self._owner = None
+            self._turn.release()
+
+    def close(self) -> None:
+        """Close it; the next transaction opens it again."""
+        if self._raw is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._raw.close()
+        self._raw, self._file = None, None
+        self._prepared.clear()
+
+    def close_if_idle(self) -> None:
+        """Close it unless a transaction is open."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._turn.release()
+
+    def _opened(self, busy_timeout_s: float) -> sqlite3.Connection:
+        # A file that was removed or replaced lives on, unseen, for as long as it is open: what is written to it would be lost.
+        if self._raw is not None and self._file != _identity(self._path):
+            self.close()
+        if self._raw is None:
+            self._raw = _open(self._path, busy_timeout_s)
+            self._file = _identity(self._path)
+        self._raw.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s * 1000)}")
+        return self._raw
+
+    def _roll_back(self, raw: sqlite3.Connection) -> None:
+        try:
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+
+
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _close_idle_connections() -> None:
+    for connection in list(_connections):
+        connection.close_if_idle()
+
+
+# Locks on a file belong to a process, but SQLite's own record of them is inherited: a child would believe that it holds its parent's.
+os.register_at_fork(before=_close_idle_connections)
+
+
+def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        raise errors.SetupError(f"the store {path} cannot be made: there is no directory {directory}\n  Make it, or choose another path.")
+    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        mode = _switch_to_wal(connection, busy_timeout_s)
+        if mode != "wal":
+            raise errors.SetupError(f"the store {path} cannot use a write-ahead log there (SQLite says {mode!r})\n  Put it on a local file system.")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _switch_to_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> str:
+    # SQLite does not wait here by itself, whatever its busy time-out, when two processes find a new file at the same moment.
+    deadline = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if faults.code_of(error) not in faults.TRANSIENT or time.monotonic() >= deadline:
+                raise
+        time.sleep(WAL_RETRY_S)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,110 @@
+"""The tables of a store in an SQLite file, and how they are made.
+
+Layout, version 4; NULL means "there is none", a stored JSON null is the text ``null``::
+
+    txtopo_schema(store, version, form)                               one row per value table in this file; form: codec, plain or not
+    txtopo_fence(store, topology, component, generation, txid, attempt, listed,
+                 counted)                                             listed: whether <table>_written has what that attempt wrote;
+                                                                      counted: store transactions of a component's only task (R34)
+    txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)
+                                                                      how many store transactions a task committed in that attempt (R34)
+    <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
+            topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
+            prev_txid, steps)                                         who made prev; JSON list of texts if one transaction updated the key repeatedly
+    <table>_deleted                                                   index of the tombstones
+    <table>_written(topology, component, keys)                        keys, one to a line, that a task wrote in the transaction of the fence; opaque
+                                                                      stores only (R31)
+
+Version 3 had no ``txtopo_count`` and no ``counted``. A store of version 3 is brought forward in the transaction that first writes to it, whole
+or not at all.
+
+Apart from ``sqlite``, which says what is done with them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from txtopo import errors
+from txtopo.stores import rows
+from txtopo.stores.sqlite import errors as faults
+
+if TYPE_CHECKING:
+    from txtopo.stores.sqlite.store import SqliteStore
+
+
+def prepare(connection: sqlite3.Connection, store: SqliteStore) -> None:
+    """Make what is missing of the layout, inside the open transaction."""
+    path, table = store.path, store.name
+    with faults.translating(path):
+        form = form_of(connection, path, table)
+        if form is None:
+            select = "SELECT name FROM sqlite_master WHERE name COLLATE NOCASE IN (?, ?)"
+            for (name,) in connection.execute(select, [table, f"{table}_written"]):
+                raise errors.SetupError(f"{path} has a table {name!r} that is not a store of txtopo\n  Choose another table name, or another file.")
+            rows.check_neighbours(path, _versions(connection))
+            for statement in _LAYOUT:
+                connection.execute(statement.format(table=table))
+            _add_counted(connection)
+            connection.execute("INSERT INTO txtopo_schema(store, version, form) VALUES (?, ?, ?)", [table, rows.LAYOUT_VERSION, store.form])
+        elif form != store.form:
+            if connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone():
+                rows.check_form(store.address, form, store.form)
+            connection.execute("UPDATE txtopo_schema SET form = ? WHERE store = ?", [store.form, table])
+        if form is not None and not is_counting(connection, table):
+            _bring_forward(connection, table)
+
+
+def _bring_forward(connection: sqlite3.Connection, table: str) -> None:
+    """Make a store of the earlier version one of this."""
+    connection.execute(_COUNT)
+    _add_counted(connection)
+    connection.execute("UPDATE txtopo_schema SET version = ? WHERE store = ?", [rows.LAYOUT_VERSION, table])
+
+
+def _add_counted(connection: sqlite3.Connection) -> None:
+    """Give the table of fences its column ``counted`` if a store of the earlier version has made it; fences that are there are uncounted."""
+    if not connection.execute("SELECT 1 FROM pragma_table_info('txtopo_fence') WHERE name = 'counted'").fetchone():
+        connection.execute(f"ALTER TABLE txtopo_fence ADD COLUMN {_COUNTED}")
+
+
+def is_counting(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether the layout of the store ``table``, which is there, has a place for counts (R34)."""
+    return _versions(connection)[table] != rows.EARLIER_VERSION
+
+
+_COUNTED = f"counted INTEGER NOT NULL DEFAULT {rows.UNCOUNTED}"
+_COUNT = (
+    "CREATE TABLE IF NOT EXISTS txtopo_count(store TEXT NOT NULL, topology TEXT NOT NULL, component TEXT NOT NULL, task INTEGER NOT NULL,"
+    " generation TEXT NOT NULL, txid INTEGER NOT NULL, attempt INTEGER NOT NULL, transactions INTEGER NOT NULL,"
+    " PRIMARY KEY (store, topology, component, task)) WITHOUT ROWID"
+)
+_LAYOUT = (
+    _COUNT,
+    "CREATE TABLE IF NOT EXISTS txtopo_schema(store TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL, form TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS txtopo_fence(store TEXT NOT NULL, topology TEXT NOT NULL, component TEXT NOT NULL, generation TEXT NOT NULL,"
+    f" txid INTEGER NOT NULL, attempt INTEGER NOT NULL, listed INTEGER NOT NULL, {_COUNTED}, PRIMARY KEY (store, topology, component))"
+    " WITHOUT ROWID",
+    'CREATE TABLE "{table}"(key TEXT NOT NULL PRIMARY KEY, curr TEXT, prev TEXT, topology TEXT NOT NULL, generation TEXT NOT NULL,'
+    " component TEXT NOT NULL, task INTEGER NOT NULL, txid INTEGER NOT NULL, attempt INTEGER NOT NULL, prev_txid INTEGER NOT NULL, steps TEXT)"
+    " WITHOUT ROWID",
+    'CREATE INDEX "{table}_deleted" ON "{table}"(topology) WHERE curr IS NULL',
+    'CREATE TABLE "{table}_written"(topology TEXT NOT NULL, component TEXT NOT NULL, keys TEXT NOT NULL)',
+)
+
+
+def form_of(connection: sqlite3.Connection, path: str, table: str) -> str | None:
+    """The form of ``table``, None if it is no store in this file; raises if it is of another version of txtopo. Others beside it may be of any."""
+    versions = _versions(connection)
+    if table not in versions:
+        return None
+    rows.check_version(path, table, versions[table])
+    return str(connection.execute("SELECT form FROM txtopo_schema WHERE store = ?", [table]).fetchone()[0])
+
+
+def _versions(connection: sqlite3.Connection) -> dict[str, int]:
+    """Of the stores in this file."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'").fetchone():
+        return {}
+    return dict(connection.execute("SELECT store, version FROM txtopo_schema"))

@@ -1,0 +1,309 @@
+"""A store in one SQLite file, for local masters: nothing to install, and as safe as a server against processes that die.
+
+The file is in WAL mode with ``synchronous=FULL``: a commit that returned is on disk. Writers take turns (``BEGIN IMMEDIATE``), also
+between processes; readers never wait. A file may hold several stores, and tables of others, which are left alone.
+
+Apart from ``base``, which has the rules: here is what SQLite does for them. ``sqlite_layout`` has the tables, ``sqlite_connection`` says how a
+connection is made, ``sqlite_bulk`` what is done in one statement, ``sqlite_errors`` what errors mean. Standard library only.
+
+Invariants: a table that is not in ``txtopo_schema`` is never written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import sqlite3
+import urllib.parse
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import rows as layout
+from txtopo.stores.sqlite import bulk
+from txtopo.stores.sqlite import connection as connections
+from txtopo.stores.sqlite import errors as faults
+from txtopo.stores.sqlite import layout as tables
+from txtopo.topology import merge
+
+LOOKUP_KEYS_MAX = 500
+"""How many keys one SELECT looks up; SQLite may be built to allow no more than 999 variables."""
+
+_COLUMNS = ", ".join(layout.COLUMNS)
+_IS_SAME = "counted.{0} = fence.{0}"
+_TOTAL = "(SELECT sum(transactions) FROM txtopo_count AS counted WHERE {})".format(
+    " AND ".join(map(_IS_SAME.format, ("store", "topology", "component", "generation", "txid", "attempt")))
+)
+_FENCES = f"SELECT topology, component, generation, txid, attempt, counted, {_TOTAL} FROM txtopo_fence AS fence WHERE store = ?"
+_COUNT = (
+    "INSERT OR REPLACE INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
+    " VALUES (:store, :topology, :component, :task, :generation, :txid, :attempt, ifnull((SELECT transactions + (transactions < :number)"
+    " FROM txtopo_count WHERE store = :store AND topology = :topology AND component = :component AND task = :task"
+    " AND generation = :generation AND txid = :txid AND attempt = :attempt), 1))"
+)
+_COUNT_ALONE = (
+    "UPDATE txtopo_fence SET counted = max(counted, 0) + (counted < :number)"
+    " WHERE store = :store AND topology = :topology AND component = :component"
+)
+
+
+class SqliteStore(base.Store):
+    """Results in table ``table`` of the SQLite file ``path``, which is made when it is first written.
+
+    :param path: made absolute here and now, links resolved, so that every process means the same file; its directory must exist.
+    :param table: letters, digits and ``_``; also the store's name (R27).
+    :param opaque: True with an opaque spout (R30, R31).
+    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param codec: what makes texts of values; JSON by default.
+    :param busy_timeout_s: how long a transaction waits for other writers before its attempt fails and is replayed, in seconds.
+    """
+
+    local_only_reason = "SqliteStore writes a file on this machine"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        table: str,
+        *,
+        opaque: bool = False,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
+        busy_timeout_s: float = 30.0,
+    ) -> None:
+        given = os.fspath(path)
+        if not given or given == ":memory:":
+            raise errors.UsageError(f"SqliteStore needs a file that outlives the process, not {given!r}\n  Give the path of a file.")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", table) or table.lower().startswith(("sqlite_", "txtopo_")):
+            raise errors.UsageError(
+                f"SqliteStore cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
+            )
+        self.path = os.path.realpath(os.path.expanduser(given))
+        """The file, absolute and without symbolic links: two spellings of one file are one store."""
+        self.busy_timeout_s = busy_timeout_s
+        """Longest wait for other writers, in seconds."""
+        super().__init__(name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec)
+
+    def exists(self) -> bool:
+        with self._reading() as connection:
+            return connection is not None
+
+    def stored_form(self) -> str | None:
+        with self._reading(any_form=True) as connection:
+            return None if connection is None else tables.form_of(connection, self.path, self.name)
+
+    def fences(self) -> list[stamps.Fence]:
+        with self._reading() as connection:
+            if connection is None:
+                return []
+            select = _FENCES if tables.is_counting(connection, self.name) else _FENCES.replace(f"counted, {_TOTAL}", f"{layout.UNCOUNTED}, NULL")
+            return _fences(connection.execute(f"{select} ORDER BY topology, component", [self.name]))
+
+    @contextlib.contextmanager
+    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+        # Keyed by process: a connection that a fork carried along must not be touched (https://sqlite.org/howtocorrupt.html, 2.6).
+        connection: connections.Connection = resources(f"sqlite:{self.path}:{os.getpid()}", lambda: connections.Connection(self.path))
+        with connection.transaction(self, self.busy_timeout_s) as raw:
+            yield _Session(raw, self.path, self.name, self.opaque)
+
+    def _read_row(self, text: str) -> stamps.Row | None:
+        with self._reading() as connection:
+            if connection is None:
+                return None
+            found = connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key = ?', [text]).fetchone()
+            return None if found is None else layout.row_of(*found)
+
+    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        with self._reading() as connection:
+            if connection is not None:
+                for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]):
+                    yield layout.row_of(*found)
+
+    def _read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
+        with self._reading() as connection:
+            if connection is None:
+                return
+            connection.execute("BEGIN")  # both statements see one state
+            for where, text in (("key = ?", itself), ("key >= ? ORDER BY key", beginning)):
+                for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE {where}', [text]):
+                    row = layout.row_of(*found)
+                    if text == beginning and not row.key.startswith(beginning):
+                        return
+                    if text == itself or row.key != itself:
+                        yield row
+
+    @contextlib.contextmanager
+    def _reading(self, any_form: bool = False) -> Iterator[sqlite3.Connection | None]:
+        """A connection that cannot write, for this reading only; None if the store does not exist, which is not changed by looking."""
+        if not os.path.exists(self.path):
+            yield None
+            return
+        with faults.translating(self.path):
+            address = f"file:{urllib.parse.quote(self.path)}?mode=ro"
+            with contextlib.closing(sqlite3.connect(address, uri=True, timeout=self.busy_timeout_s, isolation_level=None)) as connection:
+                form = tables.form_of(connection, self.path, self.name)
+                if form is not None and not any_form:
+                    layout.check_form(self.address, form, self.form)
+                yield None if form is None else connection
+
+
+class _Session(sessions.Session):
+    """The statements of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, table: str, lists: bool) -> None:
+        self._connection, self._path, self._table, self._lists = connection, path, table, lists
+        self._who: tuple[str, str] | None = None
+        """Topology and component of the fence."""
+        self._is_listed = False
+        """Whether what the attempt of the fence wrote is listed."""
+        self._raised = False
+        self._is_counted = False
+        self._written: list[str] = []
+        self._absent: set[str] = set()
+        """Keys that were looked for to be changed, and have no row."""
+        self._settled_txid = 0
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Where the transaction is open; to commit it is the store's alone."""
+        return self._connection
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """SQLite's errors as ours, for statements of somebody else in this transaction."""
+        return faults.translating(self._path)
+
+    def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
+        which = "store = ? AND topology = ? AND component = ?"
+        select = f"SELECT generation, txid, attempt, counted, {_TOTAL}, listed FROM txtopo_fence AS fence WHERE {which}"
+        with faults.translating(self._path):
+            found = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
+        self._who = topology_id, component
+        if found is None:
+            return None
+        generation, txid, attempt, counted, total, self._is_listed = found
+        return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
+
+    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
+        with faults.translating(self._path):
+            return _fences(self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id]))
+
+    def write_fence(self, fence: stamps.Fence) -> None:
+        self._raised, self._is_counted = True, self.is_alone
+        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self._lists, self.is_alone]
+        columns = "store, topology, component, generation, txid, attempt, listed, counted"
+        self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def count(self, mine: stamps.Stamp, number: int) -> None:
+        if self._is_counted:
+            return
+        who = {"store": self._table, "topology": mine.topology_id, "component": mine.component, "task": mine.task}
+        at = {"generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
+        with faults.translating(self._path):
+            self._connection.execute(_COUNT_ALONE if self.is_alone else _COUNT, {**who, **at, "number": number})
+
+    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        rows: dict[str, stamps.Row] = {}
+        with faults.translating(self._path):
+            for start in range(0, len(texts), LOOKUP_KEYS_MAX):
+                some = texts[start : start + LOOKUP_KEYS_MAX]
+                select = f'SELECT {_COLUMNS} FROM "{self._table}" WHERE key IN ({", ".join("?" * len(some))})'
+                rows.update((found[0], layout.row_of(*found)) for found in self._connection.execute(select, some))
+        return rows
+
+    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+        if not bulk.IS_POSSIBLE:
+            return self.read_rows(texts)
+        with faults.translating(self._path):
+            ordinary, others = bulk.ordinary_values(self._connection, self._table, texts, mine, settled_txid)
+        self._settled_txid, earlier = settled_txid, dataclasses.replace(mine, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+        rows = {text: stamps.Row(text, earlier, None, stamps.KEPT, [curr]) for text, curr in ordinary.items()}
+        if others:
+            rows |= self.read_rows(others)
+        self._absent.difference_update(rows)
+        self._absent.update(text for text in texts if text not in rows)
+        return rows
+
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        with faults.translating(self._path):
+            refused = bulk.merged(self._connection, self._table, deltas, how, mine, settled_txid)
+        self._note(deltas.keys() if not refused else ())
+        return refused
+
+    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
+        light, whole = list[stamps.Row](), list[stamps.Row]()
+        for row in rows:
+            (light if row.prev_txid == stamps.KEPT or row.key in self._absent else whole).append(row)
+        with faults.translating(self._path):
+            if light:
+                bulk.replace(self._connection, self._table, light, self._settled_txid)
+            marks = ", ".join("?" * len(layout.COLUMNS))
+            given = map(layout.columns_of, whole)
+            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', given)
+        self._absent.difference_update(row.key for row in light)
+        self._note(row.key for row in (*light, *whole))
+
+    def apply(self) -> None:
+        if self._written and self._who is not None:
+            values = [*self._who, "\n".join(self._written)]
+            self._change(f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)', values)
+
+    def _note(self, texts: Iterable[str]) -> None:
+        # What an opaque store of this attempt has begun to list is listed whole, also by one that is not.
+        if self._lists or (self._is_listed and not self._raised):
+            self._written.extend(texts)
+
+    def take_back(self, void: stamps.Fence) -> None:
+        undone = f"component = ? AND txid = ? AND topology = ? AND generation = ? AND attempt <= ? AND attempt <> {stamps.UNKNOWN_ATTEMPT}"
+        which = [void.component, void.txid, void.topology_id, void.generation, void.attempt]
+        restored = f"curr = prev, txid = prev_txid, attempt = {stamps.UNKNOWN_ATTEMPT}, prev = NULL, prev_txid = 0, steps = NULL"
+        if not self._is_listed:
+            # Every row is looked at. A transactional store comes here only when user code, changed or not, skipped on replay what it did before.
+            self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', which)
+            self._change(f'UPDATE "{self._table}" SET {restored} WHERE {undone}', which)
+            return
+        select = f'SELECT keys FROM "{self._table}_written" WHERE topology = ? AND component = ?'
+        with faults.translating(self._path):
+            lists = [found for (found,) in self._connection.execute(select, [void.topology_id, void.component])]
+            each = [(text, *which) for text in dict.fromkeys(text for found in lists for text in found.split("\n"))]
+            self._connection.executemany(f'DELETE FROM "{self._table}" WHERE key = ? AND {undone} AND prev IS NULL', each)
+            self._connection.executemany(f'UPDATE "{self._table}" SET {restored} WHERE key = ? AND {undone}', each)
+        self._forget_written(void.topology_id, void.component)
+
+    def _forget_written(self, topology_id: str, component: str) -> None:
+        self._change(f'DELETE FROM "{self._table}_written" WHERE topology = ? AND component = ?', [topology_id, component])
+
+    def sweep(self, mine: stamps.Stamp) -> None:
+        settled = "curr IS NULL AND topology = ? AND component = ? AND (txid < ? OR generation <> ?)"
+        self._change(f'DELETE FROM "{self._table}" WHERE {settled}', [mine.topology_id, mine.component, mine.txid, mine.generation])
+        if self._is_listed:
+            self._forget_written(mine.topology_id, mine.component)
+
+    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+        settled = "topology = ?, generation = ?, txid = ?, attempt = ?, prev = NULL, prev_txid = 0, steps = NULL"
+        values = [mine.topology_id, mine.generation, mine.txid, mine.attempt, topology_id, component]
+        self._forget_written(topology_id, component)
+        which = "store = ? AND component = ? AND topology IN (?, ?)"
+        self._change(f"DELETE FROM txtopo_count WHERE {which}", [self._table, component, topology_id, mine.topology_id])
+        return self._change(f'UPDATE "{self._table}" SET {settled} WHERE topology = ? AND component = ?', values)
+
+    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
+        which, values = "topology = ?", [topology_id]
+        if component is not None:
+            which, values = f"{which} AND component = ?", [topology_id, component]
+        rows = self._change(f'DELETE FROM "{self._table}" WHERE {which}', values)
+        self._change(f'DELETE FROM "{self._table}_written" WHERE {which}', values)
+        self._change(f"DELETE FROM txtopo_count WHERE {which} AND store = ?", [*values, self._table])
+        return rows, self._change(f"DELETE FROM txtopo_fence WHERE {which} AND store = ?", [*values, self._table])
+
+    def _change(self, statement: str, values: Sequence[object]) -> int:
+        with faults.translating(self._path):
+            return self._connection.execute(statement, tuple(values)).rowcount
+
+
+def _fences(found: Iterable[tuple[Any, ...]]) -> list[stamps.Fence]:
+    return [
+        stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
+        for topology, component, generation, txid, attempt, counted, total in found
+    ]
