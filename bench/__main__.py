@@ -1,7 +1,9 @@
-"""``python -m bench``: measure everything, write the results down, and bring the page of the documentation up to date.
+"""``python -m bench``: measure everything, write the results down, and bring the page of the
+documentation up to date.
 
-``--list`` says which lines there are, ``--only`` chooses among them, ``--quick`` is a smoke test. ``python -m bench report`` measures nothing:
-it makes the page and its plots from the results there are. The exit status is 1 if a line failed.
+``--list`` says which lines there are, ``--only`` chooses among them, ``--quick`` is a smoke test.
+``python -m bench report`` measures nothing: it makes the page and its plots from the results there
+are. The exit status is 1 if a line failed.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
             found = results.loads(results.LATEST.read_text(encoding="utf-8")).with_lines(fresh)
         text = results.dumps(found)
         results.LATEST.write_text(text, encoding="utf-8")
-        # From what was written down, which is rounded: the page must not say more than can be read again.
+        # From what was written down, which is rounded: the page must not say more than can be read
+        # again.
         report.write(results.loads(text))
     failed = [result.id for result in fresh if result.error is not None]
     print(f"{len(fresh) - len(failed)} lines measured, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")

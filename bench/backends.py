@@ -1,7 +1,8 @@
-"""The databases whose stores are measured: how each is reached, its store, and the same updates by hand, as fast as that database takes them.
+"""The databases whose stores are measured: how each is reached, its store, and the same updates by
+hand, as fast as that database takes them.
 
-By hand there is no fence, no stamp and no value before: a second run would count twice. That is what the store's part of the time pays for.
-Another database is one more entry of ``BACKENDS``.
+By hand there is no fence, no stamp and no value before: a second run would count twice. That is
+what the store's part of the time pays for. Another database is one more entry of ``BACKENDS``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class ByHand(Protocol):
         """Add ``more`` to the counts, all or none, durable when it returns."""
 
     def update(self, more: Mapping[str, int]) -> None:
-        """The same by reading the counts, adding here, and writing them: what any function of the old value needs."""
+        """The same by reading the counts, adding here, and writing them: what any function of the
+        old value needs."""
 
     def counts(self) -> dict[str, int]:
         """All counts."""
@@ -112,7 +114,8 @@ class PostgresByHand:
 
 
 class MariaByHand:
-    """One statement per batch, its keys and numbers as so many rows of values: the driver puts them together."""
+    """One statement per batch, its keys and numbers as so many rows of values: the driver puts them
+    together."""
 
     def __init__(self, address: str) -> None:
         import pymysql
@@ -182,7 +185,8 @@ class RedisByHand:
 
 @dataclass(frozen=True)
 class Backend:
-    """One database. ``server`` is what ``python -m tests.servers.serve`` knows it by; None if it is a file."""
+    """One database. ``server`` is what ``python -m tests.servers.serve`` knows it by; None if it is
+    a file."""
 
     name: str
     server: str | None
@@ -226,7 +230,8 @@ def expected(batches: int, keys: int, of: int) -> dict[str, int]:
 def batch(number: int, keys: int, of: int) -> dict[str, Any]:
     """Batch ``number``: so many ``keys``, one after the other ``of`` so many, with a number each.
 
-    Keys begin at a hundred thousand, so that values keep their length, as those of keys that have been counted for a while do.
+    Keys begin at a hundred thousand, so that values keep their length, as those of keys that have
+    been counted for a while do.
     """
     begins = FIRST if number < of // keys else 0
     return {f"word-{(number * keys + i) % of:08d}": begins + 1 + i % 7 for i in range(keys)}

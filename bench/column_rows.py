@@ -1,4 +1,5 @@
-"""Parquet files of keys and numbers: one file per size, linked as often as a batch wants it, so that a large batch costs little disk."""
+"""Parquet files of keys and numbers: one file per size, linked as often as a batch wants it, so
+that a large batch costs little disk."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ ROWS_PER_GROUP = 1 << 20
 
 
 def write(directory: Path, count: int, links: int) -> list[str]:
-    """``count`` rows in a file that has ``links`` names; the names. ``key`` is a word, ``a`` counts, ``b`` is seven times the row's number."""
+    """``count`` rows in a file that has ``links`` names; the names. ``key`` is a word, ``a``
+    counts, ``b`` is seven times the row's number."""
     directory.mkdir(parents=True, exist_ok=True)
     first = directory / "original.parquet"
     # Drawing a million words is enough; more rows begin again.

@@ -177,7 +177,8 @@ PARTIAL: dict[tuple[str, str], Any] = {
 
 
 def spout_of(paths: list[str], work: str, rows_per_batch: int, parallelism: int) -> ParquetTransactionalSpout:
-    """The columns that ``work`` needs, of Parquet files. Keys stay dictionary-encoded, as they are in the files."""
+    """The columns that ``work`` needs, of Parquet files. Keys stay dictionary-encoded, as they are
+    in the files."""
     is_sums = work == "sums"
     return ParquetTransactionalSpout(
         paths, list(NUMBERS) if is_sums else ["key"], rows_per_batch, parallelism, dictionaries=() if is_sums else ("key",)
@@ -185,7 +186,8 @@ def spout_of(paths: list[str], work: str, rows_per_batch: int, parallelism: int)
 
 
 def topology(id: str, spout: Any, work: str, by: str, store: SqliteStore, parallelism: int) -> Any:
-    """``work``: key-count, sums, or keys-grouped, in which every key crosses a fields grouping. ``by``: tuples or columns."""
+    """``work``: key-count, sums, or keys-grouped, in which every key crosses a fields grouping.
+    ``by``: tuples or columns."""
     builder = TransactionalTopologyBuilder(id, "spout", spout, parallelism)
     if work == "keys-grouped":
         bolt = StoreKeys(store) if by == "tuples" else ArrowStoreKeys(store)

@@ -1,7 +1,7 @@
 """A wire to a server that counts connections, and how often one side has to wait for the other.
 
-A round trip begins when the client speaks after the server did: protocols where one asks and the other answers are counted right, however
-many packets either takes.
+A round trip begins when the client speaks after the server did: protocols where one asks and the
+other answers are counted right, however many packets either takes.
 """
 
 from __future__ import annotations

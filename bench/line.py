@@ -28,7 +28,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a line found. ``settings`` say how each contender was run; ``series`` are for a plot: name → [[x, y], …]."""
+    """What a line found. ``settings`` say how each contender was run; ``series`` are for a plot:
+    name → [[x, y], …]."""
 
     ratios: tuple[Ratio, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -37,14 +38,16 @@ class Measured:
 
 
 class Stage:
-    """Where a line runs: a directory, the contenders it has started, and whether it must be quick. A context manager."""
+    """Where a line runs: a directory, the contenders it has started, and whether it must be quick.
+    A context manager."""
 
     def __init__(self, directory: Path, is_quick: bool) -> None:
         self.directory, self.is_quick = directory, is_quick
         self._started: list[ContenderProcess] = []
 
     def start(self, contender: str, block_s_max: float = BLOCK_S_MAX, **settings: Any) -> ContenderProcess:
-        """A contender (``module:Class`` below ``bench.contenders``) in a process of its own, with a directory of its own."""
+        """A contender (``module:Class`` below ``bench.contenders``) in a process of its own, with a
+        directory of its own."""
         directory = self.directory / f"contender-{len(self._started)}"
         process = ContenderProcess(f"bench.contenders.{contender}", settings, directory, block_s_max)
         self._started.append(process)

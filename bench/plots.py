@@ -1,6 +1,8 @@
-"""The plots of the page, drawn by matplotlib as SVG. matplotlib is imported only here, and only when something is drawn.
+"""The plots of the page, drawn by matplotlib as SVG. matplotlib is imported only here, and only
+when something is drawn.
 
-They have no background of their own, and colours of middle brightness, so that they can be read on a light page and on a dark one.
+They have no background of their own, and colours of middle brightness, so that they can be read on
+a light page and on a dark one.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def write(results: Results, directory: Path) -> list[Path]:
         written.append(_overview(results, directory))
         for id, (draw, height) in LINES.items():
             line = results.line(id)
-            # The page shows every plot: one that says that there is nothing is better than a broken link.
+            # The page shows every plot: one that says that there is nothing is better than a broken
+            # link.
             if line is None or line.error is not None:
                 drawing = partial(_nothing, why="not measured yet" if line is None else "failed")
             else:

@@ -1,9 +1,11 @@
 """A contender in a fresh process: started, asked for one block of work after the other, ended.
 
-Blocks of several contenders can then take turns, although each has a Spark of its own that was started and warmed up once. The two sides talk
-in lines of JSON over the child's standard input and output; what else the child prints (Spark does) goes to a log file.
+Blocks of several contenders can then take turns, although each has a Spark of its own that was
+started and warmed up once. The two sides talk in lines of JSON over the child's standard input and
+output; what else the child prints (Spark does) goes to a log file.
 
-Invariants: a child ends when its parent closes the pipe or dies; one that does not answer in time is killed with everything it started.
+Invariants: a child ends when its parent closes the pipe or dies; one that does not answer in time
+is killed with everything it started.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ Sample = dict[str, Any]
 
 
 class Contender(Protocol):
-    """What runs in the child. Made with keyword settings, after which ``directory`` holds the files it may use."""
+    """What runs in the child. Made with keyword settings, after which ``directory`` holds the files
+    it may use."""
 
     def block(self, **arguments: Any) -> Sample:
         """Do a block of work, check its result, and say how long it took."""
@@ -99,7 +102,8 @@ class ContenderProcess:
         self._child.wait()
 
     def _kill(self) -> None:
-        # The child leads a process group of its own, so this reaches its JVMs too, and nobody else's.
+        # The child leads a process group of its own, so this reaches its JVMs too, and nobody
+        # else's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, signal.SIGKILL)
 

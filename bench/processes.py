@@ -31,7 +31,8 @@ def own_memory(pid: int) -> int:
 
 
 def share_of_memory(pid: int) -> int:
-    """The bytes of ``pid``, where a page that n processes share counts 1/n for each (the kernel's PSS); 0 if it is gone."""
+    """The bytes of ``pid``, where a page that n processes share counts 1/n for each (the kernel's
+    PSS); 0 if it is gone."""
     with contextlib.suppress(OSError):
         found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii"), flags=re.MULTILINE)
         return 0 if found is None else int(found[1]) * 1024
@@ -39,7 +40,8 @@ def share_of_memory(pid: int) -> int:
 
 
 class PeakMemory:
-    """Looks ten times a second at everything below ``pid``, while it is entered. ``bytes`` is the most there was."""
+    """Looks ten times a second at everything below ``pid``, while it is entered. ``bytes`` is the
+    most there was."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

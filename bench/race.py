@@ -1,7 +1,8 @@
 """Turns, medians and ratios: how samples of several contenders become a result.
 
-Contenders take turns block by block, so that a machine that is slower for a minute is slower for all of them. A ratio is that of the medians;
-beside it stands the range of the ratios of single rounds, which says how far to trust it.
+Contenders take turns block by block, so that a machine that is slower for a minute is slower for
+all of them. A ratio is that of the medians; beside it stands the range of the ratios of single
+rounds, which says how far to trust it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True)
 class Ratio:
-    """``value`` is that of the medians, ``low`` … ``high`` the range over the rounds. ``target`` is ``None`` where there is none to reach."""
+    """``value`` is that of the medians, ``low`` … ``high`` the range over the rounds. ``target`` is
+    ``None`` where there is none to reach."""
 
     what: str
     value: float
@@ -36,7 +38,8 @@ class Ratio:
 
 
 def interleaved(blocks: Mapping[str, Callable[[], Sample]], rounds: int, warm_up: int = 1) -> dict[str, list[Sample]]:
-    """``rounds`` samples of each of ``blocks``, taken in turns, after ``warm_up`` turns that do not count."""
+    """``rounds`` samples of each of ``blocks``, taken in turns, after ``warm_up`` turns that do not
+    count."""
     for _ in range(warm_up):
         for block in blocks.values():
             block()

@@ -1,7 +1,8 @@
 """Results as text: what a run prints, and the measured parts of ``docs/benchmarks.md``.
 
-The page is written by hand; between two comments, ``<!-- measured NAME -->`` and ``<!-- end measured -->``, it has what was measured: a table of all
-ratios, the machine, or one line with its figures. Only these parts are ever written here.
+The page is written by hand; between two comments, ``<!-- measured NAME -->`` and ``<!-- end
+measured -->``, it has what was measured: a table of all ratios, the machine, or one line with its
+figures. Only these parts are ever written here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def write(results: Results) -> None:
 
 
 def refreshed(page: str, results: Results) -> str:
-    """``page`` with every measured part as ``results`` have it. A line they do not have is said to be missing."""
+    """``page`` with every measured part as ``results`` have it. A line they do not have is said to
+    be missing."""
 
     def anew(match: re.Match[str]) -> str:
         return f"<!-- measured {match[1]} -->\n{_part(match[1], results)}\n<!-- end measured -->"

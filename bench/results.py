@@ -1,4 +1,5 @@
-"""The results of a run, as JSON that is kept: ``bench/results/latest.json`` is what the documentation shows."""
+"""The results of a run, as JSON that is kept: ``bench/results/latest.json`` is what the
+documentation shows."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class LineResult:
-    """What came of one line. ``error`` is ``None`` if it was measured, and every result was right."""
+    """What came of one line. ``error`` is ``None`` if it was measured, and every result was right.
+    """
 
     id: str
     asks: str
@@ -42,7 +44,8 @@ class Results:
         return next((line for line in self.lines if line.id == id), None)
 
     def with_lines(self, fresh: tuple[LineResult, ...]) -> Results:
-        """The same with ``fresh`` lines in the place of those with their ids; new ones come last."""
+        """The same with ``fresh`` lines in the place of those with their ids; new ones come last.
+        """
         by_id = {line.id: line for line in self.lines} | {line.id: line for line in fresh}
         return Results(self.machine, tuple(by_id.values()))
 

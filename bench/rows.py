@@ -1,6 +1,8 @@
-"""The source rows every contender reads: text files of words, one to a line, the same on every machine; and what must come out.
+"""The source rows every contender reads: text files of words, one to a line, the same on every
+machine; and what must come out.
 
-Words are drawn from a vocabulary of a thousand with Zipf's frequencies, as those of a text are: a few words make up much of it.
+Words are drawn from a vocabulary of a thousand with Zipf's frequencies, as those of a text are: a
+few words make up much of it.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ def words(count: int) -> list[str]:
 
 
 def write_batches(directory: Path, batches: int, rows_per_batch: int, files_per_batch: int) -> list[list[str]]:
-    """Text files for ``batches`` batches of equal contents: the paths of each batch. Every file has the same number of lines, and of bytes.
+    """Text files for ``batches`` batches of equal contents: the paths of each batch. Every file has
+    the same number of lines, and of bytes.
 
-    Batches repeat each other, so that the truth about n of them is n times that about one. Bytes are made equal by a last line that is
-    padded with ``=``: a batch is then a number of bytes, which is how txtopo cuts files into batches.
+    Batches repeat each other, so that the truth about n of them is n times that about one. Bytes
+    are made equal by a last line that is padded with ``=``: a batch is then a number of bytes,
+    which is how txtopo cuts files into batches.
     """
     directory.mkdir(parents=True, exist_ok=True)
     parts = [words(rows_per_batch)[part::files_per_batch] for part in range(files_per_batch)]

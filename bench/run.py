@@ -1,4 +1,5 @@
-"""Runs lines one after the other, each on a stage of its own. A line that fails is reported as failed; the others still run."""
+"""Runs lines one after the other, each on a stage of its own. A line that fails is reported as
+failed; the others still run."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def run(lines: Sequence[Line], is_quick: bool, say: Callable[[str], None]) -> tu
 
 
 def run_one(line: Line, is_quick: bool) -> LineResult:
-    """What came of ``line``. An interruption is passed on, after everything the line has started is ended."""
+    """What came of ``line``. An interruption is passed on, after everything the line has started is
+    ended."""
     directory = Path(tempfile.mkdtemp(prefix="txtopo-bench-"))
     began = time.perf_counter()
     try:

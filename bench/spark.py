@@ -1,4 +1,5 @@
-"""The Spark of the peers: the settings of Spark's own that txtopo sets for speed, so that no ratio is owed to them."""
+"""The Spark of the peers: the settings of Spark's own that txtopo sets for speed, so that no ratio
+is owed to them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A spout that makes its rows up, as Spark's own ``rate-micro-batch`` does: row n is the number n, so many per batch.
+"""A spout that makes its rows up, as Spark's own ``rate-micro-batch`` does: row n is the number n,
+so many per batch.
 
-Planned, so that txtopo may run transactions side by side. Emitters run on executors: nothing here may import pyspark.
+Planned, so that txtopo may run transactions side by side. Emitters run on executors: nothing here
+may import pyspark.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from txtopo import (
 
 
 class RateSpout(BasePartitionedTransactionalSpout):
-    """``rows_per_batch`` numbers in each batch, dealt to ``partitions`` in equal runs; ready for ``batches`` batches. With ``different``, the
-    numbers begin again at 0 after so many. With ``gate``, a file, only for as many batches as are written there now: so a run can be halted."""
+    """``rows_per_batch`` numbers in each batch, dealt to ``partitions`` in equal runs; ready for
+    ``batches`` batches. With ``different``, the numbers begin again at 0 after so many. With
+    ``gate``, a file, only for as many batches as are written there now: so a run can be halted."""
 
     def __init__(self, rows_per_batch: int, batches: int, partitions: int = 1, different: int = 1 << 62, gate: str | None = None) -> None:
         self.rows_per_batch, self.batches, self.partitions, self.different, self.gate = rows_per_batch, batches, partitions, different, gate

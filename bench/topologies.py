@@ -18,7 +18,8 @@ TABLE = "counts"
 
 
 class WaitingCount(BatchCount):
-    """A partial count that waits in the middle of its work, for an answer from outside, say. The waiting is what is overlapped."""
+    """A partial count that waits in the middle of its work, for an answer from outside, say. The
+    waiting is what is overlapped."""
 
     def __init__(self, wait_s: float) -> None:
         self.wait_s = wait_s
@@ -34,7 +35,8 @@ def store_of(path: str | Path) -> SqliteStore:
 
 
 def global_count(id: str, spout: Any, store: SqliteStore, parallelism: int = 1, grouping: str = "none", wait_s: float = 0.0) -> Any:
-    """Count all tuples: partial counts beside the spout (grouping none), or behind a shuffle; one committer adds them up.
+    """Count all tuples: partial counts beside the spout (grouping none), or behind a shuffle; one
+    committer adds them up.
 
     With ``wait_s``, every partial count takes at least so long.
     """
@@ -49,7 +51,8 @@ def global_count(id: str, spout: Any, store: SqliteStore, parallelism: int = 1, 
 
 
 def words(id: str, spout: Any, field: str, store: SqliteStore, parallelism: int = 2) -> Any:
-    """Count every word: a fields grouping from the spout to committers that keep a count of each."""
+    """Count every word: a fields grouping from the spout to committers that keep a count of each.
+    """
     builder = TransactionalTopologyBuilder(id, "spout", spout, parallelism)
     builder.set_bolt("count", KeyedCountUpdater(store), parallelism).fields_grouping("spout", Fields(field))
     return builder.build_topology()

@@ -1,8 +1,9 @@
 """The parts of the documentation that are made from the source, so that they stay true.
 
-A page holds them between two comments, ``<!-- begin NAME -->`` and ``<!-- end NAME -->``, as ordinary Markdown that reads well without being
-built. ``python docs/generated.py`` writes them anew; a test fails while one of them is not what the source says. Only the table of the rules
-and their tests is made while the documentation is built, because it changes with every test.
+A page holds them between two comments, ``<!-- begin NAME -->`` and ``<!-- end NAME -->``, as
+ordinary Markdown that reads well without being built. ``python docs/generated.py`` writes them
+anew; a test fails while one of them is not what the source says. Only the table of the rules and
+their tests is made while the documentation is built, because it changes with every test.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _markdown(text: str) -> str:
 
 
 def modules() -> str:
-    """For each package of txtopo, a table of its modules: the first line of every docstring."""
+    """For each package of txtopo, a table of its modules: the first paragraph of every docstring.
+    """
     found: dict[str, list[str]] = {}
     for path in sorted((DOCS.parent / "txtopo").rglob("*.py")):
         package = ".".join(path.relative_to(DOCS.parent).parent.parts)
@@ -105,10 +107,10 @@ def modules() -> str:
 
 
 def _purpose(path: Path) -> str:
-    """The first line of the docstring of the module at ``path``, as Markdown."""
+    """The first paragraph of the docstring of the module at ``path``, as Markdown."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert docstring is not None, f"{path} does not say what it is for"
-    return _markdown(re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", docstring.splitlines()[0]))
+    return _markdown(re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", " ".join(docstring.partition("\n\n")[0].split())))
 
 
 def states() -> str:
@@ -147,7 +149,8 @@ def fault_points() -> str:
 
 
 def guards() -> str:
-    """A table of the guards: what happens without each, where it is, and what shows that it is needed."""
+    """A table of the guards: what happens without each, where it is, and what shows that it is
+    needed."""
     rows = ["| guard | without it … | where | what goes red without it | mutations |", "|---|---|---|---|---|"]
     for guard in _guards():
         rules = ", ".join(f"R{rule}" for rule in guard.rules)
@@ -204,7 +207,8 @@ def pages() -> list[Path]:
 
 
 def rules_by_test(tests: Path) -> dict[int, dict[str, int]]:
-    """For each rule, the test files that check it (relative to the parent of ``tests``), with how many tests or classes there say so."""
+    """For each rule, the test files that check it (relative to the parent of ``tests``), with how
+    many tests or classes there say so."""
     found: dict[int, dict[str, int]] = {rule: {} for rule in RULES}
     for path in sorted(tests.rglob("test_*.py")):
         name = path.relative_to(tests.parent).as_posix()

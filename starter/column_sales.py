@@ -1,16 +1,20 @@
-"""Total sales by shop and by day, in columns: no tuple is ever made on the way to the shops' totals.
+"""Total sales by shop and by day, in columns: no tuple is ever made on the way to the shops'
+totals.
 
 ::
 
     sales ×2 ──none──► partial ×2 ──fields(shop)──► totals ×2 (committer)
                        partial ×2 ──fields(day)───► days ×2 (committer, takes tuples)
 
-``partial`` adds up its part of the batch first, so that little travels, and emits the sums on two streams. ``totals`` takes columns, ``days`` takes
-tuples, only to show that both may listen to the same bolt: the columns become tuples at its door. The sales are in memory here;
-``ParquetTransactionalSpout``, ``CsvTransactionalSpout`` or ``JsonLinesTransactionalSpout`` of ``txtopo.connectors.files`` take their place.
+``partial`` adds up its part of the batch first, so that little travels, and emits the sums on two
+streams. ``totals`` takes columns, ``days`` takes tuples, only to show that both may listen to the
+same bolt: the columns become tuples at its door. The sales are in memory here;
+``ParquetTransactionalSpout``, ``CsvTransactionalSpout`` or ``JsonLinesTransactionalSpout`` of
+``txtopo.connectors.files`` take their place.
 
-Run it with ``txtopo run starter/column_sales.py``; it needs pyarrow: ``pip install 'txtopo[arrow]'``. The store is the file that
-TXTOPO_STARTER_STORE names, otherwise .txtopo/column-sales.db, with tables ``shop_totals`` and ``day_totals``.
+Run it with ``txtopo run starter/column_sales.py``; it needs pyarrow: ``pip install
+'txtopo[arrow]'``. The store is the file that TXTOPO_STARTER_STORE names, otherwise
+.txtopo/column-sales.db, with tables ``shop_totals`` and ``day_totals``.
 """
 
 from __future__ import annotations
@@ -141,7 +145,8 @@ def open_stores(path: str | Path | None = None) -> tuple[SqliteStore, SqliteStor
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the 3,200 sales of ``DATA``), adding up into the stores at ``store_path``."""
+    """The topology, over ``spout`` (default: the 3,200 sales of ``DATA``), adding up into the
+    stores at ``store_path``."""
     shops, days = open_stores(store_path)
     spout = spout or ArrowMemoryTransactionalSpout(DATA, rows_per_record_batch=SALES_PER_BATCH)
     builder = TransactionalTopologyBuilder("column-sales", "sales", spout, 2)

@@ -1,11 +1,13 @@
-"""Count all words of a source that cannot always give the same batch again: the opaque global count of Storm's documentation.
+"""Count all words of a source that cannot always give the same batch again: the opaque global count
+of Storm's documentation.
 
 ::
 
     spout ×3 ──none──► partial-count ×5 ──global──► sum ×1 (committer)
 
-The shape is that of ``transactional_global_count.py``. The spout is *opaque*: a replay may have other tuples, here because a partition is
-lost. So the total is kept with the transaction it belongs to and with its value before that, ``count, txid, prev_count``:
+The shape is that of ``transactional_global_count.py``. The spout is *opaque*: a replay may have
+other tuples, here because a partition is lost. So the total is kept with the transaction it belongs
+to and with its value before that, ``count, txid, prev_count``:
 
 =====================================  ====================================================
 the batch is of                        then
@@ -14,10 +16,11 @@ a later transaction than ``txid``      ``prev_count = count``, ``count = count +
 the same transaction, replayed         ``count = prev_count + batch``: what was added is void
 =====================================  ====================================================
 
-That is what a store with ``opaque=True`` does (R30). To see it, partition 2 is lost in the middle of the commit of transaction 2, after 9 of
-its words were added; it comes back with transaction 3. All 27 words count once. Run it with ``txtopo run starter/opaque_global_count.py``;
-the store is the file that TXTOPO_STARTER_STORE names, otherwise .txtopo/opaque-global-count.db. Source: Storm's documentation,
-Transactional-topologies.md, "Opaque Transactional Spouts".
+That is what a store with ``opaque=True`` does (R30). To see it, partition 2 is lost in the middle
+of the commit of transaction 2, after 9 of its words were added; it comes back with transaction 3.
+All 27 words count once. Run it with ``txtopo run starter/opaque_global_count.py``; the store is the
+file that TXTOPO_STARTER_STORE names, otherwise .txtopo/opaque-global-count.db. Source: Storm's
+documentation, Transactional-topologies.md, "Opaque Transactional Spouts".
 """
 
 from __future__ import annotations
@@ -76,7 +79,8 @@ class BatchCount(BaseBatchBolt):
 
 
 class UpdateOpaqueGlobalCount(BaseTransactionalBolt, ICommitter):
-    """Adds the batch to the total. Nothing here says what a replay is: an opaque store keeps the value before the transaction."""
+    """Adds the batch to the total. Nothing here says what a replay is: an opaque store keeps the
+    value before the transaction."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -98,7 +102,8 @@ class UpdateOpaqueGlobalCount(BaseTransactionalBolt, ICommitter):
 
 
 class LosesPartition(UpdateOpaqueGlobalCount):
-    """The accident: after its write, and before anybody knows of it, a commit fails because a partition of the source is gone."""
+    """The accident: after its write, and before anybody knows of it, a commit fails because a
+    partition of the source is gone."""
 
     def __init__(self, store: SqliteStore, spout: OpaqueMemoryTransactionalSpout) -> None:
         super().__init__(store)
@@ -127,7 +132,8 @@ def stored_count(store: SqliteStore) -> tuple[int, int, int | None]:
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, counting into the store at ``store_path``: over your own ``spout``, or over the words of ``DATA``, with the accident."""
+    """The topology, counting into the store at ``store_path``: over your own ``spout``, or over the
+    words of ``DATA``, with the accident."""
     store = open_store(store_path)
     if spout is None:
         spout = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)

@@ -1,20 +1,24 @@
-"""Count every word of a source that cannot always give the same batch again, also the word that only a failed attempt has seen.
+"""Count every word of a source that cannot always give the same batch again, also the word that
+only a failed attempt has seen.
 
 ::
 
     spout ×2 ──word──► count ×5 (committer) ──fields(word)──► accident ×5
 
-With a count per word it is not enough to keep, beside each count, its transaction and the count before (see ``opaque_global_count.py``).
-Transaction 2 is tried with partition 2, whose "zebra" is counted; then the partition is lost, and transaction 2 is replayed without it. No
-tuple of the replay leads to "zebra", so nobody looks at that row, its count stays, and when the partition is back the same tuple is counted
-again. In Storm, and in Trident, "zebra" ends at 2.
+With a count per word it is not enough to keep, beside each count, its transaction and the count
+before (see ``opaque_global_count.py``). Transaction 2 is tried with partition 2, whose "zebra" is
+counted; then the partition is lost, and transaction 2 is replayed without it. No tuple of the
+replay leads to "zebra", so nobody looks at that row, its count stays, and when the partition is
+back the same tuple is counted again. In Storm, and in Trident, "zebra" ends at 2.
 
-Here opening the store is what undoes it: when an attempt opens the store for the first time, all that an earlier attempt of the same
-transaction wrote is taken back, whether the new one will touch it or not (R31). That is why a committer opens its store also when it has
-nothing to write. One that does not is forgiven the next time it opens it, but until then a reader from outside sees what never happened.
+Here opening the store is what undoes it: when an attempt opens the store for the first time, all
+that an earlier attempt of the same transaction wrote is taken back, whether the new one will touch
+it or not (R31). That is why a committer opens its store also when it has nothing to write. One that
+does not is forgiven the next time it opens it, but until then a reader from outside sees what never
+happened.
 
-Run it with ``txtopo run starter/opaque_keyed_count.py``. The store is the file that TXTOPO_STARTER_STORE names, otherwise
-.txtopo/opaque-keyed-count.db.
+Run it with ``txtopo run starter/opaque_keyed_count.py``. The store is the file that
+TXTOPO_STARTER_STORE names, otherwise .txtopo/opaque-keyed-count.db.
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ STORE_PATH = ".txtopo/opaque-keyed-count.db"
 
 
 class LosesPartition(BaseBatchBolt):
-    """The accident: just when "zebra" has been counted, the commit fails, and the partition that the word came from is gone."""
+    """The accident: just when "zebra" has been counted, the commit fails, and the partition that
+    the word came from is gone."""
 
     def __init__(self, spout: OpaqueMemoryTransactionalSpout) -> None:
         self.spout = spout
@@ -82,7 +87,8 @@ def open_store(path: str | Path | None = None) -> SqliteStore:
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, counting into the store at ``store_path``: over your own ``spout``, or over the words of ``DATA``, with the accident."""
+    """The topology, counting into the store at ``store_path``: over your own ``spout``, or over the
+    words of ``DATA``, with the accident."""
     words = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
     builder = TransactionalTopologyBuilder("opaque-keyed-count", "spout", spout or words, 2)
     builder.set_aggregate("count", Count(), open_store(store_path), 5).group_by("spout", Fields("word"))

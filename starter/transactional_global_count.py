@@ -1,15 +1,16 @@
-"""Count all words of all batches: Storm's ``TransactionalGlobalCount``, and the smallest topology there is to learn from.
+"""Count all words of all batches: Storm's ``TransactionalGlobalCount``, and the smallest topology
+there is to learn from.
 
 ::
 
     spout ×3 ──none──► partial-count ×5 ──global──► sum ×1 (committer)
 
-Each batch is counted in parallel; one committer adds the counts to a total in a SQLite file, exactly once per transaction.
-The nineteen words below make three transactions: totals 9, 16 and 19.
+Each batch is counted in parallel; one committer adds the counts to a total in a SQLite file,
+exactly once per transaction. The nineteen words below make three transactions: totals 9, 16 and 19.
 
-Run it with ``txtopo run starter/transactional_global_count.py``; run it again, and nothing is counted twice. The
-store is the file that TXTOPO_STARTER_STORE names, otherwise .txtopo/global-count.db. Source: storm-starter v1.2.4,
-TransactionalGlobalCount.java.
+Run it with ``txtopo run starter/transactional_global_count.py``; run it again, and nothing is
+counted twice. The store is the file that TXTOPO_STARTER_STORE names, otherwise
+.txtopo/global-count.db. Source: storm-starter v1.2.4, TransactionalGlobalCount.java.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class BatchCount(BaseBatchBolt):
 
 
 class UpdateGlobalCount(BaseTransactionalBolt, ICommitter):
-    """Adds the batch to the total. The store knows which transaction a total belongs to, so a replay changes nothing (R28)."""
+    """Adds the batch to the total. The store knows which transaction a total belongs to, so a
+    replay changes nothing (R28)."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -93,7 +95,8 @@ def open_store(path: str | Path | None = None) -> SqliteStore:
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the nineteen words of ``DATA``), counting into the store at ``store_path``."""
+    """The topology, over ``spout`` (default: the nineteen words of ``DATA``), counting into the
+    store at ``store_path``."""
     spout = spout or MemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
     builder = TransactionalTopologyBuilder("global-count", "spout", spout, 3)
     builder.set_bolt("partial-count", BatchCount(), 5).none_grouping("spout")

@@ -1,14 +1,17 @@
-"""Count every word, and how many words have been seen 0–9, 10–19, … times: Storm's ``TransactionalWords``.
+"""Count every word, and how many words have been seen 0–9, 10–19, … times: Storm's
+``TransactionalWords``.
 
 ::
 
     spout ×2 ──fields(word)──► count ×5 (committer) ──none──► bucketize ×1 ──fields(bucket)──► buckets ×5
 
-A committer feeds further bolts here: when a word moves from one bucket to the next, both buckets change. ``buckets`` is not marked as a
-committer, but everything downstream of one finishes in the commit phase too (R12), so it may write to a store all the same.
+A committer feeds further bolts here: when a word moves from one bucket to the next, both buckets
+change. ``buckets`` is not marked as a committer, but everything downstream of one finishes in the
+commit phase too (R12), so it may write to a store all the same.
 
-Run it with ``txtopo run starter/transactional_words.py``. The store is the file that TXTOPO_STARTER_STORE
-names, otherwise .txtopo/words.db, with tables ``word_counts`` and ``word_buckets``. Source: storm-starter v1.2.4, TransactionalWords.java.
+Run it with ``txtopo run starter/transactional_words.py``. The store is the file that
+TXTOPO_STARTER_STORE names, otherwise .txtopo/words.db, with tables ``word_counts`` and
+``word_buckets``. Source: storm-starter v1.2.4, TransactionalWords.java.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ STORE_PATH = ".txtopo/words.db"
 
 
 class KeyedCountUpdater(BaseTransactionalBolt, ICommitter):
-    """Adds the batch's words to their counts; emits each word with its count now and before, the same on every replay (R28)."""
+    """Adds the batch's words to their counts; emits each word with its count now and before, the
+    same on every replay (R28)."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -72,7 +76,8 @@ class KeyedCountUpdater(BaseTransactionalBolt, ICommitter):
 
 
 class Bucketize(BaseBasicBolt):
-    """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one it has left."""
+    """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one
+    it has left."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         attempt, _, count, prev = tup.values
@@ -88,7 +93,8 @@ class Bucketize(BaseBasicBolt):
 
 
 class BucketCountUpdater(BaseTransactionalBolt):
-    """Keeps the number of words in each bucket. Not marked as a committer: being downstream of one is enough."""
+    """Keeps the number of words in each bucket. Not marked as a committer: being downstream of one
+    is enough."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -123,7 +129,8 @@ def open_stores(path: str | Path | None = None) -> tuple[SqliteStore, SqliteStor
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the nineteen words of ``DATA``), counting into the stores at ``store_path``."""
+    """The topology, over ``spout`` (default: the nineteen words of ``DATA``), counting into the
+    stores at ``store_path``."""
     words, buckets = open_stores(store_path)
     spout = spout or MemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
     builder = TransactionalTopologyBuilder("top-n-words", "spout", spout, 2)

@@ -4,11 +4,12 @@
 
     lines ×2 ──none──► split ×2 ──none──► count-of-split ×2 ──fields(word)──► count ×2 (committer)
 
-``set_aggregate`` makes the last two: each task of ``split`` has its words combined where they are made, so that one number per word travels, and
-a committer adds these to the store, exactly once per transaction. ``transactional_words.py`` shows what this takes by hand.
+``set_aggregate`` makes the last two: each task of ``split`` has its words combined where they are
+made, so that one number per word travels, and a committer adds these to the store, exactly once per
+transaction. ``transactional_words.py`` shows what this takes by hand.
 
-Run it with ``txtopo run starter/word_count.py``; run it again, and nothing is counted twice. The store is the file that
-TXTOPO_STARTER_STORE names, otherwise .txtopo/word-count.db.
+Run it with ``txtopo run starter/word_count.py``; run it again, and nothing is counted twice. The
+store is the file that TXTOPO_STARTER_STORE names, otherwise .txtopo/word-count.db.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def open_store(path: str | Path | None = None) -> SqliteStore:
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the three lines of ``LINES``), counting into the store at ``store_path``."""
+    """The topology, over ``spout`` (default: the three lines of ``LINES``), counting into the store
+    at ``store_path``."""
     spout = spout or MemoryTransactionalSpout(LINES, Fields("line"), take_per_partition=1)
     builder = TransactionalTopologyBuilder("word-count", "lines", spout, 2)
     builder.set_bolt("split", Split(), 2).none_grouping("lines")

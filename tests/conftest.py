@@ -24,7 +24,8 @@ __all__ = ["cluster", "mariadb", "postgres", "redis_server", "shared_cluster"]
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
 
-# Settings of whoever runs the tests are none of the tests'; processes that a test starts inherit that.
+# Settings of whoever runs the tests are none of the tests'; processes that a test starts inherit
+# that.
 for _name in [name for name in os.environ if name.startswith(sources.ENVIRONMENT_PREFIX) and name not in sources.RESERVED]:
     del os.environ[_name]
 os.environ[sources.FILE_VARIABLE] = ""
@@ -44,7 +45,8 @@ def process() -> Iterator[WorkerProcess]:
 
 @pytest.fixture(params=sorted(DATABASES))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """A new, empty database of each kind in turn; its server runs when the test begins, and may not when it ends."""
+    """A new, empty database of each kind in turn; its server runs when the test begins, and may not
+    when it ends."""
     server = DATABASES[request.param]()
     name = server.new_database()
     yield Database(server, name)

@@ -1,6 +1,8 @@
-"""Drivers of a topology without an end, which readers follow while a test kills one driver after the other.
+"""Drivers of a topology without an end, which readers follow while a test kills one driver after
+the other.
 
-The id of the topology is that of ``tests.readers``. A store beside the data directory counts its transactions and its words.
+The id of the topology is that of ``tests.readers``. A store beside the data directory counts its
+transactions and its words.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ from txtopo.stores import SqliteStore
 from txtopo.topology.graph import TopologyGraph
 
 DRIVING = "import sys; from tests import endless_words; endless_words.drive(*sys.argv[1:])"
-"""A driver. Its arguments are the data directory, the life, and after how many transactions it ends by itself, if it does."""
+"""A driver. Its arguments are the data directory, the life, and after how many transactions it ends
+by itself, if it does."""
 SESSION_TIMEOUT_S = 40.0
-"""Far longer than a start takes, so that a driver that waits for the session of a killed driver is noticed."""
+"""Far longer than a start takes, so that a driver that waits for the session of a killed driver is
+noticed."""
 TRANSACTIONS = "transactions"
 _WORDS = "ant", "bee", "cat", "dog", "elk"
 
@@ -111,7 +115,8 @@ def make_topology(data_dir: Path) -> TopologyGraph:
 
 
 def drive(data_dir: str, life: str, ends_after: str = "") -> None:
-    """Run in the driver process: report the last recorded txid as JSON, once at the beginning and then whenever it grows.
+    """Run in the driver process: report the last recorded txid as JSON, once at the beginning and
+    then whenever it grows.
 
     In every second life each transaction is a Spark job of its own.
     """

@@ -1,4 +1,5 @@
-"""Whole runs in this process: the engine and its state as in a real run, with the data plane in place of Spark. For tests of restarts."""
+"""Whole runs in this process: the engine and its state as in a real run, with the data plane in
+place of Spark. For tests of restarts."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ class LocalJobs:
 
 
 def run_to_idle(graph: TopologyGraph, store: MemoryStateStore, surroundings: Surroundings | None = None, **settings: Any) -> int:
-    """One run of ``graph`` until its input is exhausted, in which whatever ended it is raised; the next txid."""
+    """One run of ``graph`` until its input is exhausted, in which whatever ended it is raised; the
+    next txid."""
     state = TopologyState.open(store, graph.id, Holder("host", 1, "now"), displaces=True)
     try:
         conf = fast(until="exhausted", **settings)

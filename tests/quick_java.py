@@ -1,7 +1,9 @@
-"""Options for JVMs that live a few seconds, which is what most of the tests start: Spark is there in half the time.
+"""Options for JVMs that live a few seconds, which is what most of the tests start: Spark is there
+in half the time.
 
-``python -m tests.quick_java`` writes the archive of Spark's loaded classes that they use into this interpreter's environment, once. A JVM that
-cannot use the archive, because it is another Java or loads from other places, goes on without it and says nothing.
+``python -m tests.quick_java`` writes the archive of Spark's loaded classes that they use into this
+interpreter's environment, once. A JVM that cannot use the archive, because it is another Java or
+loads from other places, goes on without it and says nothing.
 
 Apart from the modules that start Spark because all of them use it.
 """

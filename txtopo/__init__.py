@@ -1,7 +1,9 @@
-"""Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order.
+"""Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed
+in order.
 
-``import txtopo`` imports neither pyspark nor kazoo nor pydantic, so that executors with a bare interpreter can import the bolts of a topology.
-What needs them is imported when it is first asked for.
+``import txtopo`` imports neither pyspark nor kazoo nor pydantic, so that executors with a bare
+interpreter can import the bolts of a topology. What needs them is imported when it is first asked
+for.
 """
 
 from __future__ import annotations

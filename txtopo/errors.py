@@ -1,4 +1,5 @@
-"""Every error of txtopo, in one tree. The first line says what is wrong, what follows says what to do.
+"""Every error of txtopo, in one tree. The first line says what is wrong, what follows says what to
+do.
 
 ::
 
@@ -40,14 +41,15 @@ from typing import Any
 
 
 class FailedException(Exception):
-    """Raise it anywhere in a spout or bolt to fail this attempt: the batch is replayed, the topology lives on (R7)."""
+    """Raise it anywhere in a spout or bolt to fail this attempt: the batch is replayed, the
+    topology lives on (R7)."""
 
 
 class StaleAttemptError(FailedException):
     """A store's fence stands above this attempt (R29): a newer attempt has begun to write.
 
-    Harmless for a late task, whose answer nobody awaits. For the live attempt it means that ZooKeeper is older than the
-    store, which the coordinator turns into :class:`StateMismatchError`.
+    Harmless for a late task, whose answer nobody awaits. For the live attempt it means that
+    ZooKeeper is older than the store, which the coordinator turns into :class:`StateMismatchError`.
     """
 
     def __init__(self, store: str, component: str, fence: str, attempt: str) -> None:
@@ -65,7 +67,8 @@ class TxtopoError(Exception):
 
 
 class UserCodeError(TxtopoError):
-    """An exception in user code. ``traceback`` is the user's own, as text: the exception itself may not be picklable.
+    """An exception in user code. ``traceback`` is the user's own, as text: the exception itself may
+    not be picklable.
 
     ``task`` is -1 for a spout coordinator, which runs on the driver.
     """
@@ -82,15 +85,18 @@ class UserCodeError(TxtopoError):
 
 
 class EmitError(UserCodeError):
-    """An emit that cannot be delivered: its first value is not the attempt, its arity or its stream is wrong."""
+    """An emit that cannot be delivered: its first value is not the attempt, its arity or its stream
+    is wrong."""
 
 
 class HeldStateError(UserCodeError):
-    """A held bolt (a committer, or what is downstream of one) has a member that cannot be pickled between the phases (R12)."""
+    """A held bolt (a committer, or what is downstream of one) has a member that cannot be pickled
+    between the phases (R12)."""
 
 
 class OutOfMemoryError(UserCodeError):
-    """A hook, or what txtopo did around it, got no more memory in its Python worker. ``error`` names the settings."""
+    """A hook, or what txtopo did around it, got no more memory in its Python worker. ``error``
+    names the settings."""
 
 
 class MetadataError(UserCodeError):
@@ -102,9 +108,11 @@ class StoreConflictError(UserCodeError):
 
 
 class RowRefusedError(TxtopoError):
-    """The database of a sink does not take a row of the batch: the data must be mended, so it is not tried again.
+    """The database of a sink does not take a row of the batch: the data must be mended, so it is
+    not tried again.
 
-    ``row`` is the row's text, cut to 300 characters, empty if the database did not say which; ``number`` counts from 1 in the task, 0 if unknown.
+    ``row`` is the row's text, cut to 300 characters, empty if the database did not say which;
+    ``number`` counts from 1 in the task, 0 if unknown.
     """
 
     def __init__(self, sink: str, component: str, task: int, attempt: str, number: int, row: str, why: str) -> None:
@@ -163,7 +171,8 @@ class LocalDiskError(TxtopoError):
 
 
 class OutrunError(TxtopoError):
-    """What a store held as of transaction ``asked`` is gone: transaction ``found`` has begun to write, and a row remembers one transaction back."""
+    """What a store held as of transaction ``asked`` is gone: transaction ``found`` has begun to
+    write, and a row remembers one transaction back."""
 
     def __init__(self, store: str, topology_id: str, asked: int, found: int) -> None:
         super().__init__(store, topology_id, asked, found)
@@ -179,7 +188,8 @@ class OutrunError(TxtopoError):
 
 
 class SparkLostError(TxtopoError):
-    """The JVM of the driver, through which everything is asked of Spark, has ended or does not answer."""
+    """The JVM of the driver, through which everything is asked of Spark, has ended or does not
+    answer."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -199,7 +209,8 @@ class UsageError(TxtopoError):
 
 
 class InvalidTopologyError(UsageError):
-    """The topology is wrong. ``problems`` lists every mistake found, each naming its component and the cure."""
+    """The topology is wrong. ``problems`` lists every mistake found, each naming its component and
+    the cure."""
 
     def __init__(self, topology: str, problems: tuple[str, ...]) -> None:
         super().__init__(topology, problems)
@@ -244,7 +255,8 @@ class FencedError(TxtopoError):
 
 
 class HeldError(FencedError):
-    """The topology, or the data directory, is held by a process that is alive; ``on_held`` says whether to wait for its end."""
+    """The topology, or the data directory, is held by a process that is alive; ``on_held`` says
+    whether to wait for its end."""
 
 
 class ZooKeeperUnavailableError(TxtopoError):
@@ -254,13 +266,15 @@ class ZooKeeperUnavailableError(TxtopoError):
 
 
 class ZooKeeperAccessError(ZooKeeperUnavailableError):
-    """ZooKeeper does not let us in, or does not allow us what we need: a wrong or missing name or password."""
+    """ZooKeeper does not let us in, or does not allow us what we need: a wrong or missing name or
+    password."""
 
 
 class StateMismatchError(TxtopoError):
     """ZooKeeper and a store do not belong together (R27, R29). Nothing was overwritten.
 
-    ``without_state`` says what to type instead if the state that belongs to the store is gone for good.
+    ``without_state`` says what to type instead if the state that belongs to the store is gone for
+    good.
     """
 
     exit_code = 6
@@ -271,7 +285,8 @@ class StateMismatchError(TxtopoError):
 
 
 class UnreadableStateError(StateMismatchError):
-    """A record in ZooKeeper exists but cannot be understood. It is never taken as "start from the beginning"."""
+    """A record in ZooKeeper exists but cannot be understood. It is never taken as "start from the
+    beginning"."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)

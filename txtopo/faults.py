@@ -1,19 +1,25 @@
-"""Named fault points: places before, inside and after the steps of a commit where a test may strike.
+"""Named fault points: places before, inside and after the steps of a commit where a test may
+strike.
 
-Armed by the environment variable ``TXTOPO_FAULT``, a comma-separated list of ``POINT@TXID=ACTION``, or ``POINT@TOPOLOGY:TXID=ACTION`` for one
-topology of several. ``apply.after@2=kill`` ends the process with SIGKILL when transaction 2 has been applied but not recorded.
+Armed by the environment variable ``TXTOPO_FAULT``, a comma-separated list of ``POINT@TXID=ACTION``,
+or ``POINT@TOPOLOGY:TXID=ACTION`` for one topology of several. ``apply.after@2=kill`` ends the
+process with SIGKILL when transaction 2 has been applied but not recorded.
 
-*Inside* a step its effect is done and nobody has been told: the write of a seal or a record is in ZooKeeper and the answer has not been seen;
-one store transaction of the commit job has committed and its task has not ended; half of what an attempt held is given back.
-All points are reached in the driver but ``apply.inside``, which is reached in the worker, each time that a store transaction commits.
-Workers of a local master inherit the variable.
+*Inside* a step its effect is done and nobody has been told: the write of a seal or a record is in
+ZooKeeper and the answer has not been seen; one store transaction of the commit job has committed
+and its task has not ended; half of what an attempt held is given back. All points are reached in
+the driver but ``apply.inside``, which is reached in the worker, each time that a store transaction
+commits. Workers of a local master inherit the variable.
 
 - ``kill``: the process that reaches the point dies there.
-- ``hold``: whoever reaches the point waits there, to be killed from outside: so one SIGKILL strikes several topologies, or a worker and its driver.
-- ``lose``: only inside *seal* and *record*: the answer of ZooKeeper never comes, as if the connection were lost; the process lives.
+- ``hold``: whoever reaches the point waits there, to be killed from outside: so one SIGKILL strikes
+  several topologies, or a worker and its driver.
+- ``lose``: only inside *seal* and *record*: the answer of ZooKeeper never comes, as if the
+  connection were lost; the process lives.
 
-If ``TXTOPO_FAULT_DIR`` names a directory, a fault that strikes leaves an empty file there, called like the fault; a *kill* or *lose* whose file is
-there does not strike again, in whatever process. Without it each strikes once in every process that reaches it. Nothing here costs more than a look
+If ``TXTOPO_FAULT_DIR`` names a directory, a fault that strikes leaves an empty file there, called
+like the fault; a *kill* or *lose* whose file is there does not strike again, in whatever process.
+Without it each strikes once in every process that reaches it. Nothing here costs more than a look
 at an empty dictionary when nothing is armed. Runs on driver and executors: standard library only.
 """
 
@@ -72,7 +78,8 @@ _ARMED = _armed()
 
 
 def reach(point: FaultPoint, txid: int, topology_id: str = "") -> None:
-    """Say that ``point`` is reached for ``txid`` of ``topology_id``; does not return if a test has armed it.
+    """Say that ``point`` is reached for ``txid`` of ``topology_id``; does not return if a test has
+    armed it.
 
     :raises AnswerLostError: the test armed ``lose``.
     """

@@ -1,8 +1,9 @@
 """The floor of the per-tuple path: plain Python, one process per core, no framework.
 
-Each process reads its files, cuts them into lines, makes of every line the tuple object a bolt is given, and calls ``execute`` on the same
-bolts, then ``finish_batch``. No tuple goes from one process to the other: that would be a framework. What the partial bolts found is added up
-and stored by the same committer, once per batch, in the process that waits for the others.
+Each process reads its files, cuts them into lines, makes of every line the tuple object a bolt is
+given, and calls ``execute`` on the same bolts, then ``finish_batch``. No tuple goes from one
+process to the other: that would be a framework. What the partial bolts found is added up and stored
+by the same committer, once per batch, in the process that waits for the others.
 
 The processes are started and warm before time is taken, as Spark's are.
 """
@@ -44,7 +45,8 @@ class Collected(BatchOutputCollector):
 
 
 def context(component: str, phase: Any, resources: dict[str, Any]) -> TopologyContext:
-    """What a bolt is given to know its surroundings; what it keeps in its process is kept in ``resources``."""
+    """What a bolt is given to know its surroundings; what it keeps in its process is kept in
+    ``resources``."""
 
     def resource(name: str, make: Callable[[], Any]) -> Any:
         if name not in resources:
@@ -90,7 +92,8 @@ class BareLoop:
         self._made = 0
 
     def block(self, batches: list[list[str]], shape: str = "none") -> dict[str, Any]:
-        """All of ``batches``, one after the other. ``shape`` is words, or anything else for a global count; there is nothing to shuffle."""
+        """All of ``batches``, one after the other. ``shape`` is words, or anything else for a
+        global count; there is nothing to shuffle."""
         self._made += 1
         store = topologies.store_of(self._directory / f"store-{self._made}.db")
         resources: dict[str, Any] = {}

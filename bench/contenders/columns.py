@@ -1,4 +1,5 @@
-"""Columns: txtopo by column and by tuple over the same Parquet files, and the same by hand with pyarrow in two processes."""
+"""Columns: txtopo by column and by tuple over the same Parquet files, and the same by hand with
+pyarrow in two processes."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Columns(Runs):
 
 
 class ByHand:
-    """Two processes with pyarrow, each with its files; warm before time is taken. What they find is stored by the same committer."""
+    """Two processes with pyarrow, each with its files; warm before time is taken. What they find is
+    stored by the same committer."""
 
     def __init__(self, directory: str, processes: int = 2) -> None:
         self._directory = Path(directory)
@@ -103,7 +105,8 @@ def by_hand(paths: list[str], work: str) -> Counter[str]:
 
 
 def check_counts(store: Any, paths: list[str], work: str) -> None:
-    """Refuse a store that does not hold the truth about ``paths``, which all have the same contents."""
+    """Refuse a store that does not hold the truth about ``paths``, which all have the same
+    contents."""
     check(dict(store.items()), {key: count * len(paths) for key, count in _truth(paths[0], work).items()})
 
 

@@ -1,4 +1,5 @@
-"""How long a transaction whose turn has come takes to commit, alone and while all cores are busy with the processing of later ones."""
+"""How long a transaction whose turn has come takes to commit, alone and while all cores are busy
+with the processing of later ones."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _BEFORE_ITS_TURN = frozenset({"emitting", "processing"})
 
 
 class CommitLatency(Runs):
-    """GlobalCount whose processing takes a while. A turn has come when every earlier transaction is committed and this one is processed."""
+    """GlobalCount whose processing takes a while. A turn has come when every earlier transaction is
+    committed and this one is processed."""
 
     def block(self, transactions: int, pending: int, wait_s: float) -> dict[str, Any]:
         """So many transactions, after a window that does not count."""
@@ -32,7 +34,8 @@ class CommitLatency(Runs):
 
 
 def turns(run: TopologyRun, first: int, last: int) -> list[float]:
-    """Of the transactions ``first`` … ``last``: from its turn to its commit, as the status of the run tells."""
+    """Of the transactions ``first`` … ``last``: from its turn to its commit, as the status of the
+    run tells."""
     deadline = time.perf_counter() + _TIMEOUT_S
     began: dict[int, float] = {}
     latencies: dict[int, float] = {}

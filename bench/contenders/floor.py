@@ -1,4 +1,5 @@
-"""What everything stands on: an empty Spark job, with a Python task or without, and one write to ZooKeeper."""
+"""What everything stands on: an empty Spark job, with a Python task or without, and one write to
+ZooKeeper."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from txtopo import LocalCluster
 
 
 class Floor:
-    """Empty jobs in Spark as txtopo sets it up, and multis of two operations in its embedded ZooKeeper."""
+    """Empty jobs in Spark as txtopo sets it up, and multis of two operations in its embedded
+    ZooKeeper."""
 
     def __init__(self, directory: str) -> None:
         self._cluster = LocalCluster(data_dir=f"{directory}/zookeeper")

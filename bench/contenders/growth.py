@@ -20,7 +20,8 @@ _LOOK_EVERY_S = 0.25
 
 
 class Growth(Runs):
-    """GlobalCount behind a gate: a block lets it go on to a txid and waits until it is idle, so that nothing in flight is counted."""
+    """GlobalCount behind a gate: a block lets it go on to a txid and waits until it is idle, so
+    that nothing in flight is counted."""
 
     def __init__(self, directory: str, last: int, rows_per_batch: int, pending: int, more: dict[str, Any] | None = None) -> None:
         self._local = Path(directory) / "local"
@@ -37,7 +38,8 @@ class Growth(Runs):
         self._run: TopologyRun = self.cluster.submit_topology(self._id, conf, topologies.global_count(self._id, spout, self._store, 2))
 
     def block(self, timed_from: int, to: int) -> dict[str, Any]:
-        """Go on to txid ``to``. ``seconds`` are those from the commit of ``timed_from``; then what there is, once Spark has cleaned up."""
+        """Go on to txid ``to``. ``seconds`` are those from the commit of ``timed_from``; then what
+        there is, once Spark has cleaned up."""
         self._allow(to)
         marks = []
         began = time.perf_counter()
@@ -59,7 +61,8 @@ class Growth(Runs):
         fresh.rename(self._gate)
 
     def _left(self) -> dict[str, float]:
-        """What there is, the least of several looks: Spark cleans up in the background, when a collection shows that nobody needs a thing."""
+        """What there is, the least of several looks: Spark cleans up in the background, when a
+        collection shows that nobody needs a thing."""
         looks = []
         deadline = time.monotonic() + _SETTLES_S
         while time.monotonic() < deadline:

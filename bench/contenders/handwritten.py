@@ -1,7 +1,9 @@
-"""The same batch by hand, in PySpark: RDD code with the same per-record Python calls and no map-side combine. Also what Spark does best by itself.
+"""The same batch by hand, in PySpark: RDD code with the same per-record Python calls and no
+map-side combine. Also what Spark does best by itself.
 
-The lines are read in Python, as txtopo's file spout does, which is faster than ``textFile``. The bolts of the topology are called on them, behind
-``partitionBy`` or ``repartition`` where the topology has a shuffle; the driver adds up and stores with the same committer.
+The lines are read in Python, as txtopo's file spout does, which is faster than ``textFile``. The
+bolts of the topology are called on them, behind ``partitionBy`` or ``repartition`` where the
+topology has a shuffle; the driver adds up and stores with the same committer.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class HandWritten:
         self._made = 0
 
     def block(self, batches: list[list[str]], shape: str) -> dict[str, Any]:
-        """All of ``batches``, one after the other. ``shape``: none, shuffle, words; reduce-by-key and data-frame count words, too."""
+        """All of ``batches``, one after the other. ``shape``: none, shuffle, words; reduce-by-key
+        and data-frame count words, too."""
         self._made += 1
         store = topologies.store_of(self._directory / f"store-{self._made}.db")
         resources: dict[str, Any] = {}

@@ -1,4 +1,5 @@
-"""Keyed updates, batch by batch, in one process without Spark: by a store, as a committer's task makes them, and by hand."""
+"""Keyed updates, batch by batch, in one process without Spark: by a store, as a committer's task
+makes them, and by hand."""
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ class Updates:
         self._directory, self._backend, self._address, self._made = Path(directory), backends.BACKENDS[backend], address, 0
 
     def block(self, how: str, batches: int, keys: int, of: int) -> Sample:
-        """Updates per second; ``how`` is add or update (by hand), or of a store, merge or update, and its kind of value. The first batches, which
-        make all keys and change each of them once, are not timed."""
+        """Updates per second; ``how`` is add or update (by hand), or of a store, merge or update,
+        and its kind of value. The first batches, which make all keys and change each of them once,
+        are not timed."""
         self._made += 1
         address = self._address or str(self._directory / f"{self._made}.db")
         made = [backends.batch(number, keys, of) for number in range(batches)]
@@ -106,7 +108,8 @@ class RoundTrips:
         self._backend, self._address, self._made = backends.BACKENDS[backend], address, 0
 
     def block(self, call: str, kind: str, keys: int, transactions: int) -> Sample:
-        """Of the last of so many transactions: its round trips; and the connections that all of them took."""
+        """Of the last of so many transactions: its round trips; and the connections that all of
+        them took."""
         self._made += 1
         resources: dict[str, Any] = {}
         at = urllib.parse.urlsplit(self._address)

@@ -1,7 +1,8 @@
-"""How often a transaction asks ZooKeeper something. Counted where the requests leave the process, by thread.
+"""How often a transaction asks ZooKeeper something. Counted where the requests leave the process,
+by thread.
 
-This one looks inside a run: the count is kept by its session with ZooKeeper. What the run does once a second to keep its lease is told apart,
-because it belongs to no transaction.
+This one looks inside a run: the count is kept by its session with ZooKeeper. What the run does once
+a second to keep its lease is told apart, because it belongs to no transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class RoundTrips(Runs):
     """GlobalCount over a spout with many partitions, all of which move in every transaction."""
 
     def block(self, transactions: int, partitions: int, pending: int) -> dict[str, Any]:
-        """``per_transaction``: requests in the middle of the run, divided by transactions; ``renewing``: those that only renew the lease."""
+        """``per_transaction``: requests in the middle of the run, divided by transactions;
+        ``renewing``: those that only renew the lease."""
         id, store = self.fresh()
         warm = pending + 3
         count = warm + transactions + pending

@@ -1,7 +1,9 @@
-"""Rows into a table of PostgreSQL, batch by batch, in one process without Spark: by a sink, as its task writes them, and by hand with COPY.
+"""Rows into a table of PostgreSQL, batch by batch, in one process without Spark: by a sink, as its
+task writes them, and by hand with COPY.
 
-By hand there is nothing that says which batch was written: a second run writes it twice. Where rows replace others, a COPY into a temporary table
-comes first, as in the sink. Every block begins with an empty table.
+By hand there is nothing that says which batch was written: a second run writes it twice. Where rows
+replace others, a COPY into a temporary table comes first, as in the sink. Every block begins with
+an empty table.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Rows:
         self._address, self._made = address, 0
 
     def block(self, by: str, how: str, batches: int, rows: int) -> Sample:
-        """Rows per second; ``by`` sink or hand, ``how`` insert or upsert. A first batch, which makes what is made on first use, is not timed."""
+        """Rows per second; ``by`` sink or hand, ``how`` insert or upsert. A first batch, which
+        makes what is made on first use, is not timed."""
         import psycopg
 
         self._made += 1
@@ -60,7 +63,8 @@ class Rows:
         try:
             for txid, batch in enumerate(made, 1):
                 attempt = TransactionAttempt(txid, 0)
-                # A component of its own, so that what an earlier block has written says nothing about this one.
+                # A component of its own, so that what an earlier block has written says nothing
+                # about this one.
                 context = bare_loop.context(f"write-{self._made}", "commit", resources)
                 sink.prepare(conf, context, bare_loop.Collected(), attempt)
                 for row in batch:

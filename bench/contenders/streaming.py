@@ -1,7 +1,9 @@
-"""Structured Streaming's ``foreachBatch``, with the best settings we know, doing what the topologies do.
+"""Structured Streaming's ``foreachBatch``, with the best settings we know, doing what the
+topologies do.
 
-Every micro-batch is counted, in the JVM alone or row by row in Python, and added to a SQLite file with the same durability as txtopo's store (a
-write-ahead log, synchronous=FULL); the batch id makes that idempotent. Time is taken between the ends of two such updates.
+Every micro-batch is counted, in the JVM alone or row by row in Python, and added to a SQLite file
+with the same durability as txtopo's store (a write-ahead log, synchronous=FULL); the batch id makes
+that idempotent. Time is taken between the ends of two such updates.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ SETTINGS = {
 
 
 class Streaming:
-    """Queries, one block each, in one session. ``kind`` is count-jvm, count-python, words-jvm or words-python."""
+    """Queries, one block each, in one session. ``kind`` is count-jvm, count-python, words-jvm or
+    words-python."""
 
     def __init__(self, directory: str, checkpoints: str, more: dict[str, str] | None = None) -> None:
         self._directory, self._checkpoints = Path(directory), Path(checkpoints)
@@ -49,7 +52,8 @@ class Streaming:
     def block(
         self, kind: str, transactions: int, warm: int = 5, rows_per_batch: int = 0, files: str | None = None, partitions: int = 1
     ) -> dict[str, Any]:
-        """So many micro-batches of ``rate-micro-batch``, or one for each file in the directory ``files``."""
+        """So many micro-batches of ``rate-micro-batch``, or one for each file in the directory
+        ``files``."""
         self._made += 1
         count = warm + transactions
         sink = Sink(self._directory / f"sink-{self._made}.db", count)
@@ -112,7 +116,8 @@ class Sink:
         """The function for ``foreachBatch``."""
 
         def take(frame: DataFrame, batch: int) -> None:
-            # What comes while the query is being stopped is left alone, so that the truth is about a known number of batches.
+            # What comes while the query is being stopped is left alone, so that the truth is about
+            # a known number of batches.
             if not self.done.is_set():
                 self._add(batch, count(frame))
 

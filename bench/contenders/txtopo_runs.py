@@ -1,8 +1,11 @@
-"""txtopo, as its users run it: ``LocalCluster``, a topology, a ``SqliteStore``; engine settings are the defaults unless a line says so.
+"""txtopo, as its users run it: ``LocalCluster``, a topology, a ``SqliteStore``; engine settings are
+the defaults unless a line says so.
 
-Every block is a run of a topology with an id and a store of its own. For many small transactions, time is taken between two commits in the middle
-of the run, so that starting and draining a topology is not counted; a run goes on behind the last one that counts for as long as its window is
-wide. For few large ones it is taken from when the first is opened to when the last is committed: between two commits, there may be work of others.
+Every block is a run of a topology with an id and a store of its own. For many small transactions,
+time is taken between two commits in the middle of the run, so that starting and draining a topology
+is not counted; a run goes on behind the last one that counts for as long as its window is wide. For
+few large ones it is taken from when the first is opened to when the last is committed: between two
+commits, there may be work of others.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ DIFFERENT_WORDS = 20
 
 
 class Runs:
-    """Blocks on one cluster. A contender (see :class:`bench.process.Contender`), and what the more special ones are made from."""
+    """Blocks on one cluster. A contender (see :class:`bench.process.Contender`), and what the more
+    special ones are made from."""
 
     def __init__(self, directory: str, master: str = "local[2]", spark_conf: dict[str, str] | None = None) -> None:
         self.directory = Path(directory)
@@ -37,7 +41,8 @@ class Runs:
         return f"block-{self._made}", topologies.store_of(self.directory / f"store-{self._made}.db")
 
     def timed(self, topology: Any, conf: Config, transactions: int, warm: int, tail: int) -> dict[str, Any]:
-        """Run ``topology`` and take the time of ``transactions`` transactions, after ``warm`` and before ``tail`` others.
+        """Run ``topology`` and take the time of ``transactions`` transactions, after ``warm`` and
+        before ``tail`` others.
 
         Where ``warm`` is 0, the time begins when the first one is opened.
         """
@@ -71,7 +76,8 @@ class Rate(Runs):
     """GlobalCount of small batches that are made up where they are emitted."""
 
     def block(self, transactions: int, rows_per_batch: int, pending: int, parallelism: int = 1, wait_s: float = 0.0) -> dict[str, Any]:
-        """So many transactions, with ``pending`` of them in flight; processing each takes ``wait_s``, at least."""
+        """So many transactions, with ``pending`` of them in flight; processing each takes
+        ``wait_s``, at least."""
         id, store = self.fresh()
         warm, tail = (pending, pending) if wait_s else (2 * pending + 5, pending)
         count = warm + transactions + tail
@@ -87,7 +93,8 @@ class Files(Runs):
     def block(
         self, batches: list[list[str]], shape: str = "none", pending: int = 1, warm: int = 0, tail: int = 0, parallelism: int = 2
     ) -> dict[str, Any]:
-        """All of ``batches``; each has as many files for every spout task, and all files have the same size. ``shape``: none, shuffle, words."""
+        """All of ``batches``; each has as many files for every spout task, and all files have the
+        same size. ``shape``: none, shuffle, words."""
         id, store = self.fresh()
         paths = [path for batch in batches for path in batch]
         bytes_per_batch = len(batches[0]) // parallelism * Path(paths[0]).stat().st_size
@@ -103,7 +110,8 @@ class Files(Runs):
 
 
 def check_counts(store: SqliteStore, batches: list[list[str]], is_words: bool) -> None:
-    """Refuse a store that does not hold the truth about ``batches``, which all have the same contents."""
+    """Refuse a store that does not hold the truth about ``batches``, which all have the same
+    contents."""
     truth = rows.counted(batches[0])
     if is_words:
         check(dict(store.items()), {word: count * len(batches) for word, count in truth.items()})
@@ -118,10 +126,12 @@ def check(found: Any, expected: Any) -> None:
 
 
 class Latency(Runs):
-    """One transaction after the other, and empty Spark jobs of one Python task in the same Spark, in alternating blocks.
+    """One transaction after the other, and empty Spark jobs of one Python task in the same Spark,
+    in alternating blocks.
 
-    A transaction's latency is what the run's own status says of it: from opening to commit. ``period`` is elapsed time per transaction, which
-    also has what lies between a commit and the next opening.
+    A transaction's latency is what the run's own status says of it: from opening to commit.
+    ``period`` is elapsed time per transaction, which also has what lies between a commit and the
+    next opening.
     """
 
     def __init__(self, directory: str) -> None:
@@ -163,7 +173,8 @@ def _latency(run: TopologyRun, txid: int) -> float:
 
 
 def drained(records: Any) -> list[Any]:
-    """An empty task: it reads what there is, as a Python task of Spark must, and returns nothing."""
+    """An empty task: it reads what there is, as a Python task of Spark must, and returns nothing.
+    """
     for _ in records:
         pass
     return []

@@ -17,7 +17,8 @@ _BREAK_EVEN_ROWS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 def _against_tuples_and_hand(stage: Stage, work: str, of_tuples: float, of_hand: float | None) -> Measured:
-    """By column, by tuple, and by hand. By tuple, a batch is smaller, or it would take minutes; rows per second are what is compared."""
+    """By column, by tuple, and by hand. By tuple, a batch is smaller, or it would take minutes;
+    rows per second are what is compared."""
     count, rounds = stage.pick(1 << 21, 1 << 19), stage.pick(3, 1)
     paths = column_rows.write(stage.directory / "rows", count, _LINKS_MAX)
     hand, ours = stage.start("columns:ByHand"), stage.start("columns:Columns")
@@ -68,7 +69,8 @@ def _sums(stage: Stage) -> Measured:
 
 
 def _break_even(stage: Stage) -> Measured:
-    """The smallest batch that is faster by column, key count, one slot, one transaction at a time."""
+    """The smallest batch that is faster by column, key count, one slot, one transaction at a time.
+    """
     ours = stage.start("columns:Columns")
     sizes = _BREAK_EVEN_ROWS[:4] if stage.is_quick else _BREAK_EVEN_ROWS
     rates: dict[str, list[list[float]]] = {"columns": [], "tuples": []}
@@ -87,7 +89,8 @@ def _break_even(stage: Stage) -> Measured:
 
 
 def break_even(columns: list[list[float]], tuples: list[list[float]]) -> float | None:
-    """The smallest size measured from which on columns are never slower; ``None`` if even the largest is."""
+    """The smallest size measured from which on columns are never slower; ``None`` if even the
+    largest is."""
     found: float | None = None
     for (size, by_column), (_, by_tuple) in sorted(zip(columns, tuples, strict=True), reverse=True):
         if by_column < by_tuple:

@@ -1,4 +1,5 @@
-"""What the engine promises besides speed: overlap, commits that do not wait, costs that do not grow."""
+"""What the engine promises besides speed: overlap, commits that do not wait, costs that do not
+grow."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ ROUND_TRIPS = {1: 3.0, 4: 2.0}
 """R25: at most so many per transaction, by max_spout_pending."""
 GROWTH = (500, 1000, 4500, 5000)
 GROWTH_SHUFFLED = (200, 400, 1000, 1200)
-"""In these two: time is taken from the first txid to the second, and from the third to the fourth."""
+"""In these two: time is taken from the first txid to the second, and from the third to the fourth.
+"""
 GROWTH_PENDING = 4
 
 
@@ -33,7 +35,8 @@ def _pipelining(stage: Stage) -> Measured:
 
 
 def _commit_under_load(stage: Stage) -> Measured:
-    """From a transaction's turn to its commit: alone, and while every core and the queue behind it is full of processing tasks."""
+    """From a transaction's turn to its commit: alone, and while every core and the queue behind it
+    is full of processing tasks."""
     runs = stage.start("commit_latency:CommitLatency")
     transactions = stage.pick(12, 5)
     blocks = {
@@ -59,7 +62,8 @@ def _commit_under_load(stage: Stage) -> Measured:
 
 
 def _growth(stage: Stage) -> Measured:
-    """Five thousand transactions in one run; the same look at the machine after a thousand and after five."""
+    """Five thousand transactions in one run; the same look at the machine after a thousand and
+    after five."""
     return _grown(stage, GROWTH, {})
 
 
@@ -80,7 +84,8 @@ def _grown(stage: Stage, txids: tuple[int, int, int, int], more: dict[str, float
     ]
     for name, count in before["left"].items():
         figures += [Figure(f"{name}, after {first}", count, ""), Figure(f"{name}, after {last}", after["left"][name], "")]
-        # One is added to both, so that none against none is 1. Threads come and go with Spark's pools.
+        # One is added to both, so that none against none is 1. Threads come and go with Spark's
+        # pools.
         target = 1.1 if "memory" in name or "threads" in name else 1.0
         ratios.append(ratio(f"{name}, after {last} : after {first}", [after["left"][name] + 1], [count + 1], "lower", target))
     offset = before["marks"][-1][1]

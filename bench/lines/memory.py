@@ -12,7 +12,8 @@ _MIB = 2.0**20
 
 
 def _memory(stage: Stage) -> Measured:
-    """The peak of all processes below the driver, ZooKeeper's included: first a batch of a million, then one of ten."""
+    """The peak of all processes below the driver, ZooKeeper's included: first a batch of a million,
+    then one of ten."""
     pieces = rows.write_batches(stage.directory / "rows", stage.pick(10, 4), stage.pick(1_000_000, 50_000), 2)
     small, large = [pieces[0]], [[path for piece in pieces for path in piece]]
     ours, hand = stage.start("txtopo_runs:Files"), stage.start("handwritten:HandWritten")

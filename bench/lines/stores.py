@@ -1,4 +1,5 @@
-"""What a store costs: keyed updates by a store, against the same database and updates by hand; and a sink, against COPY by hand."""
+"""What a store costs: keyed updates by a store, against the same database and updates by hand; and
+a sink, against COPY by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ SERVERS = ("postgresql", "mariadb", "redis")
 
 
 def _updates(stage: Stage, name: str) -> Measured:
-    """One task, one batch of ``KEYS`` keys after the other; all keys are there before the clock starts, and have been changed before."""
+    """One task, one batch of ``KEYS`` keys after the other; all keys are there before the clock
+    starts, and have been changed before."""
     backend = backends.BACKENDS[name]
     address = "" if backend.server is None else _server(stage, backend.server)
     contender = stage.start("keyed_updates:Updates", backend=name, address=address)

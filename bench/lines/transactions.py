@@ -20,7 +20,8 @@ PEERS = {"count-jvm": "Structured Streaming, JVM only", "count-python": "Structu
 
 
 def _rate(stage: Stage) -> Measured:
-    """txtopo with several widths of its window, against Structured Streaming on rows that are made up, and on files."""
+    """txtopo with several widths of its window, against Structured Streaming on rows that are made
+    up, and on files."""
     transactions, rounds = stage.pick(60, 20), stage.pick(3, 1)
     widths = (4,) if stage.is_quick else PENDING
     ours = stage.start("txtopo_runs:Rate")
@@ -58,7 +59,8 @@ def _words_on_files(stage: Stage) -> Measured:
 
 
 def _rate_on_files(stage: Stage, shape: str, kinds: str, target: float | None) -> Measured:
-    """The same on text files, a file to a batch. ``kinds``: count or words, as the peer calls it."""
+    """The same on text files, a file to a batch. ``kinds``: count or words, as the peer calls it.
+    """
     transactions, rounds = stage.pick(40, 20), stage.pick(3, 1)
     widths = (4,) if stage.is_quick else PENDING
     directory = stage.directory / "rows"
@@ -79,7 +81,8 @@ def _named(width: int) -> str:
 
 
 def _checkpoints(stage: Stage) -> str:
-    """Where a query keeps its checkpoint: in memory, where the machine has such a place, so that the peer does not wait for a disk."""
+    """Where a query keeps its checkpoint: in memory, where the machine has such a place, so that
+    the peer does not wait for a disk."""
     shared = Path("/dev/shm")
     return str((shared if shared.is_dir() else stage.directory) / f"bench-{stage.directory.name}-checkpoints")
 

@@ -11,7 +11,8 @@ from bench.race import interleaved, ratio, values
 
 PENDING = 2
 OF_A_BLOCK = 12_000_000
-"""Lines of files, all its transactions together: a run has a beginning, which would else be a third of what is measured."""
+"""Lines of files, all its transactions together: a run has a beginning, which would else be a third
+of what is measured."""
 
 
 def _tuples(

@@ -4,8 +4,9 @@
 
     numbers ×2 ──global──► total ×1 (committer)
 
-A global outlives the attempt: what a failed one added is still there when its replay adds it again. And it does not outlive the process: in a fresh
-one, or in another one that gets the task this time, the total begins at 0. The corrected twin asks the store.
+A global outlives the attempt: what a failed one added is still there when its replay adds it again.
+And it does not outlive the process: in a fresh one, or in another one that gets the task this time,
+the total begins at 0. The corrected twin asks the store.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
 
     words ×2 ──shuffle──► deal ×2 ──fields(bucket)──► count ×2 (committer)
 
-``hash("cat")`` is another number in every Python process that was not told otherwise: a batch that is computed again, on another worker or after a
-restart, puts its words into other buckets. The corrected twin hashes the encoded text, which is the same everywhere.
+``hash("cat")`` is another number in every Python process that was not told otherwise: a batch that
+is computed again, on another worker or after a restart, puts its words into other buckets. The
+corrected twin hashes the encoded text, which is the same everywhere.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
-"""WRONG on purpose: a hand-written store that takes what is stamped with *another* txid for what is not yet applied.
+"""WRONG on purpose: a hand-written store that takes what is stamped with *another* txid for what is
+not yet applied.
 
 ::
 
     numbers ×2 ──global──► total ×1 (committer)
 
-``if stored_txid != txid`` is the classic of Storm's documentation. It is right for a replay of the newest transaction, and wrong for a task of an
-earlier attempt that was given up but runs on: when it comes to write, a later transaction has committed, the stamps differ, and the old batch is
-applied once more. The corrected twin compares the order: what is stamped with a later txid has this transaction in it already.
+``if stored_txid != txid`` is the classic of Storm's documentation. It is right for a replay of the
+newest transaction, and wrong for a task of an earlier attempt that was given up but runs on: when
+it comes to write, a later transaction has committed, the stamps differ, and the old batch is
+applied once more. The corrected twin compares the order: what is stamped with a later txid has this
+transaction in it already.
 
-Both keep the total and the stamp in one transaction of an SQLite database, the file that TXTOPO_STARTER_STORE names.
+Both keep the total and the stamp in one transaction of an SQLite database, the file that
+TXTOPO_STARTER_STORE names.
 """
 
 from __future__ import annotations

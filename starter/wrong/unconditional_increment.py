@@ -4,8 +4,9 @@
 
     numbers ×2 ──global──► total ×1 (committer)
 
-``finish_batch`` is called once per *attempt*. If it wrote and the attempt failed afterwards, its replay writes again, and the batch counts twice. The
-corrected twin keeps the total in a store of txtopo, which knows which transactions are in it.
+``finish_batch`` is called once per *attempt*. If it wrote and the attempt failed afterwards, its
+replay writes again, and the batch counts twice. The corrected twin keeps the total in a store of
+txtopo, which knows which transactions are in it.
 
 The wrong total is in the file that TXTOPO_STARTER_STORE names.
 """
@@ -73,7 +74,8 @@ def read() -> int:
 
 
 def effects() -> dict[str, int]:
-    """What the simulator compares: everything the topology has written, as plain data. Stores of txtopo it finds by itself."""
+    """What the simulator compares: everything the topology has written, as plain data. Stores of
+    txtopo it finds by itself."""
     return {"total": read()}
 
 

@@ -1,11 +1,14 @@
-"""WRONG on purpose: a committer that keeps its total in a store, and beside it writes a line to a file.
+"""WRONG on purpose: a committer that keeps its total in a store, and beside it writes a line to a
+file.
 
 ::
 
     numbers ×2 ──global──► total ×1 (committer)
 
-The store knows that a replay has been applied and changes nothing. The file does not: if the attempt fails after the line was written, its replay
-writes the line again. The corrected twin writes the line into the store, in the same transaction as the total, under a key that names the txid.
+The store knows that a replay has been applied and changes nothing. The file does not: if the
+attempt fails after the line was written, its replay writes the line again. The corrected twin
+writes the line into the store, in the same transaction as the total, under a key that names the
+txid.
 
 The lines are in the file that TXTOPO_STARTER_STORE names.
 """
@@ -72,7 +75,8 @@ def path() -> Path:
 
 
 def effects() -> dict[str, list[str]]:
-    """What the simulator compares: everything the topology has written, as plain data. Stores of txtopo it finds by itself."""
+    """What the simulator compares: everything the topology has written, as plain data. Stores of
+    txtopo it finds by itself."""
     return {"lines": path().read_text().splitlines() if path().exists() else []}
 
 

@@ -4,8 +4,9 @@
 
     numbers ×2 ──global──► count ×1
 
-``count`` is no committer, so its ``finish_batch`` runs as soon as the batch is there: before earlier transactions have committed, and again for every
-attempt that fails. The corrected twin is a committer, whose ``finish_batch`` waits for its turn, and writes to a store, which knows replays.
+``count`` is no committer, so its ``finish_batch`` runs as soon as the batch is there: before
+earlier transactions have committed, and again for every attempt that fails. The corrected twin is a
+committer, whose ``finish_batch`` waits for its turn, and writes to a store, which knows replays.
 
 The wrong count is in the file that TXTOPO_STARTER_STORE names.
 """
@@ -73,7 +74,8 @@ def read() -> int:
 
 
 def effects() -> dict[str, int]:
-    """What the simulator compares: everything the topology has written, as plain data. Stores of txtopo it finds by itself."""
+    """What the simulator compares: everything the topology has written, as plain data. Stores of
+    txtopo it finds by itself."""
     return {"count": read()}
 
 

@@ -1,4 +1,5 @@
-"""``check_bolt_idempotence`` finds the classic mistakes, and names component, difference and rule."""
+"""``check_bolt_idempotence`` finds the classic mistakes, and names component, difference and rule.
+"""
 
 from __future__ import annotations
 

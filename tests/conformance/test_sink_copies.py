@@ -1,4 +1,5 @@
-"""A copy of a sink's database that lacks the rows of a task of the newest recorded transaction is refused (R34), in every database."""
+"""A copy of a sink's database that lacks the rows of a task of the newest recorded transaction is
+refused (R34), in every database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The copies that a soak fails over to are whole states of one store, and leave its neighbours alone. Run over every backend that a soak has."""
+"""The copies that a soak fails over to are whole states of one store, and leave its neighbours
+alone. Run over every backend that a soak has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a sink promises, over every database and every kind of sink: the rows of a transaction once, whatever is replayed and whoever comes late."""
+"""What a sink promises, over every database and every kind of sink: the rows of a transaction once,
+whatever is replayed and whoever comes late."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ CROWDED = {
     "sqlite": f"CREATE TABLE sales ({_CROWDED}, number TEXT DEFAULT (hex(randomblob(8))), written_by TEXT DEFAULT 'nobody')",
     "postgresql": f"CREATE TABLE sales ({_CROWDED}, number INTEGER GENERATED ALWAYS AS IDENTITY, written_by TEXT DEFAULT 'nobody')",
 }
-"""By backend: a table whose rows may not have the same cents, with columns that the database fills."""
+"""By backend: a table whose rows may not have the same cents, with columns that the database fills.
+"""
 
 CASELESS = {
     "a column": ("CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)",),
@@ -243,7 +245,8 @@ class TestLateTasks:
 
 
 class TestOtherNumbersOfTasks:
-    """A transaction that was sealed is replayed with the tasks it had (R23); the next one may have others."""
+    """A transaction that was sealed is replayed with the tasks it had (R23); the next one may have
+    others."""
 
     @pytest.mark.rule(23, 28)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
@@ -254,7 +257,8 @@ class TestOtherNumbersOfTasks:
         expected: list[tuple[int, int]] = []
         for txid, tasks in enumerate((1, 4, 2, 3, 1, 5), start=1):
             parts = [[(100 * txid + task, txid), (100 * txid + task + 50, txid)] for task in range(tasks)]
-            # The first attempt dies when half of the tasks have written; the driver begins again, and its replay has as many.
+            # The first attempt dies when half of the tasks have written; the driver begins again,
+            # and its replay has as many.
             for task, rows in list(enumerate(parts))[: (tasks + 1) // 2]:
                 write(sink, process.task(task=task), txid, 0, rows)
             for task, rows in enumerate(parts):
@@ -497,7 +501,8 @@ class TestWriters:
 
 
 class TestTwoTopologies:
-    """Both upsert one table, opaque. What is taken back of one must not undo what the other has written."""
+    """Both upsert one table, opaque. What is taken back of one must not undo what the other has
+    written."""
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
@@ -544,7 +549,8 @@ class TestTwoTopologies:
         assert sales.sales == [(1, 30)]
 
     def test_many_rows_are_not_compared_each_with_each(self, tmp_path: Path, process: WorkerProcess) -> None:
-        """The database cannot know yet how many rows an undo log has that was just filled; comparing all would take minutes."""
+        """The database cannot know yet how many rows an undo log has that was just filled;
+        comparing all would take minutes."""
         sink = shop("postgresql", tmp_path).sink("undo log", statement_timeout_s=8)
         for topology, first in (("words", 0), ("other", 20_000), ("words", 40_000)):
             assert write(sink, process.task(topology_id=topology), 1 + first, 0, [(first + n, 1) for n in range(20_000)])

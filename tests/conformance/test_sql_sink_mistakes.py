@@ -1,4 +1,5 @@
-"""What a sink says when a table or a row is not as it should be: once, with the row and the cure, and nothing is written.
+"""What a sink says when a table or a row is not as it should be: once, with the row and the cure,
+and nothing is written.
 
 Over the databases that say which row it was; what MariaDB says is in ``test_sql_sink_mariadb``.
 """

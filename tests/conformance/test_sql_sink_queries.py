@@ -1,4 +1,5 @@
-"""What a sink promises a query of Structured Streaming, over every database: each micro-batch once, and no checkpoint that does not belong to it."""
+"""What a sink promises a query of Structured Streaming, over every database: each micro-batch once,
+and no checkpoint that does not belong to it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
 
 
 class Frame:
-    """A micro-batch, as far as a sink looks at it. ``checkpoint`` is the id Spark gives to a query's checkpoint."""
+    """A micro-batch, as far as a sink looks at it. ``checkpoint`` is the id Spark gives to a
+    query's checkpoint."""
 
     def __init__(self, rows: Iterable[tuple[Any, ...]], checkpoint: str | None = "first", columns: Iterable[str] = ("id", "cents")) -> None:
         self.columns, self._rows = list(columns), list(rows)

@@ -1,4 +1,5 @@
-"""A sink that replaces rows by a key which the table compares without case: rows of two spellings go to two tasks, and are one row (R32)."""
+"""A sink that replaces rows by a key which the table compares without case: rows of two spellings
+go to two tasks, and are one row (R32)."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ from txtopo.topology.transaction import TransactionAttempt
 EXACT = {"sqlite": "TEXT", "postgresql": "TEXT", "mariadb": "VARCHAR(40) COLLATE utf8mb4_nopad_bin"}
 LOOSE = {"sqlite": "TEXT COLLATE NOCASE", "postgresql": "citext", "mariadb": "VARCHAR(40) COLLATE utf8mb4_general_ci"}
 COMPARING = ("sqlite", "mariadb")
-"""Those of our servers that have texts without case: our PostgreSQL is built without ICU, and has no citext of its own."""
+"""Those of our servers that have texts without case: our PostgreSQL is built without ICU, and has
+no citext of its own."""
 
 
 def names(backend: str, directory: Path, kind: dict[str, str]) -> Shop:
-    """A shop with a table of who bought what for how much, whose texts are compared as ``kind`` says."""
+    """A shop with a table of who bought what for how much, whose texts are compared as ``kind``
+    says."""
     made = shop(backend, directory, None)
     if backend == "postgresql" and kind is LOOSE:
         made.execute("CREATE DOMAIN citext AS text")
@@ -66,7 +69,8 @@ def test_spaces_at_the_end_of_a_key_are_noticed_in_a_binary_collation_that_pads(
 def test_in_postgresql_a_row_is_compared_letter_by_letter_with_the_one_it_has_replaced(
     tmp_path: Path, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A type of the name does not compare as citext does, so that both rows are there; which of them are one is said for it."""
+    """A type of the name does not compare as citext does, so that both rows are there; which of
+    them are one is said for it."""
     made = names("postgresql", tmp_path, LOOSE)
     write(made, process.task(task=0, num_tasks=2), 1, [("adam", 1, 5), ("eve", 1, 10)])
     write(made, process.task(task=1, num_tasks=2), 1, [("Adam", 2, 7)])

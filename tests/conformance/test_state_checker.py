@@ -1,4 +1,5 @@
-"""``check_state`` finds every way to be wrong: for each clause there is a store of znodes that breaks it."""
+"""``check_state`` finds every way to be wrong: for each clause there is a store of znodes that
+breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The state of a topology, over every store: what is durable when, exactly once, and only by the one who holds it."""
+"""The state of a topology, over every store: what is durable when, exactly once, and only by the
+one who holds it."""
 
 from __future__ import annotations
 
@@ -203,7 +204,8 @@ def test_an_open_during_which_the_state_begins_anew_is_of_the_new_generation(bac
 
 @pytest.mark.rule(1, 26)
 def test_an_open_during_which_another_had_the_topology_gets_an_epoch_of_its_own(backend: Backend, store: Unreliable) -> None:
-    """The other has ended again, so that there is no lease to meet; the attempts of the two must not have the same ids."""
+    """The other has ended again, so that there is no lease to meet; the attempts of the two must
+    not have the same ids."""
     opened(store).close()
     rival = backend.connect()
     others: list[int] = []

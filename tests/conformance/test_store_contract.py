@@ -1,4 +1,5 @@
-"""What every store promises, run over every backend. A new backend adds one line to ``FACTORIES``."""
+"""What every store promises, run over every backend. A new backend adds one line to ``FACTORIES``.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ __all__ = ["FACTORIES", "Process", "add", "block", "never", "plus", "run", "set_
 
 
 class StoreFactory(Protocol):
-    """Makes a store of results ``name`` in ``directory``; called again with the same arguments it finds the same results."""
+    """Makes a store of results ``name`` in ``directory``; called again with the same arguments it
+    finds the same results."""
 
     def __call__(self, directory: Path, name: str = "results", **form: Any) -> Store: ...
 
@@ -71,7 +73,8 @@ def test_it_keeps_the_contract(backend: str, kind: stamps.Kind, clause: Any, tmp
 
 
 KINDS_IN_ONE_PLACE: dict[str, tuple[stamps.Kind, ...]] = {"mariadb": ("plain",), "postgresql": ("opaque",)}
-"""All of them elsewhere: each clause has a place of its own above, and servers take their time to make tables."""
+"""All of them elsewhere: each clause has a place of its own above, and servers take their time to
+make tables."""
 
 
 @pytest.mark.parametrize("backend", sorted(FACTORIES))

@@ -1,6 +1,8 @@
-"""A copy of a store that lacks something of the newest recorded transaction is refused, wherever between two commits it was taken (R34).
+"""A copy of a store that lacks something of the newest recorded transaction is refused, wherever
+between two commits it was taken (R34).
 
-Such a copy is what a replica has that lags, and what a backup has that was taken while a transaction committed. Run over every backend.
+Such a copy is what a replica has that lags, and what a backup has that was taken while a
+transaction committed. Run over every backend.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ TASKS, BLOCKS = 2, 2
 
 
 class Topology:
-    """Stands for the coordinator and for the tasks of component ``count``, each of which opens the store twice in a transaction."""
+    """Stands for the coordinator and for the tasks of component ``count``, each of which opens the
+    store twice in a transaction."""
 
     def __init__(self, store: Store, backend: str, tasks: int = TASKS) -> None:
         self.tasks = tasks
@@ -114,7 +117,8 @@ def test_a_copy_taken_at_any_point_of_a_recorded_transaction_is_refused_unless_i
 
 
 def check_that_only_the_last_copy_is_taken(topology: Topology, refusal: str) -> None:
-    """After transaction 2: every copy but the last one is refused, and with the last one transaction 3 follows."""
+    """After transaction 2: every copy but the last one is refused, and with the last one
+    transaction 3 follows."""
     *lagging, complete = topology.copies
     for put_back in lagging:
         topology.fail_over(put_back)
@@ -148,7 +152,8 @@ def test_a_fail_over_in_the_middle_of_an_attempt_that_loses_a_task_is_noticed_by
 
 
 def goes_on(topology: Topology, contexts: Sequence[TopologyContext], committed: int) -> None:
-    """The blocks of attempt 2:0 from number ``committed`` on, its record, and the next transaction."""
+    """The blocks of attempt 2:0 from number ``committed`` on, its record, and the next transaction.
+    """
     for number in range(committed, topology.tasks * BLOCKS):
         topology.block(contexts[number % topology.tasks], 2, 0, number // topology.tasks)
     topology.record(contexts, 2, 0)

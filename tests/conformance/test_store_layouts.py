@@ -1,4 +1,5 @@
-"""A store that the version before this one wrote is read as it is, and brought forward by the first task that writes to it.
+"""A store that the version before this one wrote is read as it is, and brought forward by the first
+task that writes to it.
 
 Run over every backend.
 """
@@ -19,7 +20,8 @@ from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 
 TASKS, TRIES_MAX, WAIT_S = 4, 100, 60.0
 STATEMENTS = {"sqlite": 3, "postgresql": 3, "mariadb": 3, "redis": 0}
-"""By backend: how many statements bring a store forward. Redis does it in the script that opens the store."""
+"""By backend: how many statements bring a store forward. Redis does it in the script that opens the
+store."""
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""What a store makes of the last recorded attempts: whether it is the store it was, and whether what it holds counts. Run over every backend."""
+"""What a store makes of the last recorded attempts: whether it is the store it was, and whether
+what it holds counts. Run over every backend."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ A = TransactionAttempt
 
 
 class Recording:
-    """Stands for the coordinator: knows which attempt of which component opened the store last and was recorded."""
+    """Stands for the coordinator: knows which attempt of which component opened the store last and
+    was recorded."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.process = store, Process()

@@ -1,7 +1,9 @@
-"""SIGKILL of the driver at every point of a commit, for every kind of spout and store: restarts resume, and everything counts once.
+"""SIGKILL of the driver at every point of a commit, for every kind of spout and store: restarts
+resume, and everything counts once.
 
-Topologies over all kinds of spouts run side by side in one driver, each up to a point of its own, where it waits. When all have got there the driver
-is killed, and the next one begins at once over the same state, until every kind was killed at every point. The last driver runs to the end of the
+Topologies over all kinds of spouts run side by side in one driver, each up to a point of its own,
+where it waits. When all have got there the driver is killed, and the next one begins at once over
+the same state, until every kind was killed at every point. The last driver runs to the end of the
 input, although answers of ZooKeeper are lost and workers die in the middle of a commit.
 """
 
@@ -31,7 +33,8 @@ NOTHING, A_PART, EVERYTHING = "nothing", "a part", "everything"
 
 
 def target(point: FaultPoint, began_at: int) -> int:
-    """The txid at which a driver that begins with ``began_at`` is killed: the second where it can be, whose seal may ride along with a record."""
+    """The txid at which a driver that begins with ``began_at`` is killed: the second where it can
+    be, whose seal may ride along with a record."""
     return began_at if point == "seal.before" else began_at + 1
 
 
@@ -46,14 +49,16 @@ def effects_at(point: FaultPoint) -> str:
 
 
 class Chain:
-    """Drivers over one state, one after the other; and of each variant the next txid, and at which txids it was struck."""
+    """Drivers over one state, one after the other; and of each variant the next txid, and at which
+    txids it was struck."""
 
     def __init__(self, directory: Path, databases: list[str], kills: int) -> None:
         self.directory, self.databases = directory, databases
         self.begins = dict.fromkeys(VARIANTS, 1)
         self.struck: dict[Variant, dict[FaultPoint, int]] = {variant: {} for variant in VARIANTS}
         self.lives = 0
-        # However much every batch takes, something is left for the last faults; and not much more. A kill takes two transactions at most.
+        # However much every batch takes, something is left for the last faults; and not much more.
+        # A kill takes two transactions at most.
         recorded = min(kills, len(RECORDED))
         self.size = TAKE_MAX * (kills + recorded + len(SURVIVED)) + KEYS
 
@@ -129,7 +134,8 @@ def check(variant: Variant, chain: Chain) -> None:
 
 
 def check_replays(variant: Variant, history: History, txid: int, numbers: list[int], seen: list[list[int]]) -> None:
-    """What is committed is what the last attempt had; where batches do not change, every attempt had it, and what came of it was the same."""
+    """What is committed is what the last attempt had; where batches do not change, every attempt
+    had it, and what came of it was the same."""
     attempts = history.contents("kept", txid)
     last = max(attempts)
     assert sorted(n for part in attempts[last].values() for n in part) == numbers
@@ -148,7 +154,8 @@ def check_replays(variant: Variant, history: History, txid: int, numbers: list[i
 
 
 def check_attempts(variant: Variant, history: History, struck: dict[FaultPoint, int]) -> None:
-    """A transaction that was struck between its first effect and its record is applied again, by the next driver; any other is applied once."""
+    """A transaction that was struck between its first effect and its record is applied again, by
+    the next driver; any other is applied once."""
     differing = 0
     for point, txid in struck.items():
         attempts = history.contents("kept", txid)
@@ -162,7 +169,8 @@ def check_attempts(variant: Variant, history: History, struck: dict[FaultPoint, 
 
 
 ALL = "+".join(PLACES)
-"""The stores of a topology are in different places: each place meets every point, though not with every kind of spout."""
+"""The stores of a topology are in different places: each place meets every point, though not with
+every kind of spout."""
 
 
 @pytest.mark.timeout(600)
@@ -172,11 +180,13 @@ ALL = "+".join(PLACES)
 def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_every_kind_of_store(
     tmp_path: Path, places: str, turn: int
 ) -> None:
-    """Of the two topologies over a kind of spout, one is killed at every other point and one at the points between; in the other turn vice versa."""
+    """Of the two topologies over a kind of spout, one is killed at every other point and one at the
+    points between; in the other turn vice versa."""
     kills = len(POINTS) // 2
     chain = Chain(tmp_path, [PLACES[name](tmp_path) for name in places.split("+")], kills)
     for number in range(kills):
-        # No two are at the same point at once; so there is one at most that occupies workers while it waits.
+        # No two are at the same point at once; so there is one at most that occupies workers while
+        # it waits.
         chain.run_up_to({variant: POINTS[(2 * number + index + turn) % len(POINTS)] for index, variant in enumerate(VARIANTS)})
     chain.run_to_the_end()
     for kind in {variant.kind for variant in VARIANTS}:

@@ -1,4 +1,5 @@
-"""The database servers of the tests end with whoever started them, and let nobody in from elsewhere."""
+"""The database servers of the tests end with whoever started them, and let nobody in from
+elsewhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""SIGKILL of the driver at every step of a commit, one after the other over one state; then a last run, which must come to the same end.
+"""SIGKILL of the driver at every step of a commit, one after the other over one state; then a last
+run, which must come to the same end.
 
-Each kill hits a process of its own, and the next begins at once, without waiting for the dead one's session.
+Each kill hits a process of its own, and the next begins at once, without waiting for the dead one's
+session.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import pytest
 from starter import transactional_global_count, transactional_words
 from tests.processes.drivers import SESSION_TIMEOUT_S, drive
 
-# One driver is killed at each of these, in this order. ``record.after`` ends a transaction, so the txid grows after it.
+# One driver is killed at each of these, in this order. ``record.after`` ends a transaction, so the
+# txid grows after it.
 KILLS = [
     "seal.before@1",
     "seal.after@1",

@@ -1,4 +1,5 @@
-"""Load: a topology that is fed faster than it commits stays as large as it is, and a batch larger than memory goes to disk or fails whole."""
+"""Load: a topology that is fed faster than it commits stays as large as it is, and a batch larger
+than memory goes to disk or fails whole."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from txtopo import LocalCluster, WorkerCrashError
 
 MIB = 1 << 20
 SMALL = {"spark.executor.pyspark.memory": "256m", "spark.driver.memory": "480m"}
-"""What each Python worker may have, of address space; and a heap near the least that Spark takes."""
+"""What each Python worker may have, of address space; and a heap near the least that Spark takes.
+"""
 PATIENT = {"spill_bytes": 16 * MIB, "message_timeout_s": 120}
 PENDING, INLINE_BYTES_MAX = 6, 200_000
 
@@ -31,7 +33,8 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def late_and_early(outcome: Outcome, value: Callable[[Sample], int]) -> tuple[int, int]:
-    """The median of the last five samples, and that of five early ones: what is there only once is there by then."""
+    """The median of the last five samples, and that of five early ones: what is there only once is
+    there by then."""
     values = [value(each) for each in outcome.samples]
     return sorted(values[-5:])[2], sorted(values[3:8])[2]
 
@@ -73,7 +76,8 @@ def test_state_in_zookeeper_stays_as_it_is(fed: Outcome) -> None:
 
 @pytest.mark.rule(7, 28)
 def test_a_batch_far_larger_than_memory_spills_and_survives_the_kill_of_a_worker(tmp_path: Path) -> None:
-    """600 MB in 256 MiB of address space, and a heap that holds less than that; through a shuffle with fields grouping."""
+    """600 MB in 256 MiB of address space, and a heap that holds less than that; through a shuffle
+    with fields grouping."""
     rows = 6000
     outcome = drive(
         tmp_path, Scenario("weigh-shuffled", rows, 100_000, transactions=3, huge=2, kill_at=(2, 1000), conf=PATIENT, spark=SMALL)

@@ -1,4 +1,5 @@
-"""Load that takes longer: what does not fit into any heap, a tuple that fits nowhere, more tuples and keys than are ever in memory."""
+"""Load that takes longer: what does not fit into any heap, a tuple that fits nowhere, more tuples
+and keys than are ever in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""However a driver ends, nothing it started goes on: no JVM, no ZooKeeper, no Python worker; and nothing delays the next start.
+"""However a driver ends, nothing it started goes on: no JVM, no ZooKeeper, no Python worker; and
+nothing delays the next start.
 
 Every process that descends from a driver inherits its environment, and so can be told by it.
 """
@@ -163,7 +164,8 @@ def test_interrupted_twice_while_it_starts(tmp_path: Path, moment: Callable[[Dri
 
 
 def test_its_jvm_is_killed(tmp_path: Path) -> None:
-    """As by a kernel that is short of memory: it is said what has ended, and the next run goes on."""
+    """As by a kernel that is short of memory: it is said what has ended, and the next run goes on.
+    """
     driver = Driver(tmp_path)
     with driver.start() as command:
         command.wait_until_it_says("begins at txid 1")

@@ -1,4 +1,5 @@
-"""Readers that never pause, while Spark drivers of one topology are killed, one after the other: every driver starts, and no reader is misled."""
+"""Readers that never pause, while Spark drivers of one topology are killed, one after the other:
+every driver starts, and no reader is misled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Readers that never pause, while an owner of the data directory is killed and started again: every start succeeds, and no reader breaks."""
+"""Readers that never pause, while an owner of the data directory is killed and started again: every
+start succeeds, and no reader breaks."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def test_fifty_restarts_succeed_under_readers_that_never_pause(tmp_path: Path) -
             if life % 10 == 5:
                 for reader in polling:
                     reader.wait_for(committed)
-            # Half of the owners are killed, the others end by themselves: either breaks connections of readers.
+            # Half of the owners are killed, the others end by themselves: either breaks connections
+            # of readers.
             if life % 2:
                 os.kill(report["owner"], signal.SIGKILL)
             else:

@@ -1,4 +1,5 @@
-"""A task of a sink is killed at every statement of its transaction, over every database and every kind of sink; its replay makes it right."""
+"""A task of a sink is killed at every statement of its transaction, over every database and every
+kind of sink; its replay makes it right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SIGKILL of the driver in the middle of commits of topologies with sinks, which begin again with other numbers of tasks: every row is there once."""
+"""SIGKILL of the driver in the middle of commits of topologies with sinks, which begin again with
+other numbers of tasks: every row is there once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""SIGKILL around and in the middle of a transaction that runs in one task: a restart resumes, and everything counts once.
+"""SIGKILL around and in the middle of a transaction that runs in one task: a restart resumes, and
+everything counts once.
 
-Topologies over two kinds of spouts run side by side in one driver, each up to a point of its own, where it waits; when all have got there the
-driver is killed. The next one runs to the end of the input, although workers die in the middle of such tasks.
+Topologies over two kinds of spouts run side by side in one driver, each up to a point of its own,
+where it waits; when all have got there the driver is killed. The next one runs to the end of the
+input, although workers die in the middle of such tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ KINDS = {"plain": 1, "opaque-planned": PARTITIONS}
 
 
 class Struck:
-    """The topology that is struck at ``POINTS[number]``; one over each kind may have a second transaction pending, whose seal rides along."""
+    """The topology that is struck at ``POINTS[number]``; one over each kind may have a second
+    transaction pending, whose seal rides along."""
 
     def __init__(self, directory: Path, kind: str, number: int) -> None:
         self.kind, self.point = kind, POINTS[number]
@@ -42,7 +45,8 @@ class Struck:
         self.worker_fault = f"apply.inside@{self.topology.id}:{self.worker_dies_at}=kill"
 
     def check_the_killed_driver(self) -> None:
-        """The struck transaction was deferred: nothing was done for it before its seal, and then all in one task."""
+        """The struck transaction was deferred: nothing was done for it before its seal, and then
+        all in one task."""
         ran = self.topology.ran(STRUCK)
         if self.point in BEFORE_ANY_EFFECT:
             assert ran == {}, f"{self.name}: at {self.point} it had been processed"
@@ -51,7 +55,8 @@ class Struck:
             assert ran[0].tasks["executed"] == ran[0].tasks["finished"]
 
     def check_the_next(self, worker_died: bool) -> None:
-        """What may have had effects is processed by itself; what is struck in the middle of its one task, too, the second time."""
+        """What may have had effects is processed by itself; what is struck in the middle of its one
+        task, too, the second time."""
         resumed = self.topology.ran(self.resumes_at, life=2)
         assert resumed[0].is_apart, f"{self.name}: {resumed}"
         ran = self.topology.ran(self.worker_dies_at, life=2)

@@ -1,6 +1,8 @@
-"""What executors and Spark do to an attempt, on a cluster of two executor processes as txtopo makes it: it fails, is replayed, and counts once.
+"""What executors and Spark do to an attempt, on a cluster of two executor processes as txtopo makes
+it: it fails, is replayed, and counts once.
 
-Each scenario is one that loses, doubles or mixes data where nobody guards against it: ``test_spark_hazards_guards`` shows that, guard by guard.
+Each scenario is one that loses, doubles or mixes data where nobody guards against it:
+``test_spark_hazards_guards`` shows that, guard by guard.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def test_a_pinned_block_lost_between_the_phases_fails_the_commit_instead_of_runn
     answer = hazardous.play("killed between the phases, pinned", tmp_path)
     survived(answer, "between the phases", replays=2)
     lost = [refusal for refusal in answer.refusals if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in refusal]
-    # On a busy machine a job of the replay may fall ill of the loss, too; how many do is Spark's affair.
+    # On a busy machine a job of the replay may fall ill of the loss, too; how many do is Spark's
+    # affair.
     assert answer.refusals[0] in lost
     assert all(refusal.startswith("commit: ") for refusal in lost)
     emitted = [line.split()[:4] for line in answer.journal if re.match(r"numbers \d+ emitted ", line)]
@@ -84,7 +87,8 @@ def test_a_pinned_block_lost_between_the_phases_fails_the_commit_instead_of_runn
 
 @pytest.mark.rule(4, 33)
 def test_a_pinned_block_that_spark_made_again_by_itself_is_refused(hazardous: HazardousCluster, tmp_path: Path) -> None:
-    """Lost before its lineage is cut, it is computed again within the same job: only the task attempt that made it tells."""
+    """Lost before its lineage is cut, it is computed again within the same job: only the task
+    attempt that made it tells."""
     answer = hazardous.play("killed when half is pinned", tmp_path)
     survived(answer, "numbers 1 emitted wait")
     (refusal,) = answer.refusals
@@ -116,7 +120,8 @@ def test_an_executor_killed_during_commit_leaves_each_effect_once(
 
 @pytest.mark.rule(29, 33)
 def test_a_zombie_that_writes_when_another_attempt_has_committed_is_refused(hazardous: HazardousCluster, tmp_path: Path) -> None:
-    """Its executor is suspended, so that nobody can stop it: the wait for it ends after ``zombie_wait_s``, and the fence does the rest."""
+    """Its executor is suspended, so that nobody can stop it: the wait for it ends after
+    ``zombie_wait_s``, and the fence does the rest."""
     answer = hazardous.play("zombie in user code", tmp_path)
     survived(answer, "keep 0 before stop executor")
     assert answer.notes == ["keep 0 2:0 was refused: StaleAttemptError", "store unchanged: True"]
@@ -126,7 +131,8 @@ def test_a_zombie_that_writes_when_another_attempt_has_committed_is_refused(haza
 
 @pytest.mark.rule(33)
 def test_the_replays_commit_begins_when_no_task_of_the_broken_one_runs(hazardous: HazardousCluster, tmp_path: Path) -> None:
-    """One task of a commit has died, and the job with it; the other cannot be stopped, and writes when the replay has been processed."""
+    """One task of a commit has died, and the job with it; the other cannot be stopped, and writes
+    when the replay has been processed."""
     answer = hazardous.play("zombie that is waited for", tmp_path)
     assert len(answer.struck) == 2
     assert answer.violations == []
@@ -151,7 +157,8 @@ def test_a_task_cancelled_inside_its_store_transaction_leaves_nothing_and_blocks
 
 @pytest.mark.rule(10, 33)
 def test_a_whole_transaction_in_one_task_is_not_run_again_within_its_attempt(hazardous: HazardousCluster, tmp_path: Path) -> None:
-    """Its executor is taken away when one committer has stored its part; what Spark counts as nobody's failure it tries again by itself."""
+    """Its executor is taken away when one committer has stored its part; what Spark counts as
+    nobody's failure it tries again by itself."""
     answer = hazardous.play("taken away during a straight job", tmp_path)
     survived(answer, "keep 0 after wait")
     (refusal,) = answer.refusals
@@ -173,7 +180,8 @@ with txtopo.LocalCluster(master="local[1]") as cluster:
 @pytest.mark.long
 @pytest.mark.rule(33)
 def test_speculation_and_retries_in_sparks_own_defaults_are_neutralised_and_that_is_said(tmp_path: Path) -> None:
-    """Where they are given to us they are refused: ``tests/integration/test_session.py``, ``tests/starter/test_spark_submit.py``."""
+    """Where they are given to us they are refused: ``tests/integration/test_session.py``,
+    ``tests/starter/test_spark_submit.py``."""
     (tmp_path / "spark-defaults.conf").write_text("spark.speculation true\nspark.task.maxFailures 4\nspark.stage.maxConsecutiveAttempts 4\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(tmp_path)}
     command = [sys.executable, "-c", SAYS_ITS_SETTINGS]

@@ -1,6 +1,8 @@
-"""The guards of R33 one by one: what each does when it is the only one left, and what happens without any.
+"""The guards of R33 one by one: what each does when it is the only one left, and what happens
+without any.
 
-Most need a cluster without the settings that txtopo requires, where Spark tries tasks and stages again as it does by default.
+Most need a cluster without the settings that txtopo requires, where Spark tries tasks and stages
+again as it does by default.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def mixes(answer: Answer) -> bool:
 def played_on_both(
     cluster: HazardousCluster, scenario: str, tmp_path: Path, removed: Sequence[str], has_struck: Callable[[Answer], bool] = lambda _: True
 ) -> Answer:
-    """Have ``scenario`` played, again if Spark gave both tasks of a level of txid 2 to one executor, because with that all of it is lost, and
-    again until it ``has_struck``."""
+    """Have ``scenario`` played, again if Spark gave both tasks of a level of txid 2 to one
+    executor, because with that all of it is lost, and again until it ``has_struck``."""
     for number in range(8):
         directory = tmp_path / str(number)
         directory.mkdir()
@@ -56,7 +58,8 @@ def played_on_both(
 
 
 def test_without_any_guard_an_executor_killed_between_map_and_reduce_mixes_two_emissions(lenient: HazardousCluster, tmp_path: Path) -> None:
-    # On a busy machine the executor may die after its last block was fetched; then nothing is computed twice.
+    # On a busy machine the executor may die after its last block was fetched; then nothing is
+    # computed twice.
     answer = played_on_both(lenient, "killed between map and reduce", tmp_path, GUARDS, has_struck=mixes)
     assert (answer.refusals, answer.replays) == ([], 0), "Spark called it a success"
 
@@ -72,7 +75,8 @@ def test_chunk_agreement_alone_refuses_to_mix_two_emissions(lenient: HazardousCl
 def test_without_the_required_settings_a_stage_is_tried_again_and_bolts_run_twice_in_one_attempt(
     lenient: HazardousCluster, tmp_path: Path
 ) -> None:
-    """All data of the first try is gone, so that nothing is mixed, and the other guards let it pass."""
+    """All data of the first try is gone, so that nothing is mixed, and the other guards let it
+    pass."""
     answer = lenient.play("shuffle files lost", tmp_path)
     assert [line.split()[3] for line in answer.journal if line.startswith("pass 0 finish 2:")] == ["2:0", "2:0"]
     assert (answer.refusals, answer.violations) == ([], [])
@@ -131,9 +135,11 @@ def test_the_required_settings_alone_fail_the_attempt(strict: HazardousCluster, 
 
 @pytest.mark.long
 def test_without_the_held_state_fence_the_required_settings_are_not_enough(strict: HazardousCluster, tmp_path: Path) -> None:
-    """Spark makes a block again that it lost before the lineage was cut; the batch then holds other tuples than its metadata says.
+    """Spark makes a block again that it lost before the lineage was cut; the batch then holds other
+    tuples than its metadata says.
 
-    A second emission that is by chance as long as the first does no harm, so it is tried a few times.
+    A second emission that is by chance as long as the first does no harm, so it is tried a few
+    times.
     """
     violations = []
     for number in range(5):

@@ -1,6 +1,8 @@
-"""Topologies on a standalone cluster, a master and two workers, whose executors have pyspark and nothing else.
+"""Topologies on a standalone cluster, a master and two workers, whose executors have pyspark and
+nothing else.
 
-What they run is shipped: this package and the user's code as zips, a database's driver as an archive. ZooKeeper, and the database, are outside.
+What they run is shipped: this package and the user's code as zips, a database's driver as an
+archive. ZooKeeper, and the database, are outside.
 """
 
 from __future__ import annotations
@@ -131,7 +133,8 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
         command.wait_until(lambda: held.exists() and held.read_text().endswith("\n"))
         executor = int(held.read_text())
         [owner] = [worker for worker in place.cluster.workers if executor in worker.children()]
-        # The other one's executor has been at work all along; the new one of this may not even have been heard of.
+        # The other one's executor has been at work all along; the new one of this may not even have
+        # been heard of.
         [lost] = [worker for worker in place.cluster.workers if worker is not owner]
         os.kill(executor, signal.SIGKILL)
         command.wait_until(lambda: len(counted_words.records(out)) >= 14 and owner.children() not in ([], [executor]))

@@ -1,4 +1,5 @@
-"""A task is killed at every statement of a transaction of a store, over every database and with values of every kind; its replay makes it right."""
+"""A task is killed at every statement of a transaction of a store, over every database and with
+values of every kind; its replay makes it right."""
 
 from __future__ import annotations
 

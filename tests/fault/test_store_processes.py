@@ -1,4 +1,5 @@
-"""A store that several processes can write to, while worker processes come, die and come back late."""
+"""A store that several processes can write to, while worker processes come, die and come back late.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def ended(process: multiprocessing.process.BaseProcess) -> int | None:
 
 
 def work(store: Store, task: int, first_txid: int, last_txid: int) -> None:
-    """One task of component ``count``: in every transaction it adds 1 to keys of its own, in two blocks."""
+    """One task of component ``count``: in every transaction it adds 1 to keys of its own, in two
+    blocks."""
     process = contract.Process()
     for txid in range(first_txid, last_txid + 1):
         context = process.task(task=task)
@@ -127,7 +129,8 @@ def change(kind: stamps.Kind, opened: StoreTransaction, values: dict[str, int]) 
 
 
 def haunt(store: Store, moment: str, is_there: Event, may_go_on: Semaphore, outcomes: Any) -> None:
-    """A task of attempt 2:0 that stops at ``moment``, and then writes as if nothing had happened."""
+    """A task of attempt 2:0 that stops at ``moment``, and then writes as if nothing had happened.
+    """
     process = contract.Process()
     context = process.task()
 
@@ -195,7 +198,8 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
 
     is_inside = moment == "inside a block"
     store = make_store(kind, silence_s=1 if is_inside else BOUND_S)
-    # Nobody takes the lock of a file from a process: what stops inside a block there is in time, whenever it ends.
+    # Nobody takes the lock of a file from a process: what stops inside a block there is in time,
+    # whenever it ends.
     is_in_time = moment == "between two blocks" or (is_inside and isinstance(store, SqliteStore))
     live(1, 0, {"dog": 1, "cat": 1})
     with Zombie(store, moment) as zombie:
@@ -210,13 +214,15 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
             live(3, 0, {"dog": 1000})
         if is_inside and not is_in_time:
             zombie.go_on()
-            # A server ends a transaction that says nothing for too long; in Redis it is nothing before its last step.
+            # A server ends a transaction that says nothing for too long; in Redis it is nothing
+            # before its last step.
             assert ("attempt 2:0 may not write" if isinstance(store, RedisStore) else "the connection is lost") in zombie.outcome()
         zombie.go_on()
         outcomes = [zombie.outcome() for _ in LATE_WRITES]
     refusal = f"is fenced at attempt {newest[0]}:{newest[1]}; attempt 2:0 may not write"
     assert [outcome for outcome in outcomes if refusal not in outcome] == []
-    # Where a batch does not change, what was in time is what the replay has; of opaque values it is taken back; plain ones are overwritten.
+    # Where a batch does not change, what was in time is what the replay has; of opaque values it is
+    # taken back; plain ones are overwritten.
     dog = {"transactional": 101, "opaque": 11, "plain": 0 if newest == (3, 0) else 10}[kind] + (1000 if newest == (3, 0) else 0)
     owl = {"owl": 100} if kind == "transactional" or (kind == "plain" and is_in_time) else {}
     assert dict(store.items()) == {"dog": dog, "cat": 1, **owl}

@@ -1,4 +1,5 @@
-"""A Redis server and its connections end at every moment of a store's transaction, or lose what they acknowledged; a replay counts once."""
+"""A Redis server and its connections end at every moment of a store's transaction, or lose what
+they acknowledged; a replay counts once."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def forgetful() -> Iterator[RedisServer]:
 
 
 class Steps:
-    """Strikes before or after the script of a step: ``open``, ``raise`` or ``apply``; counts how often the server was asked."""
+    """Strikes before or after the script of a step: ``open``, ``raise`` or ``apply``; counts how
+    often the server was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.strikes: dict[tuple[str, str], Callable[[], None]] = {}
@@ -183,7 +185,8 @@ def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore
 def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_nothing(
     redis_server: RedisServer, opaque: bool, process: contract.Process, other: contract.Process, way: str
 ) -> None:
-    """The server hangs with the last step of an attempt unread in its socket; its client gives up, and a newer attempt is faster."""
+    """The server hangs with the last step of an attempt unread in its socket; its client gives up,
+    and a newer attempt is faster."""
     name = redis_server.new_name()
     impatient, patient = (RedisStore(redis_server.url(), name, opaque=opaque, answer_timeout_s=seconds) for seconds in (0.3, BOUND_S))
     contract.run(patient, other.task(), 1, 0, x=1)
@@ -341,7 +344,8 @@ def test_a_loss_that_the_fence_does_not_show_is_noticed_by_the_worker_that_wrote
     contract.run(store, process.task(), 2, 0, x=10)
     forgetful.go_back()
     known = {"count/counts": A(2, 0)}
-    # Another worker, which was acknowledged nothing, writes, so that the number of changes says nothing any more.
+    # Another worker, which was acknowledged nothing, writes, so that the number of changes says
+    # nothing any more.
     for _ in range(3):
         contract.run(store, other.task("sum"), 2, 0, y=1)
     for worker in (process, other):

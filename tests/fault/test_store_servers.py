@@ -1,4 +1,5 @@
-"""A database server and its connections end at every moment of a store's transaction; a replay counts once."""
+"""A database server and its connections end at every moment of a store's transaction; a replay
+counts once."""
 
 from __future__ import annotations
 

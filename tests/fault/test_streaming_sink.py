@@ -1,4 +1,5 @@
-"""Queries of Structured Streaming die between the sink's commit and the checkpoint's; begun again, every row is there once."""
+"""Queries of Structured Streaming die between the sink's commit and the checkpoint's; begun again,
+every row is there once."""
 
 from __future__ import annotations
 

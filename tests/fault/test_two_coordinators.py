@@ -1,6 +1,8 @@
-"""Drivers in processes of their own that want the same topology: one works, others wait for it, take it, or come back from the dead (R26).
+"""Drivers in processes of their own that want the same topology: one works, others wait for it,
+take it, or come back from the dead (R26).
 
-ZooKeeper runs apart from them. What counts in the end is exact: ten per committed transaction, whoever committed it.
+ZooKeeper runs apart from them. What counts in the end is exact: ten per committed transaction,
+whoever committed it.
 """
 
 from __future__ import annotations
@@ -153,7 +155,8 @@ def test_a_suspended_driver_that_was_replaced_writes_nothing_neither_itself_nor_
         scene.wait_for_commits(first)
         shut.touch()
         first.wait_until(waiting.exists)
-        # A task of the first is inside its commit. The driver is stopped; its Spark, and that task, are not.
+        # A task of the first is inside its commit. The driver is stopped; its Spark, and that task,
+        # are not.
         first.signal(signal.SIGSTOP)
         second.wait_until_it_says("resumes at txid")
         scene.wait_for_commits(second)
@@ -185,7 +188,8 @@ def test_a_takeover_fences_a_live_coordinator_in_the_middle_of_a_commit(scene: S
         first.wait_until((scene.gate("first") / "waiting").exists)
         with scene.start("second", "--takeover") as second:
             second.wait_until_it_says("resumes at txid")
-            # Nothing is written by the first, and its session lives: it finds out because it looks now and then.
+            # Nothing is written by the first, and its session lives: it finds out because it looks
+            # now and then.
             assert first.wait() == 4, first.said
             assert re.search(r"another coordinator took it in epoch 2; its holder now is 'second', pid \d+ on", first.said), first.said
             shut.unlink()

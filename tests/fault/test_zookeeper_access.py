@@ -1,4 +1,5 @@
-"""Real ZooKeeper servers that ask who we are: by digest, and by SASL; and state that belongs to somebody else."""
+"""Real ZooKeeper servers that ask who we are: by digest, and by SASL; and state that belongs to
+somebody else."""
 
 from __future__ import annotations
 

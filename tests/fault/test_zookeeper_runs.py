@@ -1,4 +1,5 @@
-"""Topologies on Spark whose ZooKeeper is paused, cut off, or loses its leader: commits wait, work does not pile up, nothing is lost."""
+"""Topologies on Spark whose ZooKeeper is paused, cut off, or loses its leader: commits wait, work
+does not pile up, nothing is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ END = 24
 
 
 class Scene:
-    """A topology that commits the numbers below ``END``, one per transaction, over a ZooKeeper at ``hosts``."""
+    """A topology that commits the numbers below ``END``, one per transaction, over a ZooKeeper at
+    ``hosts``."""
 
     def __init__(self, id: str, folder: Path, spark: LocalCluster, hosts: str, **settings: Any) -> None:
         assert spark.context is not None

@@ -1,4 +1,5 @@
-"""ZooKeeper servers that are killed, started again, paused, and lost by their ensemble, under a coordinator that commits."""
+"""ZooKeeper servers that are killed, started again, paused, and lost by their ensemble, under a
+coordinator that commits."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def start_missing(ensemble: Ensemble) -> None:
 
 
 class Committing:
-    """A coordinator that commits one transaction after the other in a thread, until it has committed ``end``."""
+    """A coordinator that commits one transaction after the other in a thread, until it has
+    committed ``end``."""
 
     def __init__(self, hosts: str, root: str, end: int, session_timeout_s: float = SESSION_S) -> None:
         self.store = ZooKeeperStateStore(hosts, root, session_timeout_s=session_timeout_s)
@@ -118,7 +120,8 @@ def test_a_server_that_was_paused_beyond_the_session_finds_the_coordinator_alone
         server.pause()
         wait_until(lambda: committing.store.session == 0)
         paused_at = committing.committed
-        # A session that the server knows nothing of for longer than its time-out; it will find so when it wakes.
+        # A session that the server knows nothing of for longer than its time-out; it will find so
+        # when it wakes.
         beyond = threading.Event()
         assert not beyond.wait(1.5 * SESSION_S)
         assert committing.committed == paused_at

@@ -1,4 +1,5 @@
-"""The wire between coordinator and ZooKeeper: cut, blocked, slow, and losing requests and answers of real multis."""
+"""The wire between coordinator and ZooKeeper: cut, blocked, slow, and losing requests and answers
+of real multis."""
 
 from __future__ import annotations
 

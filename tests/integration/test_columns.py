@@ -1,4 +1,5 @@
-"""Columns through real Spark: over the shuffle, held, replayed, and mixed with tuples; what is counted is what plain Python counts."""
+"""Columns through real Spark: over the shuffle, held, replayed, and mixed with tuples; what is
+counted is what plain Python counts."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ ROWS = [(f"word{i * i % 97}", i) for i in range(20_000)]
 
 
 class Add(BaseArrowBatchBolt, ICommitter):
-    """Adds up the column ``n`` by ``word``. Its first attempt at transaction 2 goes wrong, ``how``."""
+    """Adds up the column ``n`` by ``word``. Its first attempt at transaction 2 goes wrong, ``how``.
+    """
 
     def __init__(self, store: SqliteStore, journal: Journal, how: str = "") -> None:
         self.store, self.journal, self.how = store, journal, how

@@ -1,4 +1,5 @@
-"""A spout whose emitters commit, on real Spark: ``commit`` reaches the emission that is used, in the order of txids, and then it is closed."""
+"""A spout whose emitters commit, on real Spark: ``commit`` reaches the emission that is used, in
+the order of txids, and then it is closed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ BATCHES = {txid: list(range(TAKE * txid - TAKE, TAKE * txid)) for txid in range(
 
 
 class Acknowledged(BaseCommitterTransactionalSpout):
-    """Numbers that are acknowledged when they are committed. Writes down ``hook attempt task numbers`` for each hook of an emitter.
+    """Numbers that are acknowledged when they are committed. Writes down ``hook attempt task
+    numbers`` for each hook of an emitter.
 
     ``commit`` fails the first time it is called for ``fails_in``.
     """

@@ -1,4 +1,5 @@
-"""The embedded ZooKeeper as its owner sees it: it serves, it remembers, it is this directory's and nobody else's, it leaves nothing behind."""
+"""The embedded ZooKeeper as its owner sees it: it serves, it remembers, it is this directory's and
+nobody else's, it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def test_the_same_object_can_be_started_again(tmp_path: Path) -> None:
 
 
 def test_a_session_of_one_second_is_granted(tmp_path: Path) -> None:
-    # ZooKeeper's ConnectRequest: protocol, last zxid seen, timeout in ms, session id, password, read only.
+    # ZooKeeper's ConnectRequest: protocol, last zxid seen, timeout in ms, session id, password,
+    # read only.
     request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, bytes(16), False)
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
         with socket.create_connection(("127.0.0.1", int(zookeeper.hosts.partition(":")[2])), owners.PATIENCE_S) as connection:
@@ -83,7 +85,8 @@ def test_old_logs_and_snapshots_are_purged_at_a_start(tmp_path: Path) -> None:
             client.create(f"/n{number}")
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
         assert len(client.get_children("/")) == 7
-        # A start takes a snapshot of its own beside the three that the purge, which may have come first, has kept.
+        # A start takes a snapshot of its own beside the three that the purge, which may have come
+        # first, has kept.
         assert len(list((tmp_path / "zookeeper" / "version-2").glob("snapshot.*"))) <= 4
 
 

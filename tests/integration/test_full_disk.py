@@ -1,4 +1,5 @@
-"""The disk of the data directory is full: that is told as what it is, waited for, and over when there is room."""
+"""The disk of the data directory is full: that is told as what it is, waited for, and over when
+there is room."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class SmallDisk:
 
 
 class PretendedDisk(SmallDisk):
-    """Where no file system may be mounted: a full disk as txtopo meets it when it starts a server. The server itself is killed."""
+    """Where no file system may be mounted: a full disk as txtopo meets it when it starts a server.
+    The server itself is killed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,4 +1,5 @@
-"""Random topologies on real Spark: what every task does is what the plain model of ``tests.property.test_dataplane_model`` says."""
+"""Random topologies on real Spark: what every task does is what the plain model of
+``tests.property.test_dataplane_model`` says."""
 
 from __future__ import annotations
 

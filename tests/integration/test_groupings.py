@@ -95,7 +95,8 @@ def test_every_grouping_over_several_streams_and_tasks(cluster: LocalCluster, tm
 
 
 class Direct(BaseBatchBolt):
-    """Sends each number, by name, to the task that its last digit says; and all to a stream of the usual kind."""
+    """Sends each number, by name, to the task that its last digit says; and all to a stream of the
+    usual kind."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.collector, self.tasks = collector, len(context.component_tasks("direct"))

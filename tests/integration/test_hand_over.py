@@ -1,4 +1,5 @@
-"""How held bolts and their tuples get from the processing phase to the commit: through the driver, pinned on executors, or by a late job."""
+"""How held bolts and their tuples get from the processing phase to the commit: through the driver,
+pinned on executors, or by a late job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Looking into a data directory while nothing runs there, or while what runs there ends: nothing is started, held or changed."""
+"""Looking into a data directory while nothing runs there, or while what runs there ends: nothing is
+started, held or changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A copy of a store that was taken between two commits of a transaction takes the place of the store, on real Spark: refused, or right."""
+"""A copy of a store that was taken between two commits of a transaction takes the place of the
+store, on real Spark: refused, or right."""
 
 from __future__ import annotations
 

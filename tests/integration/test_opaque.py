@@ -1,4 +1,5 @@
-"""Opaque spouts, planned and not, on real Spark: batches may change from attempt to attempt, and every tuple still takes effect once."""
+"""Opaque spouts, planned and not, on real Spark: batches may change from attempt to attempt, and
+every tuple still takes effect once."""
 
 from __future__ import annotations
 
@@ -42,9 +43,11 @@ A = TransactionAttempt
 
 
 class Shards(BaseOpaquePartitionedTransactionalSpout):
-    """Not planned: shard p holds the numbers p * 1000 + 0, 1, 2 …; how many shards there are and how long each is stands in a file.
+    """Not planned: shard p holds the numbers p * 1000 + 0, 1, 2 …; how many shards there are and
+    how long each is stands in a file.
 
-    ``amounts`` says how many numbers of each shard an attempt takes, otherwise ``take``. What is emitted is written into the journal.
+    ``amounts`` says how many numbers of each shard an attempt takes, otherwise ``take``. What is
+    emitted is written into the journal.
     """
 
     def __init__(self, place: Path, sizes: Iterable[int], take: int, amounts: Mapping[tuple[int, int], int] | None = None) -> None:
@@ -101,7 +104,8 @@ class _ShardsEmitter(OpaquePartitionedSpoutEmitter):
 
 
 class FailsWhenFollowed(Keep):
-    """Fails the first attempt at transaction 1 before its write, but not before ``awaited`` is in the journal of the spout."""
+    """Fails the first attempt at transaction 1 before its write, but not before ``awaited`` is in
+    the journal of the spout."""
 
     def __init__(self, store: SqliteStore, journal: Journal, emitted: Journal, awaited: str) -> None:
         super().__init__(store, journal)
@@ -130,7 +134,8 @@ def kept_numbers(store: SqliteStore) -> list[int]:
 
 @pytest.mark.rule(4, 6, 18, 20)
 def test_after_a_is_replayed_with_less_b_begins_where_a_now_ends(cluster: LocalCluster, tmp_path: Path) -> None:
-    """A is 0 to 49 and B 50 to 99. When B is emitted, A fails and is replayed as 0 to 39: B is then 40 to 89, and nothing is skipped."""
+    """A is 0 to 49 and B 50 to 99. When B is emitted, A fails and is replayed as 0 to 39: B is then
+    40 to 89, and nothing is skipped."""
     spout = Shards(tmp_path, [140], 50, {(1, 1): 40})
     keep = FailsWhenFollowed(opaque_store(tmp_path), Journal(tmp_path / "journal"), spout.journal, "2:0 shard 0 50-100")
     run_to_idle(cluster, keeping_topology("a-b-c", spout, keep), max_spout_pending=2)
@@ -160,7 +165,8 @@ def test_partitions_appear_vanish_and_return_and_none_keeps_the_position(cluster
 
 
 class ShrinksAfterWrite(Keep):
-    """The first attempt at transaction 2 writes, loses a part of shard 0, and fails; with transaction 3 the part is back."""
+    """The first attempt at transaction 2 writes, loses a part of shard 0, and fails; with
+    transaction 3 the part is back."""
 
     def __init__(self, store: SqliteStore, journal: Journal, spout: Shards) -> None:
         super().__init__(store, journal)
@@ -316,7 +322,8 @@ def test_after_a_restart_a_sealed_batch_may_be_another(cluster: LocalCluster, tm
 
 
 class CountsIfAny(BaseTransactionalBolt, ICommitter):
-    """Counts numbers, and does not open its store without any. The first attempt at transaction 2 fails after its write, its source gone."""
+    """Counts numbers, and does not open its store without any. The first attempt at transaction 2
+    fails after its write, its source gone."""
 
     def __init__(self, store: SqliteStore, spout: OpaqueMemoryTransactionalSpout) -> None:
         self.store, self.spout = store, spout

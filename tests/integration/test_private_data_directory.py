@@ -1,4 +1,5 @@
-"""What is in a data directory, and in its ZooKeeper, is its user's: another user of the machine can neither read nor change it."""
+"""What is in a data directory, and in its ZooKeeper, is its user's: another user of the machine can
+neither read nor change it."""
 
 from __future__ import annotations
 
@@ -89,12 +90,14 @@ with embedded.EmbeddedZooKeeper(sys.argv[1]):
     pass
 print(left)
 """
-"""Starts a server, and is killed when it would change the rights on one more znode than it is allowed."""
+"""Starts a server, and is killed when it would change the rights on one more znode than it is
+allowed."""
 
 
 @pytest.fixture
 def open_place() -> Iterator[Path]:
-    """A directory that everybody may enter, as the directories of a shared machine are; files are made as umask 000 makes them."""
+    """A directory that everybody may enter, as the directories of a shared machine are; files are
+    made as umask 000 makes them."""
     path = Path(tempfile.mkdtemp(prefix="txtopo-test-"))
     path.chmod(0o755)
     umask = os.umask(0)
@@ -106,7 +109,8 @@ def open_place() -> Iterator[Path]:
 
 
 def old_directory(data_dir: Path) -> Path:
-    """A data directory as earlier versions made them, with the state of a topology that has committed three transactions."""
+    """A data directory as earlier versions made them, with the state of a topology that has
+    committed three transactions."""
     program = readers.RECORDING.replace("EmbeddedZooKeeper(sys.argv[1])", "EmbeddedZooKeeper(sys.argv[1], is_private=False)")
     with owners.Owner(data_dir, program) as owner:
         assert owner.report()["committed"] == 3
@@ -117,7 +121,8 @@ def old_directory(data_dir: Path) -> Path:
 
 
 def znodes_open_to_others(client: KazooClient, path: str = "/") -> list[str]:
-    """The znodes that another user may use, ZooKeeper's own description of its configuration excepted."""
+    """The znodes that another user may use, ZooKeeper's own description of its configuration
+    excepted."""
     if path == "/zookeeper/config":
         return []
     found = [path] if any(right.id.scheme == "world" for right in client.get_acls(path)[0]) else []

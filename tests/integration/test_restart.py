@@ -1,4 +1,5 @@
-"""A run ends, another begins: what is committed stays, what was begun is replayed, what was sealed is replayed as it was sealed."""
+"""A run ends, another begins: what is committed stays, what was begun is replayed, what was sealed
+is replayed as it was sealed."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from txtopo.testing import MemoryTransactionalSpout
 
 
 class EndsInside(Keep):
-    """Raises, once, after its write of ``txid``: the transaction is sealed and applied, but not recorded."""
+    """Raises, once, after its write of ``txid``: the transaction is sealed and applied, but not
+    recorded."""
 
     txid = 2
 

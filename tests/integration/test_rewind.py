@@ -1,4 +1,5 @@
-"""ZooKeeper is restored from a copy that is one transaction old: an opaque store goes on rightly, and no other goes on at all."""
+"""ZooKeeper is restored from a copy that is one transaction old: an opaque store goes on rightly,
+and no other goes on at all."""
 
 from __future__ import annotations
 
@@ -17,14 +18,16 @@ from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSp
 
 
 class Life:
-    """A topology whose clusters come one after the other, with its rows, its store and a copy of its state."""
+    """A topology whose clusters come one after the other, with its rows, its store and a copy of
+    its state."""
 
     def __init__(self, place: Path, opaque: bool) -> None:
         self.place, self.opaque = place, opaque
         self.store = SqliteStore(place / "kept.db", "kept", opaque=opaque)
 
     def run(self, *numbers: int) -> None:
-        """Run over these numbers, two in a transaction, until no more are left; the state stays in its directory."""
+        """Run over these numbers, two in a transaction, until no more are left; the state stays in
+        its directory."""
         kind: Any = OpaqueMemoryTransactionalSpout if self.opaque else MemoryTransactionalSpout
         topology = keeping_topology("rewound", kind({0: [(n,) for n in numbers]}, Fields("n"), 2), Keep(self.store, Journal(self.place / "journal")))
         with LocalCluster(master="local[2]", data_dir=self.place / "state") as cluster:

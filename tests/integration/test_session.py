@@ -1,4 +1,5 @@
-"""The Spark context: made right, refused when wrong, shared when equal. Contexts that are not ours live in processes of their own."""
+"""The Spark context: made right, refused when wrong, shared when equal. Contexts that are not ours
+live in processes of their own."""
 
 from __future__ import annotations
 

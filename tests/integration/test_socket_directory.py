@@ -1,4 +1,5 @@
-"""Every socket that a run's processes listen at is in a directory which no other user may enter, also with umask 000."""
+"""Every socket that a run's processes listen at is in a directory which no other user may enter,
+also with umask 000."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from txtopo.testing import MemoryTransactionalSpout
 
 
 class FailsOnce:
-    """Wraps a spout's coordinator and emitter: ``hook`` raises ``error`` the second time it is called, over all processes."""
+    """Wraps a spout's coordinator and emitter: ``hook`` raises ``error`` the second time it is
+    called, over all processes."""
 
     def __init__(self, journal: Journal, hook: str, error: type[BaseException]) -> None:
         self.journal, self.hook, self.error = journal, hook, error
@@ -150,8 +151,9 @@ def test_the_replay_of_an_empty_batch_stays_empty_although_data_has_come_since(c
 
 @pytest.mark.rule(2, 23)
 def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_comes(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Five transactions are opened, and their metadata is written with the seal of the first; the next run has a window of one, and the source
-    has changed: what was planned is what is emitted."""
+    """Five transactions are opened, and their metadata is written with the seal of the first; the
+    next run has a window of one, and the source has changed: what was planned is what is emitted.
+    """
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     first = cluster.submit_topology(

@@ -1,4 +1,5 @@
-"""Every kind of spout, with failures at every place, alone and pipelined: the same batches, each once."""
+"""Every kind of spout, with failures at every place, alone and pipelined: the same batches, each
+once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A store in a MariaDB server: how often the server is asked, which locks are taken, what it says when it cannot be used, what is its own."""
+"""A store in a MariaDB server: how often the server is asked, which locks are taken, what it says
+when it cannot be used, what is its own."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def connection_of(opened: StoreTransaction) -> Any:
 
 
 def waiting(mariadb: MariaServer, database: str) -> None:
-    """Wait until a session of ``database`` waits for a lock, which takes no time but that of a thread to begin."""
+    """Wait until a session of ``database`` waits for a lock, which takes no time but that of a
+    thread to begin."""
     deadline = time.monotonic() + 15
     while not mariadb.waiting_for_locks(database):
         assert time.monotonic() < deadline, "nobody waits for a lock"
@@ -84,8 +86,9 @@ class TestServerIsAsked:
         both = half | {f"new {n}": 1 for n in range(keys)}
         contract.run(store, worker.process.task(), 1, 0, **half)
         first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
-        # The fence: asked for, once more, for a store that lists nothing; its raisers' lock, read, locked, raised; tombstones. Then the fence is
-        # ours, which counts this transaction (R34) in the same statement; rows are locked, replaced, added.
+        # The fence: asked for, once more, for a store that lists nothing; its raisers' lock, read,
+        # locked, raised; tombstones. Then the fence is ours, which counts this transaction (R34) in
+        # the same statement; rows are locked, replaced, added.
         assert first == ["INSERT", "SELECT", "INSERT", "SELECT", "SELECT", "UPDATE", "SELECT", "INSERT", "SELECT", "INSERT", "INSERT"]
         others = {f"other {n}": 1 for n in range(keys)}
         other = self.statements(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
@@ -109,7 +112,8 @@ class TestServerIsAsked:
 
                 return self.statements(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
 
-            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined, and listed.
+            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
+            # and listed.
             assert merged(2, deltas) == ["SELECT", "UPDATE", "SELECT", *["DELETE"] * opaque, "INSERT", *["INSERT"] * opaque]
             # One is not an integer: all are read and written.
             assert merged(3, {**deltas, "half": 1}) == [
@@ -162,7 +166,8 @@ class TestServerIsAsked:
                 for key in ("b", "c", "d", "b", "c", "d"):
                     opened.update(key, contract.plus(1))
 
-        # The task runs again in the attempt of the fence, which is not raised: to count it takes a statement.
+        # The task runs again in the attempt of the fence, which is not raised: to count it takes a
+        # statement.
         assert self.statements(store, workers[0], one_by_one) == ["SELECT", "UPDATE", "SELECT", "SELECT", "SELECT", "INSERT"]
 
     @pytest.mark.rule(31)
@@ -173,7 +178,8 @@ class TestServerIsAsked:
             contract.run(store, worker.process.task(), txid, 0, **{str(n): 1 for n in range(keys // 2)})
             contract.run(store, worker.process.task(), txid, 1, **{str(n): 1 for n in range(keys)})
             asked.append(self.statements(store, worker, functools.partial(contract.run, store, worker.process.task(), txid, 2, z=1)))
-        # The fence is locked; lists, and what they name, are read; rows and lists are removed; the fence is raised; a row is added and listed.
+        # The fence is locked; lists, and what they name, are read; rows and lists are removed; the
+        # fence is raised; a row is added and listed.
         assert asked[0] == ["SELECT", "SELECT", "SELECT", "DELETE", "DELETE", "UPDATE", "SELECT", "INSERT", "INSERT"]
         assert len(asked[1]) <= len(asked[0]) + 1
         assert dict(store.items()) == {"z": 2}

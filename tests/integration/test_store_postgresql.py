@@ -1,4 +1,5 @@
-"""A store in a PostgreSQL server: who waits for whom, how often the server is asked, what it says when it cannot be used, what readers see."""
+"""A store in a PostgreSQL server: who waits for whom, how often the server is asked, what it says
+when it cannot be used, what readers see."""
 
 from __future__ import annotations
 
@@ -98,8 +99,9 @@ class TestServerIsAsked:
         both = half | {f"new {n}": 1 for n in range(keys)}
         contract.run(store, worker.process.task(), 1, 0, **half)
         first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
-        # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence is ours, which counts this transaction (R34)
-        # in the same statement; rows are read, changed, added.
+        # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence
+        # is ours, which counts this transaction (R34) in the same statement; rows are read,
+        # changed, added.
         assert [statement.split()[0] for statement in first] == [
             "WITH", "SELECT", "SELECT", "SELECT", "UPDATE", "DELETE", "WITH", "SELECT", "WITH", "INSERT",
         ]  # fmt: skip
@@ -126,7 +128,8 @@ class TestServerIsAsked:
                 seen = self.statements(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
                 return [statement.split()[0] for statement in seen]
 
-            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined, and listed.
+            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
+            # and listed.
             assert merged(2, deltas) == ["SELECT", "UPDATE", "DELETE", *["DELETE"] * opaque, "INSERT", *["INSERT"] * opaque]
             # One is not: which one is asked, and it is read and written.
             assert merged(3, {**deltas, "half": 1}) == [

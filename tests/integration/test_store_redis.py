@@ -1,4 +1,5 @@
-"""A store in a Redis server: how often the server is asked, which servers are refused, what it says when it cannot be used, what readers see."""
+"""A store in a Redis server: how often the server is asked, which servers are refused, what it says
+when it cannot be used, what readers see."""
 
 from __future__ import annotations
 
@@ -345,7 +346,8 @@ class TestReaders:
     def test_they_see_one_state_of_the_store_however_much_is_written_meanwhile(
         self, store: RedisStore, process: contract.Process, other: contract.Process, monkeypatch: pytest.MonkeyPatch, page: int
     ) -> None:
-        """Every transaction moves one from every key to the next, so that all keys have the same sum in every state."""
+        """Every transaction moves one from every key to the next, so that all keys have the same
+        sum in every state."""
         monkeypatch.setattr(reading, "PAGE_ROWS", page)
         contract.run(store, process.task(), 1, 0, **{f"{n:03}": 100 for n in range(100)})
         txids, run = iter(range(2, 10_000)), Link.run

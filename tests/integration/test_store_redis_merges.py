@@ -1,4 +1,5 @@
-"""Integers that a Redis server combines by itself: how often it is asked, what it leaves to the rules, and who else may come."""
+"""Integers that a Redis server combines by itself: how often it is asked, what it leaves to the
+rules, and who else may come."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def store(request: pytest.FixtureRequest, redis_server: RedisServer) -> RedisSto
 
 
 class Asked:
-    """What the server is asked from now on: commands by name, and the script of each last step as what became of it."""
+    """What the server is asked from now on: commands by name, and the script of each last step as
+    what became of it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []

@@ -1,4 +1,5 @@
-"""A store in a database server of either kind: who waits for whom, who is told about whom, how many connections there are, what commands do."""
+"""A store in a database server of either kind: who waits for whom, who is told about whom, how many
+connections there are, what commands do."""
 
 from __future__ import annotations
 
@@ -71,14 +72,16 @@ class TestFence:
             live.start(lambda: contract.run(store, live.process.task(num_tasks=num_tasks), 2, 1, x=100 if opaque else 10))
             database.wait_for_waiting()
         assert live.ended()["x"].curr == (101 if opaque else 11)
-        # Opaque: what the zombie committed was taken back, since the raise came after it. Transactional: the batch is the same.
+        # Opaque: what the zombie committed was taken back, since the raise came after it.
+        # Transactional: the batch is the same.
         assert dict(store.items()) == ({"x": 101} if opaque else {"x": 11, "y": 10})
         with pytest.raises(StaleAttemptError):
             contract.run(store, zombie.process.task(), 2, 0, z=1)
 
     @pytest.mark.rule(29)
     def test_a_zombie_that_comes_while_a_newer_attempt_is_raising_loses(self, database: Database, workers: list[Worker]) -> None:
-        """The newer attempt waits for one task of the older; another task of the older comes, and may write until the raise, not after it."""
+        """The newer attempt waits for one task of the older; another task of the older comes, and
+        may write until the raise, not after it."""
         store = SqlStore(database.url, "counts", opaque=True, lock_timeout_s=BOUND_S)
         slow, live, late = workers
         with store.transaction(slow.process.task(), A(1, 0)) as opened:
@@ -274,7 +277,8 @@ class TestRivals:
     def test_two_tasks_that_block_each_other_are_told_too(
         self, database: Database, workers: list[Worker], existed: bool, way: str
     ) -> None:
-        """Portions are written before the end, so that two tasks can hold what the other wants: the server ends one of them."""
+        """Portions are written before the end, so that two tasks can hold what the other wants: the
+        server ends one of them."""
         store = SqlStore(database.url, "counts", opaque=True, lock_timeout_s=BOUND_S)
         if existed:
             contract.run(store, workers[2].process.task(), 1, 0, x=1, y=1)

@@ -1,4 +1,5 @@
-"""A store that stays and a state that goes with its cluster: the second run says what cures that, and what it says to type works."""
+"""A store that stays and a state that goes with its cluster: the second run says what cures that,
+and what it says to type works."""
 
 from __future__ import annotations
 

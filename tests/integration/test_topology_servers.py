@@ -29,7 +29,8 @@ WORDS = sum(len(rows) for rows in DATA.values())
 
 
 class Sum(BaseTransactionalBolt, ICommitter):
-    """Adds up the counts of a batch, by task of the sender; its first attempt at every batch fails after its write."""
+    """Adds up the counts of a batch, by task of the sender; its first attempt at every batch fails
+    after its write."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

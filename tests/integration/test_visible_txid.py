@@ -1,4 +1,5 @@
-"""Two stores in one transaction, a reader outside, and a driver that is killed between the commits of the two."""
+"""Two stores in one transaction, a reader outside, and a driver that is killed between the commits
+of the two."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.topologies import transfers
 from txtopo import OutrunError, Visibility, VisibleTxid, visible_txid, wait_until_visible
 
 HELD = 7
-"""The transaction in which the first driver stops: one task has committed to the first store, and nothing to the second."""
+"""The transaction in which the first driver stops: one task has committed to the first store, and
+nothing to the second."""
 BOUND_S = 100.0
 
 
@@ -78,7 +80,8 @@ def test_a_reader_of_two_stores_sees_whole_transactions_while_the_topology_runs_
     outrun = 0
     with driver(tmp_path) as second, Visibility(transfers.ID, data_dir=state) as visibility:
         assert visibility.wait(HELD, BOUND_S) >= HELD
-        # The driver ends, and its ZooKeeper with it, while the reader goes on: no look fails for that.
+        # The driver ends, and its ZooKeeper with it, while the reader goes on: no look fails for
+        # that.
         while not seen or seen[-1] < transfers.TRANSACTIONS or second.poll() is None:
             try:
                 visible = visibility.txid()

@@ -1,4 +1,5 @@
-"""The files of a ZooKeeper server, read without it: what the server answers is what is read, also while it writes, and damage is told."""
+"""The files of a ZooKeeper server, read without it: what the server answers is what is read, also
+while it writes, and damage is told."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def write_at_random(client: KazooClient, passing: KazooClient, rng: random.Rando
 @pytest.mark.rule(37)
 @pytest.mark.parametrize("seed", range(2))
 def test_what_the_files_hold_is_what_the_server_answers(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Snapshots are taken while the server is written to, so that they hold effects of later transactions.
+    # Snapshots are taken while the server is written to, so that they hold effects of later
+    # transactions.
     monkeypatch.setitem(server_process.SETTINGS, "snapCount", "60")
     rng = random.Random(seed)
     for life in range(2):

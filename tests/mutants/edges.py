@@ -1,4 +1,5 @@
-"""Mutations at the edges: what is refused before anything starts, what is not shown, and what is bounded."""
+"""Mutations at the edges: what is refused before anything starts, what is not shown, and what is
+bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a mutation is, and what a guard is: a few lines that keep exactly-once in one kind of trouble, each with the mutations that remove it."""
+"""What a mutation is, and what a guard is: a few lines that keep exactly-once in one kind of
+trouble, each with the mutations that remove it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Guard:
-    """``prevents`` completes "without it, …". ``staged`` are further tests, in which what it guards against really happens."""
+    """``prevents`` completes "without it, …". ``staged`` are further tests, in which what it guards
+    against really happens."""
 
     name: str
     rules: tuple[int, ...]

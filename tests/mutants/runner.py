@@ -1,7 +1,9 @@
-"""Applies one mutation at a time to a copy of the tree and runs the tests that should notice: ``python -m tests.mutants.runner [NAME …]``.
+"""Applies one mutation at a time to a copy of the tree and runs the tests that should notice:
+``python -m tests.mutants.runner [NAME …]``.
 
-A mutation that no test notices *survives*, and is a hole in the tests. A mutation that cannot be applied, or after which the tests cannot even be
-collected, proves nothing and is reported as broken; so does one whose tests lack their server. Either ends the program with status 1.
+A mutation that no test notices *survives*, and is a hole in the tests. A mutation that cannot be
+applied, or after which the tests cannot even be collected, proves nothing and is reported as
+broken; so does one whose tests lack their server. Either ends the program with status 1.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ def judge(mutation: Mutation) -> Verdict:
 
 
 def verdict_of(mutation: Mutation, done: subprocess.CompletedProcess[str], seconds: float) -> Verdict:
-    """What pytest, which is ``done``, has found out about ``mutation``; a missing server has failed tests that a mutation had not."""
+    """What pytest, which is ``done``, has found out about ``mutation``; a missing server has failed
+    tests that a mutation had not."""
     if _MISSING in done.stdout:
         missing = next(line for line in done.stdout.splitlines() if _MISSING in line)
         return Verdict(mutation.name, "broken", seconds, missing.strip())

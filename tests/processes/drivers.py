@@ -1,9 +1,11 @@
 """Driver processes that a test may kill.
 
-``python -m tests.processes.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is exhausted. ``python -m tests.processes.drivers steps DIRECTORY
-DATABASES SIZE LIFE`` runs the topologies of ``tests.topologies.steps`` side by side; it kills itself when every fault that *holds* has struck. So does
-``python -m tests.processes.drivers small DIRECTORY SIZE LIFE NAME …`` with those of ``tests.topologies.small``, and
-``python -m tests.processes.drivers sinks DIRECTORY SIZE LIFE ADDRESSES`` with those of ``tests.topologies.sinks_killed``.
+``python -m tests.processes.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is
+exhausted. ``python -m tests.processes.drivers steps DIRECTORY DATABASES SIZE LIFE`` runs the
+topologies of ``tests.topologies.steps`` side by side; it kills itself when every fault that *holds*
+has struck. So does ``python -m tests.processes.drivers small DIRECTORY SIZE LIFE NAME …`` with
+those of ``tests.topologies.small``, and ``python -m tests.processes.drivers sinks DIRECTORY SIZE
+LIFE ADDRESSES`` with those of ``tests.topologies.sinks_killed``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from typing import Any, NoReturn
 from tests.quick_java import QUICK_JAVA
 
 SESSION_TIMEOUT_S = 40.0
-"""Far longer than a start takes: a driver that waited for its predecessor's session to expire would be seen to."""
+"""Far longer than a start takes: a driver that waited for its predecessor's session to expire would
+be seen to."""
 ROOT = Path(__file__).parent.parent
 STRIKE_TIMEOUT_S = 90.0
 """How long it may take until every fault has struck."""
@@ -41,7 +44,8 @@ def drive(name: str, directory: Path, pending: int, fault: str = "", timeout_s: 
 
 
 def drive_steps(directory: Path, databases: list[str], size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """Run driver number ``life`` of all ``tests.topologies.steps`` to its end; faults that strike leave files in ``directory/faults``."""
+    """Run driver number ``life`` of all ``tests.topologies.steps`` to its end; faults that strike
+    leave files in ``directory/faults``."""
     return _drive_with(directory, faults, ["steps", str(directory), json.dumps(databases), str(size), str(life)])
 
 
@@ -51,7 +55,8 @@ def drive_small(directory: Path, size: int, life: int, names: Iterable[str], fau
 
 
 def drive_sinks(directory: Path, addresses: dict[str, str], size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """The same for ``tests.topologies.sinks_killed``; ``addresses`` are those of their databases, by name."""
+    """The same for ``tests.topologies.sinks_killed``; ``addresses`` are those of their databases,
+    by name."""
     return _drive_with(directory, faults, ["sinks", str(directory), str(size), str(life), json.dumps(addresses)])
 
 
@@ -98,7 +103,8 @@ def run_sinks(directory: Path, size: int, life: int, addresses: dict[str, str]) 
 
 
 def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> None:
-    """Run in the driver process. Each ``KIND-NUMBER-PENDING`` is a topology whose transactions are all small, however slow the machine."""
+    """Run in the driver process. Each ``KIND-NUMBER-PENDING`` is a topology whose transactions are
+    all small, however slow the machine."""
     from tests.topologies.small import Small
     from txtopo.engine import engine
 
@@ -111,8 +117,8 @@ def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> No
 
 
 def _run_side_by_side(directory: Path, topologies: dict[str, tuple[int, Any]], **settings: Any) -> None:
-    """Run each, with so many transactions pending. Says, as JSON and by name, with which txid and epoch it began; and what was committed, if it
-    comes to that."""
+    """Run each, with so many transactions pending. Says, as JSON and by name, with which txid and
+    epoch it began; and what was committed, if it comes to that."""
     from txtopo import Config, LocalCluster
 
     holding = [fault for fault in os.environ["TXTOPO_FAULT"].split(",") if fault.endswith("=hold")]

@@ -1,8 +1,11 @@
-"""Stores as the version of txtopo before this one left them, and a process that dies while it brings one forward.
+"""Stores as the version of txtopo before this one left them, and a process that dies while it
+brings one forward.
 
-``EARLIER`` has, by backend of the conformance tests, what makes a store one of the earlier layout, in place; connections must be closed before.
+``EARLIER`` has, by backend of the conformance tests, what makes a store one of the earlier layout,
+in place; connections must be closed before.
 
-``python -m tests.processes.earlier_layouts PICKLE N`` writes to the store, and dies before the statement ``N`` that brings it forward (from 1 on).
+``python -m tests.processes.earlier_layouts PICKLE N`` writes to the store, and dies before the
+statement ``N`` that brings it forward (from 1 on).
 """
 
 from __future__ import annotations
@@ -57,16 +60,20 @@ EARLIER: dict[str, Callable[[Store], None]] = {"mariadb": database, "postgresql"
 
 
 def dies_while_bringing_forward(store: Store, statement: int, directory: Path) -> bool:
-    """Whether a process that writes to ``store`` had such a statement to die before; if not, it has written."""
+    """Whether a process that writes to ``store`` had such a statement to die before; if not, it has
+    written."""
     given = directory / "store.pickle"
     given.write_bytes(pickle.dumps(store))
-    ended = subprocess.run([sys.executable, "-m", "tests.processes.earlier_layouts", given, str(statement)], cwd=ROOT, timeout=TIME_OUT_S, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.processes.earlier_layouts", given, str(statement)], cwd=ROOT, timeout=TIME_OUT_S, check=False
+    )
     assert ended.returncode in (0, DIED)
     return ended.returncode == DIED
 
 
 class _Deadly:
-    """Counts the statements that bring a store forward, and ends the process before the one that was chosen."""
+    """Counts the statements that bring a store forward, and ends the process before the one that
+    was chosen."""
 
     def __init__(self, statement: int) -> None:
         self._left = statement

@@ -1,7 +1,8 @@
-"""Processes that die by SIGKILL at one of the statements they give a database: before it, or after its effect.
+"""Processes that die by SIGKILL at one of the statements they give a database: before it, or after
+its effect.
 
-Apart from what is written meanwhile, by a sink (``sink_crashes``) or by a store (``store_crashes``). Whoever uses this has one thread, since it
-forks.
+Apart from what is written meanwhile, by a sink (``sink_crashes``) or by a store
+(``store_crashes``). Whoever uses this has one thread, since it forks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 
 class Killer:
-    """Counts statements and ends the process at one of them: ``2n`` is before statement n, ``2n + 1`` after it."""
+    """Counts statements and ends the process at one of them: ``2n`` is before statement n, ``2n +
+    1`` after it."""
 
     def __init__(self, moment: int) -> None:
         self.moment, self.count = moment, 0
@@ -51,7 +53,8 @@ class KilledConnection(sqlite3.Connection):
 
 
 def die(address: str, moment: int, deed: Callable[[], object]) -> int:
-    """Do ``deed``, which writes to ``address``, in a child that dies at ``moment``; its status. 0: there is no such moment."""
+    """Do ``deed``, which writes to ``address``, in a child that dies at ``moment``; its status. 0:
+    there is no such moment."""
     child = os.fork()
     if child == 0:
         status = 1

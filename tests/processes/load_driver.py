@@ -1,6 +1,8 @@
-"""Drivers under load, each in a process of its own, whose memory is all theirs: ``python -m tests.processes.load_driver DIRECTORY SCENARIO``.
+"""Drivers under load, each in a process of its own, whose memory is all theirs: ``python -m
+tests.processes.load_driver DIRECTORY SCENARIO``.
 
-``SCENARIO`` is JSON: what flows (see :class:`Scenario`), under which settings of txtopo and of Spark. The last line printed is the outcome, JSON too.
+``SCENARIO`` is JSON: what flows (see :class:`Scenario`), under which settings of txtopo and of
+Spark. The last line printed is the outcome, JSON too.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Scenario:
-    """``shape``: weigh (no shuffle), weigh-shuffled, hoard, keys. Samples are taken every ``sample_every`` transactions."""
+    """``shape``: weigh (no shuffle), weigh-shuffled, hoard, keys. Samples are taken every
+    ``sample_every`` transactions."""
 
     shape: str
     rows: int
@@ -62,7 +65,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``error`` is ``[class, text]`` of what ended the run; ``left`` are files in Spark's local directories that are still there."""
+    """``error`` is ``[class, text]`` of what ended the run; ``left`` are files in Spark's local
+    directories that are still there."""
 
     current: int
     committed: int
@@ -143,7 +147,8 @@ def files_below(directory: Path) -> dict[str, int]:
 
 
 def left_below(directory: Path, wait_s: float = 10.0) -> list[str]:
-    """What attempts have left in Spark's local directories, which are cleaned in the background: what is still there after ``wait_s``."""
+    """What attempts have left in Spark's local directories, which are cleaned in the background:
+    what is still there after ``wait_s``."""
     deadline = time.monotonic() + wait_s
     while left := [name for name in files_below(directory) if any(word in name for word in ("shuffle", "spill", "rdd_"))]:
         if time.monotonic() > deadline:

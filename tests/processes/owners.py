@@ -1,4 +1,5 @@
-"""Owners of a data directory in processes of their own, so that a test may kill them; and waiting for any process, exactly and bounded."""
+"""Owners of a data directory in processes of their own, so that a test may kill them; and waiting
+for any process, exactly and bounded."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ owned.stop()
 
 
 class Owner:
-    """A Python process that runs ``program`` with the data directory as its first argument and reports lines of JSON."""
+    """A Python process that runs ``program`` with the data directory as its first argument and
+    reports lines of JSON."""
 
     def __init__(self, data_dir: Path, program: str = SERVING, environment: dict[str, str] | None = None, arguments: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
@@ -79,7 +81,8 @@ class Owner:
 
 
 def has_ended(pid: int, patience_s: float = PATIENCE_S) -> bool:
-    """Whether the process ends within ``patience_s``; a process that nobody waits for counts as ended."""
+    """Whether the process ends within ``patience_s``; a process that nobody waits for counts as
+    ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -96,7 +99,8 @@ def parent_of(pid: int) -> int:
 
 
 def processes_of(data_dir: Path) -> list[int]:
-    """The pids of every process whose command line has an argument below ``data_dir``: the server and its watchdog."""
+    """The pids of every process whose command line has an argument below ``data_dir``: the server
+    and its watchdog."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

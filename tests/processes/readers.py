@@ -1,4 +1,5 @@
-"""Readers of a data directory in processes of their own, which never pause; and owners of it that record transactions and are then killed."""
+"""Readers of a data directory in processes of their own, which never pause; and owners of it that
+record transactions and are then killed."""
 
 from __future__ import annotations
 
@@ -40,13 +41,15 @@ print(json.dumps({"committed": txid, "pid": owned.pid, "hosts": owned.hosts, "ow
 sys.stdin.readline()
 owned.stop()
 """
-"""An owner that records three transactions, which a store beside its directory counts, reports the last one, and waits for its end."""
+"""An owner that records three transactions, which a store beside its directory counts, reports the
+last one, and waits for its end."""
 
 LIVES = RECORDING.replace("import json, os, sys\n", "import json, os, sys\nfrom txtopo.state import java\n").replace(
     "owned = embedded", "java.require_java()\nwhile sys.stdin.readline() and os.fork():\n    os.wait()\nowned = embedded"
 )
-"""The same, again and again: a new process for each line of input, forked from one that has imported everything, so that a life costs little more
-than its server. A forked owner waits for a line to end by itself."""
+"""The same, again and again: a new process for each line of input, forked from one that has
+imported everything, so that a life costs little more than its server. A forked owner waits for a
+line to end by itself."""
 
 POLLING = """
 import sys, txtopo
@@ -86,7 +89,8 @@ while True:
 
 
 class Reader:
-    """A process that runs ``program``, which prints the txid it sees again and again. Ended at the end of a ``with``."""
+    """A process that runs ``program``, which prints the txid it sees again and again. Ended at the
+    end of a ``with``."""
 
     def __init__(self, data_dir: Path, program: str) -> None:
         self.process = subprocess.Popen(

@@ -1,8 +1,11 @@
-"""Tasks that die by SIGKILL at every statement of a transaction of a store: before it, and after its effect.
+"""Tasks that die by SIGKILL at every statement of a transaction of a store: before it, and after
+its effect.
 
-``python -m tests.processes.store_crashes ADDRESS KIND WAY`` forks a process for every such moment of attempt 2:1, each in a store of its own, and once more
-without a kill; then the transaction is replayed, and the next one comes. Where a batch may change, attempt 2:0 has written another one before, so
-that 2:1 takes that back or overwrites it. One JSON line per moment. In a process of its own, with one thread, since it forks.
+``python -m tests.processes.store_crashes ADDRESS KIND WAY`` forks a process for every such moment
+of attempt 2:1, each in a store of its own, and once more without a kill; then the transaction is
+replayed, and the next one comes. Where a batch may change, attempt 2:0 has written another one
+before, so that 2:1 takes that back or overwrites it. One JSON line per moment. In a process of its
+own, with one thread, since it forks.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ MOMENTS_MAX = 200
 
 Batch = dict[str, int]
 Way = Literal["updated", "merged"]
-"""How a task adds: by the only task of its component, by a function; or by one of two, in the database."""
+"""How a task adds: by the only task of its component, by a function; or by one of two, in the
+database."""
 
 
 def crash_everywhere(address: str, kind: stamps.Kind, way: Way) -> list[dict[str, Any]]:

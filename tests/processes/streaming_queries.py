@@ -1,9 +1,11 @@
-"""Queries of Structured Streaming that write to a sink, in a driver that a test may kill between the sink's commit and the checkpoint's.
+"""Queries of Structured Streaming that write to a sink, in a driver that a test may kill between
+the sink's commit and the checkpoint's.
 
-``python -m tests.processes.streaming_queries DIRECTORY PARTITIONS HELD ADDRESS …`` runs, for each address of a shop, one query with ``foreachBatch`` into
-its table ``sales`` and one with ``foreach`` into ``sold``, side by side, over the files in ``DIRECTORY/input``, a micro-batch per file. If ``HELD``
-is a batch id, each query stops when the sink has committed that batch, of the second one a single partition; when all have, the driver kills its JVM
-and itself.
+``python -m tests.processes.streaming_queries DIRECTORY PARTITIONS HELD ADDRESS …`` runs, for each
+address of a shop, one query with ``foreachBatch`` into its table ``sales`` and one with ``foreach``
+into ``sold``, side by side, over the files in ``DIRECTORY/input``, a micro-batch per file. If
+``HELD`` is a batch id, each query stops when the sink has committed that batch, of the second one a
+single partition; when all have, the driver kills its JVM and itself.
 """
 
 from __future__ import annotations

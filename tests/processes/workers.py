@@ -12,7 +12,8 @@ BOUND_S = 60
 
 
 class Worker:
-    """A worker process of its own, as far as a store can tell: it has a connection of its own. ``start`` runs in a thread."""
+    """A worker process of its own, as far as a store can tell: it has a connection of its own.
+    ``start`` runs in a thread."""
 
     def __init__(self) -> None:
         self.process = WorkerProcess()

@@ -1,4 +1,5 @@
-"""RecordBatches as bytes and as rows: nothing is lost, nothing changes its place, and nothing is larger than it may be."""
+"""RecordBatches as bytes and as rows: nothing is lost, nothing changes its place, and nothing is
+larger than it may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Columns are routed as the rows in them would be: to the same tasks, in the same order, whatever the types of the keys."""
+"""Columns are routed as the rows in them would be: to the same tasks, in the same order, whatever
+the types of the keys."""
 
 from __future__ import annotations
 

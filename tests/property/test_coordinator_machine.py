@@ -1,6 +1,8 @@
-"""The coordinator against a model that knows only the rules: whatever the engine, the spout and bad luck do, in any order.
+"""The coordinator against a model that knows only the rules: whatever the engine, the spout and bad
+luck do, in any order.
 
-The model does not predict commands. It judges each one as it comes: was it allowed, and, when an event is dealt with, was anything left out?
+The model does not predict commands. It judges each one as it comes: was it allowed, and, when an
+event is dealt with, was anything left out?
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ ANSWERS: dict[type, tuple[str, str]] = {
     m.Applied: ("applying", "applied"),
     m.Recorded: ("recording", "recorded"),
 }
-"""What each event needs, and what it makes of the attempt until the coordinator says what is next."""
+"""What each event needs, and what it makes of the attempt until the coordinator says what is next.
+"""
 
 KINDS: tuple[m.FailureKind, ...] = ("failed", "timeout", "crash", "outgrown", "fatal")
 picks = st.integers(0, 7)
@@ -100,7 +103,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.stop = m.Stop(None, "done")
 
     def may_defer(self, txid: int) -> bool:
-        """What has failed before is processed by itself, and so is what is learnt from an emission job."""
+        """What has failed before is processed by itself, and so is what is learnt from an emission
+        job."""
         return self.defers and not self.policy.emits_metadata and self.tries[txid] == 1
 
     def judge_what_waits(self) -> None:
@@ -256,7 +260,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(pick=picks, event=st.sampled_from([*ANSWERS, m.Failed]), kind=st.sampled_from(KINDS))
     def the_engine_is_confused(self, pick: int, event: Any, kind: m.FailureKind) -> None:
-        """A duplicate, or an answer to what was not asked of a live attempt, raises and changes nothing."""
+        """A duplicate, or an answer to what was not asked of a live attempt, raises and changes
+        nothing."""
         live = self.pick(pick)
         if event is m.Failed:
             if live.status != "recording":
@@ -301,7 +306,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
             if not self.policy.emits_metadata and not self.policy.opaque:
                 self.known.add(txid)
         else:
-            # Where the next batch of an opaque spout begins depends on the attempts before it: of others than these the spout has not been asked.
+            # Where the next batch of an opaque spout begins depends on the attempts before it: of
+            # others than these the spout has not been asked.
             self.said_no = not (self.policy.opaque and self.asked_before_a_discard)
         self.judge(self.coordinator.handle(m.Opened(txid) if ready else m.NotReady(txid)))
 

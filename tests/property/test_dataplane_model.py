@@ -1,8 +1,10 @@
-"""Random topologies: what every task does, in which phase and in which order, is what a plain program says, whatever the plan.
+"""Random topologies: what every task does, in which phase and in which order, is what a plain
+program says, whatever the plan.
 
-The model below knows the rules and nothing of levels, slots, fusing, shuffles, chunks or jobs: it takes the components one after the other
-and gives every task its tuples sorted. The data plane must agree with it for every number of cores, however small its buffers and chunks
-are, and in whatever order the pieces arrive.
+The model below knows the rules and nothing of levels, slots, fusing, shuffles, chunks or jobs: it
+takes the components one after the other and gives every task its tuples sorted. The data plane must
+agree with it for every number of cores, however small its buffers and chunks are, and in whatever
+order the pieces arrive.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from txtopo.topology.graph import TopologyGraph
 FIELDS = ("tx", "key", "number", "trail")
 STREAMS = {"default": FIELDS, "side": FIELDS}
 EMITS_MAX = 6
-"""How much one task emits while executing, in one phase: without a bound, random topologies explode."""
+"""How much one task emits while executing, in one phase: without a bound, random topologies
+explode."""
 
 Row = tuple[str, int, list[str]]
 Tag = tuple[str, int]
@@ -283,7 +286,8 @@ LIMITS = [
 
 
 def happened(ran: Ran, spout: str = "spout") -> dict[Tag, list[tuple[Any, ...]]]:
-    """Per task, everything but preparing, which for some held bolts happens in whichever phase they are first needed."""
+    """Per task, everything but preparing, which for some held bolts happens in whichever phase they
+    are first needed."""
     by_task: dict[Tag, list[tuple[Any, ...]]] = defaultdict(list)
     for one in ran.events:
         if one.component != spout and one.hook != "prepare":

@@ -1,6 +1,7 @@
 """Decimals of files and of bolts: a column holds the very number, or it is refused.
 
-Arrow's own parser of decimals lets some digits overflow, takes others for zero, and crashes on very small exponents.
+Arrow's own parser of decimals lets some digits overflow, takes others for zero, and crashes on very
+small exponents.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def test_a_decimal_is_the_number_that_was_read_or_emitted(tmp_path_factory: pyte
     if isinstance(of_json, list):
         assert of_json == [(None, "1e5"), (number, "3e12")]
     else:
-        # A number that is written with more digits than its column has is refused, also if the digits say nothing.
+        # A number that is written with more digits than its column has is refused, also if the
+        # digits say nothing.
         assert of_json == (str(tmp_path / "a.json"), 12)
         _, digits, exponent = number.as_tuple()
         assert not fits(number, type) or len(digits) + abs(int(exponent)) > type.precision

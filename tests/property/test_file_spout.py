@@ -1,4 +1,5 @@
-"""For any files and any size of batch: every line exactly once, in order within its file, and the same again on replay."""
+"""For any files and any size of batch: every line exactly once, in order within its file, and the
+same again on replay."""
 
 from __future__ import annotations
 

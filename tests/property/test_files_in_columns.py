@@ -1,4 +1,5 @@
-"""Generated files, whole and broken: where a batch is cut changes nothing, and columns hold what tuples do, or both are refused."""
+"""Generated files, whole and broken: where a batch is cut changes nothing, and columns hold what
+tuples do, or both are refused."""
 
 from __future__ import annotations
 
@@ -60,13 +61,15 @@ def test_columns_hold_of_json_lines_what_tuples_do(content: bytes) -> None:
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # Under "replace", which a missing field needs here, the spout of tuples would put another character there.
+        # Under "replace", which a missing field needs here, the spout of tuples would put another
+        # character there.
         assert isinstance(answers(lambda path, size: JsonLinesTransactionalSpout(path, SCHEMA, size), content), tuple)
         return
     of_tuples = answers(lambda path, size: FileTransactionalSpout(path, size, fields=FIELDS, format="json", errors="replace"), content)
     of_columns = answers(lambda path, size: JsonLinesTransactionalSpout(path, SCHEMA, size), content)
     if isinstance(of_columns, tuple):
-        # A value of another type than its column is refused in columns alone, and the first line that is refused is named.
+        # A value of another type than its column is refused in columns alone, and the first line
+        # that is refused is named.
         assert isinstance(of_tuples, list) or of_columns[1] <= of_tuples[1]
     else:
         assert of_columns == of_tuples
@@ -116,7 +119,8 @@ def columns(draw: st.DrawFn) -> list[Any]:
 
 
 def is_same(value: Any, came: Any, type: pa.DataType) -> bool:
-    """Whether ``came`` is ``value``, said independently of the source: in type and value, but for what the page on columns names."""
+    """Whether ``came`` is ``value``, said independently of the source: in type and value, but for
+    what the page on columns names."""
     if isinstance(value, list | tuple):
         return isinstance(came, list) and [is_same(*pair, type.value_type) for pair in zip(value, came, strict=True)] == [True] * len(value)
     if isinstance(value, dict):

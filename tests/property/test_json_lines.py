@@ -1,4 +1,5 @@
-"""Lines of JSON are parsed quickly where nothing can be wrong, and carefully elsewhere: both ways give the same."""
+"""Lines of JSON are parsed quickly where nothing can be wrong, and carefully elsewhere: both ways
+give the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""For any rows, appended at any time: every row exactly once, in order within its partition, and the same again on replay."""
+"""For any rows, appended at any time: every row exactly once, in order within its partition, and
+the same again on replay."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ TestMemorySpout = pytest.mark.rule(9, 18, 19, 20, 21)(MemorySpoutMachine.TestCas
 
 
 class OpaqueMemorySpoutMachine(RuleBasedStateMachine):
-    """Appends, partitions that go and come, transactions and attempts that are given up, in any order, against lists."""
+    """Appends, partitions that go and come, transactions and attempts that are given up, in any
+    order, against lists."""
 
     @initialize(take=st.integers(1, 4))
     def begin(self, take: int) -> None:

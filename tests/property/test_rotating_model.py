@@ -1,4 +1,5 @@
-"""Whatever is done to it: deferred and immediate agree with each other, with a model, and with what the store ends up holding."""
+"""Whatever is done to it: deferred and immediate agree with each other, with a model, and with what
+the store ends up holding."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class _Rotating(RuleBasedStateMachine):
         return [self.immediate, self.deferred]
 
     def _expected(self, txid: int, value: Any) -> tuple[str, Any, list[Any]]:
-        """What asking for ``txid`` gives by Storm's rules: kind, value, and the arguments ``init`` is called with."""
+        """What asking for ``txid`` gives by Storm's rules: kind, value, and the arguments ``init``
+        is called with."""
         if txid in self.model:
             return "found", self.model[txid], []
         below = [other for other in self.model if other < txid]

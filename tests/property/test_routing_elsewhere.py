@@ -1,4 +1,5 @@
-"""A batch is routed the same way when it is computed again, in another process, and under another hash seed."""
+"""A batch is routed the same way when it is computed again, in another process, and under another
+hash seed."""
 
 from __future__ import annotations
 

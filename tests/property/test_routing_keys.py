@@ -37,7 +37,8 @@ keys = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.tupl
 
 
 def canonical(value: Any) -> Any:
-    """What the encoding stands for, in Python's own terms: equal if and only if the encodings are to be."""
+    """What the encoding stands for, in Python's own terms: equal if and only if the encodings are
+    to be."""
     if isinstance(value, bool | int | float | Decimal):
         if value.is_nan() if isinstance(value, Decimal) else math.isnan(value):
             return ("number", "nan")

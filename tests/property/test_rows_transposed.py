@@ -1,4 +1,5 @@
-"""Rows that travel column by column arrive as they were: the same values, of the same types, as if each row had been pickled."""
+"""Rows that travel column by column arrive as they were: the same values, of the same types, as if
+each row had been pickled."""
 
 from __future__ import annotations
 

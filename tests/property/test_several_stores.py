@@ -1,7 +1,9 @@
-"""Two stores in one transaction: whatever dies between their commits, and however slowly somebody reads, he sees whole transactions, or is told.
+"""Two stores in one transaction: whatever dies between their commits, and however slowly somebody
+reads, he sees whole transactions, or is told.
 
-A story is drawn: transactions, each with attempts that die after some of their store transactions before the one that is recorded. Readers come
-at every moment; each reads one store at once, and the other one some moments later.
+A story is drawn: transactions, each with attempts that die after some of their store transactions
+before the one that is recorded. Readers come at every moment; each reads one store at once, and the
+other one some moments later.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Attempt:
     amounts: list[int]
     """What each task moves; 0 if it has nothing to do, and opens no store."""
     order: list[int]
-    """Which task goes on: each writes to the first store, and when its turn comes again to the second."""
+    """Which task goes on: each writes to the first store, and when its turn comes again to the
+    second."""
     dies_at: int
     """After how many store transactions."""
 
@@ -139,5 +142,6 @@ def made(directory: str) -> Iterator[str]:
 
 
 def opaque_leftovers(story: list[list[Attempt]]) -> bool:
-    """Whether the recorded attempt of the last transactions may have opened nothing, so that a failed one's writes wait to be taken back."""
+    """Whether the recorded attempt of the last transactions may have opened nothing, so that a
+    failed one's writes wait to be taken back."""
     return any(len(attempts) > 1 and not all(attempts[-1].amounts) for attempts in story)

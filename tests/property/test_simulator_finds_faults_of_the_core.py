@@ -1,4 +1,5 @@
-"""The simulator is worth something only if it finds what is wrong: here the core is, each time in one way, and a schedule shows it."""
+"""The simulator is worth something only if it finds what is wrong: here the core is, each time in
+one way, and a schedule shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ten thousand schedules over the starters and generated topologies: whatever fails, what is left is what is left when nothing fails."""
+"""Ten thousand schedules over the starters and generated topologies: whatever fails, what is left
+is what is left when nothing fails."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Played:
 
 
 def play_generated(number: int) -> Played:
-    """Every second topology also with varying task counts; windows of one, two and three transactions."""
+    """Every second topology also with varying task counts; windows of one, two and three
+    transactions."""
     varies = number % 2 == 1
     topology = generated(number, tasks_matter=not varies)
     return played(topology, {"max_spout_pending": 1 + number % 3}, OF_EACH_TOPOLOGY, 10_000 * number, vary_parallelism=varies)

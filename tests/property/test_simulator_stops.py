@@ -1,4 +1,5 @@
-"""Where a run stops does not depend on how fast anything is: the engine on virtual time, in hundreds of orders, with a transaction that cannot be."""
+"""Where a run stops does not depend on how fast anything is: the engine on virtual time, in
+hundreds of orders, with a transaction that cannot be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Whatever fails, and whoever comes late: every txid takes effect exactly once, in order, in each store.
+"""Whatever fails, and whoever comes late: every txid takes effect exactly once, in order, in each
+store.
 
-A story is drawn: transactions, each with attempts that die half-way before the one that succeeds, and late tasks of dead attempts in between.
-A component may have nothing to do in an attempt, and then opens nothing. The story is told to a real store and to a plain dictionary.
+A story is drawn: transactions, each with attempts that die half-way before the one that succeeds,
+and late tasks of dead attempts in between. A component may have nothing to do in an attempt, and
+then opens nothing. The story is told to a real store and to a plain dictionary.
 """
 
 from __future__ import annotations
@@ -52,15 +54,16 @@ KINDS = ("update", "update", "update_many", "merge", "merge", "merge_after_get",
 
 
 def operations(task: int, txid: int, shift: int) -> st.SearchStrategy[Operation]:
-    """Operations on the keys that belong to ``task`` in this transaction: one writer per key, another one in the next transaction."""
+    """Operations on the keys that belong to ``task`` in this transaction: one writer per key,
+    another one in the next transaction."""
     own = [key for key in range(KEYS) if (key + txid + shift) % len(TASKS) == task]
     return st.builds(Operation, st.sampled_from(KINDS), st.sampled_from(own), st.integers(1, 9))
 
 
 @st.composite
 def blocks(draw: st.DrawFn, txid: int, shift: int) -> list[tuple[int, Block]]:
-    """One batch's work: every task opens the store at least once, but for a component that does not; the order of tasks is arbitrary, that of
-    a task's blocks is its own."""
+    """One batch's work: every task opens the store at least once, but for a component that does
+    not; the order of tasks is arbitrary, that of a task's blocks is its own."""
     idle = draw(st.sampled_from([None, None, None, "count", "sum"]))
     busy = [task for task, (component, _) in enumerate(TASKS) if component != idle]
     order = draw(st.permutations([task for task in busy for _ in range(draw(st.integers(1, 2)))]))
@@ -154,7 +157,8 @@ class Late:
 
 
 class Narrator:
-    """Acts a story on a store, and knows what each transaction applied exactly once, in order, gives."""
+    """Acts a story on a store, and knows what each transaction applied exactly once, in order,
+    gives."""
 
     def __init__(self, store: Store, process: contract.Process) -> None:
         self.store, self.process = store, process
@@ -168,8 +172,9 @@ class Narrator:
         self.truth_before: dict[int, Any] = {}
 
     def look(self) -> None:
-        """A reader sees what was recorded, whole, at any moment: while attempts write, die and come late, and before anything of theirs is undone.
-        One who asked a transaction ago sees that one, or is told that he is late."""
+        """A reader sees what was recorded, whole, at any moment: while attempts write, die and come
+        late, and before anything of theirs is undone. One who asked a transaction ago sees that
+        one, or is told that he is late."""
         assert dict(self.store.items(as_of=self.visible)) == self.truth
         try:
             late = dict(self.store.items(as_of=self.visible_before))
@@ -210,7 +215,8 @@ class Narrator:
             last.block(index)
 
     def visit(self) -> None:
-        """Let a late task run its block. It must be refused if a newer attempt has written for its component; if not, it does no harm."""
+        """Let a late task run its block. It must be refused if a newer attempt has written for its
+        component; if not, it does no harm."""
         if not self.late:
             return
         late = self.late.pop(0)
@@ -244,12 +250,14 @@ TAKEN_OVER_AND_TAKEN_BACK = [
         quiet([(2, []), (2, [])], dies_at=2, visits={1: 2}),
     ]
 ]
-"""A late task writes, a newer attempt of another component takes the key over, a third takes it back, and the late task goes on."""
+"""A late task writes, a newer attempt of another component takes the key over, a third takes it
+back, and the late task goes on."""
 TAKEN_BACK_TO = [
     [quiet([(1, _UPDATE)], dies_at=0), quiet([(2, _UPDATE)], dies_at=1)],
     [quiet([(2, _UPDATE), (2, [])], dies_at=1), quiet([(2, [])], dies_at=1, visits={0: 1})],
 ]
-"""A late task comes when its key is just what another component's attempt of the same transaction had made it."""
+"""A late task comes when its key is just what another component's attempt of the same transaction
+had made it."""
 FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND_TAKEN_BACK, TAKEN_BACK_TO]}
 """Stories that went wrong once, by whether they are of an opaque store."""
 

@@ -91,7 +91,8 @@ Lane = tuple[int, int]
 def test_what_any_slots_send_arrives_lane_by_lane_in_order(
     sent: list[tuple[int, int, int, str, Any]], receiving: int, blob: int, spill: int, pack_every: int, seed: int
 ) -> None:
-    """Three sending slots with lanes (source task, receiving task), packed now and then, chunks in any order."""
+    """Three sending slots with lanes (source task, receiving task), packed now and then, chunks in
+    any order."""
     expected: dict[Lane, list[tuple[str, Any]]] = {}
     arriving: list[list[bytes]] = [[] for _ in range(receiving)]
     for slot in range(3):

@@ -1,4 +1,5 @@
-"""One local cluster for all tests that need real Spark and a real ZooKeeper: starting Spark costs seconds."""
+"""One local cluster for all tests that need real Spark and a real ZooKeeper: starting Spark costs
+seconds."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def run_to_idle(cluster: LocalCluster, topology: Any, timeout_s: float = 90.0, *
 
 
 class Journal:
-    """Lines that user code in workers appends to a file, for the test to read: what ran, where, how often."""
+    """Lines that user code in workers appends to a file, for the test to read: what ran, where, how
+    often."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +58,8 @@ class Journal:
             file.write(line + "\n")
 
     def claim(self, line: str, times: int = 1) -> bool:
-        """Write ``line``, unless it has been claimed ``times`` times; several processes may try at once."""
+        """Write ``line``, unless it has been claimed ``times`` times; several processes may try at
+        once."""
         name = hashlib.blake2b(line.encode(), digest_size=8).hexdigest()
         for number in range(times):
             try:

@@ -1,9 +1,12 @@
-"""A wire of bytes to a server on loopback that a test can hold, and cut: what it holds when it is cut never arrives.
+"""A wire of bytes to a server on loopback that a test can hold, and cut: what it holds when it is
+cut never arrives.
 
-Apart from ``proxy``, which understands what it forwards. A replica is connected to its primary by one, so that it lags when a test wants it to.
+Apart from ``proxy``, which understands what it forwards. A replica is connected to its primary by
+one, so that it lags when a test wants it to.
 
 Invariants:
-    - While the wire is held nothing is passed on that was not being passed on already. What has arrived is a beginning of what was sent.
+    - While the wire is held nothing is passed on that was not being passed on already. What has
+      arrived is a beginning of what was sent.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ BYTES_AT_ONCE = 65_536
 
 
 class Wire:
-    """Forwards every connection with ``port`` (its own, of 127.0.0.1) to the port ``target``; a context manager."""
+    """Forwards every connection with ``port`` (its own, of 127.0.0.1) to the port ``target``; a
+    context manager."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -84,6 +88,7 @@ class Wire:
                     self._changed.wait_for(lambda: self._is_closed or not self._is_held)
                     if self._is_closed:
                         return
-                # Not under the lock: a server that takes nothing for a while must not keep the other connections waiting.
+                # Not under the lock: a server that takes nothing for a while must not keep the
+                # other connections waiting.
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_RDWR)

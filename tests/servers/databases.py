@@ -1,6 +1,8 @@
-"""Database servers for tests that are about what a store promises, and not about one kind of server.
+"""Database servers for tests that are about what a store promises, and not about one kind of
+server.
 
-In a test ask for the fixture ``database`` (a new, empty database of each kind in turn, gone when the test ends)::
+In a test ask for the fixture ``database`` (a new, empty database of each kind in turn, gone when
+the test ends)::
 
     def test_something(database: Database) -> None:
         store = SqlStore(database.url, "counts")
@@ -34,7 +36,8 @@ class DatabaseServer(owned.Server):
 
     @abc.abstractmethod
     def url(self, database: str, user: str = "", options: str = "") -> str:
-        """The address of ``database``, which is made if this server does not have it yet; ``options`` is what follows the ``?``."""
+        """The address of ``database``, which is made if this server does not have it yet;
+        ``options`` is what follows the ``?``."""
 
     @abc.abstractmethod
     def drop(self, database: str) -> None:
@@ -46,11 +49,13 @@ class DatabaseServer(owned.Server):
 
     @abc.abstractmethod
     def backends(self, database: str) -> list[int]:
-        """The server's numbers of the connections of clients of ``database``, but for the one that tells."""
+        """The server's numbers of the connections of clients of ``database``, but for the one that
+        tells."""
 
     @abc.abstractmethod
     def disconnect(self, database: str) -> int:
-        """End every session of ``database`` from the server's side, and see them gone; returns how many."""
+        """End every session of ``database`` from the server's side, and see them gone; returns how
+        many."""
 
     @abc.abstractmethod
     def waiting_for_locks(self, database: str) -> int:

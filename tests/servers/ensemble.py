@@ -1,7 +1,9 @@
-"""ZooKeeper servers of a test's own, one or an ensemble, each of which can be killed, paused, and started again over the same data.
+"""ZooKeeper servers of a test's own, one or an ensemble, each of which can be killed, paused, and
+started again over the same data.
 
-Apart from the embedded server, which a topology owns and repairs: these are somebody else's, and fail as a test wants. They are the
-same program, from the same jars. Not only for pytest: a soak run uses them too.
+Apart from the embedded server, which a topology owns and repairs: these are somebody else's, and
+fail as a test wants. They are the same program, from the same jars. Not only for pytest: a soak run
+uses them too.
 """
 
 from __future__ import annotations
@@ -32,14 +34,16 @@ def free_ports(count: int) -> list[int]:
 
 
 def _with_netty(command: Sequence[str]) -> list[str]:
-    """``command`` with more on its class path: a server that is configured for SASL or TLS loads classes of netty's, though it uses none."""
+    """``command`` with more on its class path: a server that is configured for SASL or TLS loads
+    classes of netty's, though it uses none."""
     at = command.index("-cp") + 1
     jars = Path(command[at].split(os.pathsep)[0]).parent
     return [*command[:at], os.pathsep.join([command[at], *map(str, sorted(jars.glob("netty-*.jar")))]), *command[at + 1 :]]
 
 
 class Server:
-    """One server, member ``number`` of ``members`` (its own lines of the configuration among them; none if it is alone)."""
+    """One server, member ``number`` of ``members`` (its own lines of the configuration among them;
+    none if it is alone)."""
 
     def __init__(self, folder: Path, number: int, port: int, members: Sequence[str], settings: dict[str, str], flags: Sequence[str]) -> None:
         self.number, self.port = number, port

@@ -1,8 +1,10 @@
-"""Brings the database servers that the tests start, without installing anything on this machine and without being its administrator.
+"""Brings the database servers that the tests start, without installing anything on this machine and
+without being its administrator.
 
-``python -m tests.servers.fetch`` puts those of :data:`SERVERS` that the machine does not have into ``servers/`` of this interpreter's
-environment, where they stay: ``apt-get`` downloads and verifies the distribution's packages, ``dpkg-deb`` unpacks them. Elsewhere than on Debian
-and what descends from it, install the servers as one does there; a server on the PATH is used as it is.
+``python -m tests.servers.fetch`` puts those of :data:`SERVERS` that the machine does not have into
+``servers/`` of this interpreter's environment, where they stay: ``apt-get`` downloads and verifies
+the distribution's packages, ``dpkg-deb`` unpacks them. Elsewhere than on Debian and what descends
+from it, install the servers as one does there; a server on the PATH is used as it is.
 
 Apart from the modules that start servers because it runs once, before any test.
 
@@ -114,7 +116,8 @@ def _download(package: str, scratch: Path) -> list[Path]:
     try:
         _run(["apt-get", *options, *install], package)
     except RuntimeError:
-        # The machine's lists of packages are not there, or out of date; to renew those is the administrator's.
+        # The machine's lists of packages are not there, or out of date; to renew those is the
+        # administrator's.
         _run(["apt-get", *options, *own, "update"], package)
         _run(["apt-get", *options, *own, *install], package)
     return sorted(archives.glob("*.deb"))

@@ -1,6 +1,7 @@
 """A real MariaDB server for tests (see ``servers``).
 
-In a test ask for the fixture ``mariadb`` (one server for all tests, running when the test begins, whatever the one before did)::
+In a test ask for the fixture ``mariadb`` (one server for all tests, running when the test begins,
+whatever the one before did)::
 
     def test_something(mariadb: MariaServer) -> None:
         store = SqlStore(mariadb.new_url(), "counts")        # an empty database of its own
@@ -12,8 +13,9 @@ and outside of pytest, for a soak or by hand::
         server.execute("SELECT count(*) FROM counts", database="words")
         server.backends("words")    # the server's numbers of the connections of clients; disconnect("words") ends them
 
-``root`` is let in from loopback without a password; ``guarded`` needs :data:`PASSWORD` and may connect only: ``server.url("words", user="guarded")``.
-Processes of Spark may use the URL as it is, being on this machine.
+``root`` is let in from loopback without a password; ``guarded`` needs :data:`PASSWORD` and may
+connect only: ``server.url("words", user="guarded")``. Processes of Spark may use the URL as it is,
+being on this machine.
 
 The program is the one that ``make servers`` brought, or the machine's own.
 """
@@ -36,7 +38,8 @@ from tests.servers import databases, fetch, owned
 PASSWORD = "open-sesame-7"
 """Of the user ``guarded``."""
 
-# Losing the machine is not among the faults of tests; losing every process is, and the page cache survives that without a flush.
+# Losing the machine is not among the faults of tests; losing every process is, and the page cache
+# survives that without a flush.
 _SETTINGS = {
     "bind-address": "127.0.0.1",
     "skip-name-resolve": "ON",
@@ -85,7 +88,8 @@ class MariaServer(databases.DatabaseServer):
 
     def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = "") -> list[tuple[Any, ...]]:
         settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        # The driver takes longer to make ready for TLS, which this server does not have, than for everything else.
+        # The driver takes longer to make ready for TLS, which this server does not have, than for
+        # everything else.
         place = {"host": "127.0.0.1", "port": self.port, "user": "root", "database": database or "mysql", "ssl_disabled": True}
         raw = pymysql.connect(**place, autocommit=True, init_command=settings)
         try:
@@ -111,7 +115,8 @@ class MariaServer(databases.DatabaseServer):
         return len(ended)
 
     def waiting_for_locks(self, database: str) -> int:
-        # Of all databases: one test at a time uses the server. What the catalogue says is no newer than the last time it was asked.
+        # Of all databases: one test at a time uses the server. What the catalogue says is no newer
+        # than the last time it was asked.
         return int(self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")[0][1])
 
     def _make(self) -> None:
@@ -158,7 +163,8 @@ def _shared_server() -> MariaServer:
 
 
 def running_server() -> MariaServer:
-    """The server of this process: made when first asked for, running whenever it is, gone when the process ends."""
+    """The server of this process: made when first asked for, running whenever it is, gone when the
+    process ends."""
     server = _shared_server()
     server.resume()
     server.start()
@@ -167,5 +173,6 @@ def running_server() -> MariaServer:
 
 @pytest.fixture
 def mariadb() -> MariaServer:
-    """The server that all tests of this process share, running whatever the test before did to it."""
+    """The server that all tests of this process share, running whatever the test before did to it.
+    """
     return running_server()

@@ -1,6 +1,8 @@
-"""A server that a test owns: made in a temporary directory, on a free port of loopback, and gone with the process that made it.
+"""A server that a test owns: made in a temporary directory, on a free port of loopback, and gone
+with the process that made it.
 
-A module per kind of server says how its data are made, how it is started, and when it is ready; what is done to a running one is here::
+A module per kind of server says how its data are made, how it is started, and when it is ready;
+what is done to a running one is here::
 
     with PostgresServer() as server:
         server.kill()            # SIGKILL to the server and all its processes, at once: what a power cut leaves, but for the page cache
@@ -12,8 +14,8 @@ No server runs as root: then an account without rights runs it.
 
 Invariants:
     - The server listens on 127.0.0.1 only.
-    - A watchdog holds the reading end of a pipe from this process: when this process ends, also by SIGKILL, the server ends and its
-      directory is removed.
+    - A watchdog holds the reading end of a pipe from this process: when this process ends, also by
+      SIGKILL, the server ends and its directory is removed.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 PORT_ATTEMPTS = 5
 
-# Run as ``python -I -S -c``: starts in milliseconds. The server's pid is read when it is needed, since the server may have been restarted,
-# and believed only if the process is of this directory.
+# Run as ``python -I -S -c``: starts in milliseconds. The server's pid is read when it is needed,
+# since the server may have been restarted, and believed only if the process is of this directory.
 _WATCHDOG = """
 import os, shutil, signal, sys, time
 directory = sys.argv[1]
@@ -179,7 +181,8 @@ class Server(abc.ABC):
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP to the server and to every process of it: it neither answers nor closes a connection."""
+        """SIGSTOP to the server and to every process of it: it neither answers nor closes a
+        connection."""
         self._signal(signal.SIGSTOP)
         self._is_paused = True
 
@@ -213,9 +216,11 @@ class Server(abc.ABC):
         return 0 if self._process is None else self._process.pid
 
     def _run(self, *command: str, environment: dict[str, str] | None = None, given: bytes | None = None) -> subprocess.Popen[bytes]:
-        """Run ``command`` as the account, in the directory; what it says goes into the log, ``given`` is its input."""
+        """Run ``command`` as the account, in the directory; what it says goes into the log,
+        ``given`` is its input."""
         account: dict[str, Any] = {} if self._account is None else {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
-        # The server's language is that of the tests; a library path of the surroundings is none of its business.
+        # The server's language is that of the tests; a library path of the surroundings is none of
+        # its business.
         surroundings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC", **(environment or {})}
         with (self._directory / "server.log").open("ab") as log, tempfile.TemporaryFile() as said:
             said.write(given or b"")
@@ -224,7 +229,8 @@ class Server(abc.ABC):
             return subprocess.Popen(command, cwd=self._directory, env=surroundings, **options)
 
     def _runnable(self, found: fetch.Found) -> fetch.Found:
-        """``found``, or a copy where the account that must run it cannot reach it, as in a home directory of root."""
+        """``found``, or a copy where the account that must run it cannot reach it, as in a home
+        directory of root."""
         with contextlib.suppress(PermissionError):
             self._run(str(found.program), "--version", environment=found.environment).wait(START_TIMEOUT_S)
             return found

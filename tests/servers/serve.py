@@ -1,4 +1,5 @@
-"""``python -m tests.servers.serve NAME``: a database server of the tests for another program: prints its address, and serves until its input ends.
+"""``python -m tests.servers.serve NAME``: a database server of the tests for another program:
+prints its address, and serves until its input ends.
 
 Unlike in the tests, what it has acknowledged is on disk.
 """
@@ -8,7 +9,11 @@ from __future__ import annotations
 import importlib
 import sys
 
-SERVERS = {"postgresql": "tests.servers.postgres:PostgresServer", "mariadb": "tests.servers.mariadb:MariaServer", "redis": "tests.servers.redis_server:RedisServer"}
+SERVERS = {
+    "postgresql": "tests.servers.postgres:PostgresServer",
+    "mariadb": "tests.servers.mariadb:MariaServer",
+    "redis": "tests.servers.redis_server:RedisServer",
+}
 """By name: a context manager with ``url(database)``; Redis has its databases already."""
 
 DURABLE = {

@@ -1,9 +1,11 @@
-"""A standalone Spark cluster for tests: a master and workers, from the scripts of the installed pyspark, on 127.0.0.1.
+"""A standalone Spark cluster for tests: a master and workers, from the scripts of the installed
+pyspark, on 127.0.0.1.
 
-As a context manager it serves outside of pytest, too. The wheel has no ``start-master.sh``; ``spark-class`` is what those scripts call.
+As a context manager it serves outside of pytest, too. The wheel has no ``start-master.sh``;
+``spark-class`` is what those scripts call.
 
-Invariants: nothing of it outlives the ``with``. When the process that made it dies without leaving that, master and workers die too; executors
-outlive their worker, and end with their driver.
+Invariants: nothing of it outlives the ``with``. When the process that made it dies without leaving
+that, master and workers die too; executors outlive their worker, and end with their driver.
 """
 
 from __future__ import annotations
@@ -106,7 +108,8 @@ class Daemon:
 
 
 class StandaloneCluster:
-    """A master and ``workers`` workers of ``cores`` cores and ``memory`` each, in ``directory``; they run between :meth:`start` and :meth:`stop`."""
+    """A master and ``workers`` workers of ``cores`` cores and ``memory`` each, in ``directory``;
+    they run between :meth:`start` and :meth:`stop`."""
 
     def __init__(self, directory: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
         self._directory, self._count, self._cores, self._memory = directory, workers, cores, memory
@@ -152,7 +155,8 @@ class StandaloneCluster:
         return [pid for worker in self.workers for pid in worker.children()]
 
     def kill_worker(self, worker: Daemon) -> list[int]:
-        """kill -9 a worker together with its executors, as when its machine is lost; the pids of the executors it had."""
+        """kill -9 a worker together with its executors, as when its machine is lost; the pids of
+        the executors it had."""
         executors = worker.children()
         # The worker first: it would report the end of an executor, and start another.
         worker.kill()
@@ -182,7 +186,8 @@ class StandaloneCluster:
 
 
 def bare_interpreter(directory: Path) -> Path:
-    """A Python of the version that runs here whose only packages are pyspark and the py4j that belongs to it, as on a host of executors."""
+    """A Python of the version that runs here whose only packages are pyspark and the py4j that
+    belongs to it, as on a host of executors."""
     venv.create(directory, with_pip=False, symlinks=True)
     python = directory / "bin" / "python"
     packages = directory / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -192,7 +197,8 @@ def bare_interpreter(directory: Path) -> Path:
 
 
 def archive(path: Path, distributions: list[str]) -> None:
-    """What ``pip install --target`` would make of ``distributions``, which are installed here, as an archive for ``--archives``."""
+    """What ``pip install --target`` would make of ``distributions``, which are installed here, as
+    an archive for ``--archives``."""
     with tarfile.open(path, "w:gz", compresslevel=1) as packed:
         for name in distributions:
             distribution = importlib.metadata.distribution(name)
@@ -220,5 +226,6 @@ def command_line(pid: int) -> str:
 
 
 def _die_with_us() -> None:
-    # The kernel sends it when the process that made the cluster dies, which then stops nothing itself.
+    # The kernel sends it when the process that made the cluster dies, which then stops nothing
+    # itself.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

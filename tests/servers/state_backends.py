@@ -40,7 +40,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def expire(self, store: base.StateStore) -> None:
-        """End the session of ``store`` as the server does after too long a silence; return when it has another one."""
+        """End the session of ``store`` as the server does after too long a silence; return when it
+        has another one."""
 
     def close(self) -> None:
         for session in self.sessions:
@@ -85,7 +86,8 @@ class ZooKeeperBackend(Backend):
 
 
 class Unreliable(base.StateStore):
-    """``inner``, whose multis a test may lose: ``fault`` is asked about each, as in :class:`txtopo.state.memory.MemoryStateStore`.
+    """``inner``, whose multis a test may lose: ``fault`` is asked about each, as in
+    :class:`txtopo.state.memory.MemoryStateStore`.
 
     ``log`` keeps every multi that reached the store.
     """

@@ -1,7 +1,9 @@
-"""A wire to a ZooKeeper server that can be cut, blocked, slowed down, and that can lose the answer to a request of a certain kind.
+"""A wire to a ZooKeeper server that can be cut, blocked, slowed down, and that can lose the answer
+to a request of a certain kind.
 
-It reads what it forwards: ZooKeeper's frames are a length and then, of a request, its number and its kind, of an answer, the number of the
-request. So "the server has applied it, and nobody was told" is not imitated but happens.
+It reads what it forwards: ZooKeeper's frames are a length and then, of a request, its number and
+its kind, of an answer, the number of the request. So "the server has applied it, and nobody was
+told" is not imitated but happens.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ MULTI = 14
 
 
 class Proxy:
-    """Forwards every connection with ``hosts`` (its own) to ``target`` (``host:port``); a context manager."""
+    """Forwards every connection with ``hosts`` (its own) to ``target`` (``host:port``); a context
+    manager."""
 
     def __init__(self, target: str) -> None:
         host, port = target.split(":")
@@ -35,7 +38,8 @@ class Proxy:
         self.delay_s = 0.0
         """How long an answer is kept back."""
         self.lost = 0
-        """Multis that were lost, and their connections cut: the request before it arrived, or the answer after it was applied."""
+        """Multis that were lost, and their connections cut: the request before it arrived, or the
+        answer after it was applied."""
         self.connections = 0
         """How many there have been."""
         self._thread = threading.Thread(target=self._accept, name="proxy")
@@ -49,7 +53,8 @@ class Proxy:
             self._lose.extend([what] * times)
 
     def lose_next_greeting(self) -> None:
-        """Lose the first request after a session was opened on a new connection (with SASL, its first step), cutting the connection."""
+        """Lose the first request after a session was opened on a new connection (with SASL, its
+        first step), cutting the connection."""
         with self._changed:
             self._lose_greetings += 1
 
@@ -72,7 +77,8 @@ class Proxy:
             self._is_refusing = False
 
     def block(self) -> None:
-        """Let nothing pass in either direction until :meth:`unblock`; connections stay open, as when a network loses every packet."""
+        """Let nothing pass in either direction until :meth:`unblock`; connections stay open, as
+        when a network loses every packet."""
         with self._changed:
             self._is_blocked = True
 

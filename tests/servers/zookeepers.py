@@ -14,7 +14,8 @@ from txtopo.state import credentials
 
 
 def client(hosts: str, data_dir: Path | None = None) -> KazooClient:
-    """A client of the server at ``hosts``, not yet started. It is the server's owner, if this process runs the server or is told its ``data_dir``."""
+    """A client of the server at ``hosts``, not yet started. It is the server's owner, if this
+    process runs the server or is told its ``data_dir``."""
     owner = credentials.owner_of_server(hosts) if data_dir is None else credentials.owner_of_directory(data_dir)
     if owner is None:
         return KazooClient(hosts=hosts, timeout=5.0)

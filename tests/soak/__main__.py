@@ -1,4 +1,5 @@
-"""``python -m tests.soak``: workloads under nemeses for as long as you like, or the bounded matrix of them; exit code 1 if a checker objects."""
+"""``python -m tests.soak``: workloads under nemeses for as long as you like, or the bounded matrix
+of them; exit code 1 if a checker objects."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.soak.workloads import WORKLOADS
 from tests.soak.world import World
 
 TRIAL_S = 110.0
-"""For how long nemeses strike in one trial of a soak; then everything is judged and begins anew, in another surrounding."""
+"""For how long nemeses strike in one trial of a soak; then everything is judged and begins anew, in
+another surrounding."""
 STORES = ("sqlite", "postgresql", "mariadb", "redis")
 
 
@@ -83,7 +85,8 @@ def trials(given: argparse.Namespace, seed: int) -> Iterator[Plan]:
 def main() -> int:
     """Run, print, and judge."""
     given = parser().parse_args()
-    # Whoever ends this with SIGTERM wants its drivers to end, too: as an exception it reaches the trial.
+    # Whoever ends this with SIGTERM wants its drivers to end, too: as an exception it reaches the
+    # trial.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     quick_java.be_quick()
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed

@@ -1,6 +1,8 @@
-"""What the committers of all workloads have in common: they collect while they execute, write in store transactions, and fail now and then.
+"""What the committers of all workloads have in common: they collect while they execute, write in
+store transactions, and fail now and then.
 
-They fail after they have written, because that is when a replay must find that it has been there before.
+They fail after they have written, because that is when a replay must find that it has been there
+before.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ class Flaw:
 
 
 class Committer(BaseTransactionalBolt, ICommitter):
-    """Writes what it has collected. A subclass says how, in :meth:`collect` and :meth:`write`, and may emit afterwards, in :meth:`tell`."""
+    """Writes what it has collected. A subclass says how, in :meth:`collect` and :meth:`write`, and
+    may emit afterwards, in :meth:`tell`."""
 
     shares = 1
-    """In so many store transactions each task writes: the more there are, the more often a store is lost between two of them."""
+    """In so many store transactions each task writes: the more there are, the more often a store is
+    lost between two of them."""
 
     def __init__(self, store: Any, flaw: Flaw) -> None:
         self.store, self.flaw = store, flaw
@@ -65,7 +69,8 @@ class Committer(BaseTransactionalBolt, ICommitter):
         raise NotImplementedError
 
     def write(self, opened: Any, share: int) -> None:
-        """A share of it, into the open store transaction; also if there is nothing: opening is what takes back (R31)."""
+        """A share of it, into the open store transaction; also if there is nothing: opening is what
+        takes back (R31)."""
         raise NotImplementedError
 
     def tell(self) -> None:

@@ -1,7 +1,9 @@
-"""A driver process: ``python -m tests.soak.driver DIRECTORY NUMBER ROLE`` runs every workload of a world until it is killed, or asked to finish.
+"""A driver process: ``python -m tests.soak.driver DIRECTORY NUMBER ROLE`` runs every workload of a
+world until it is killed, or asked to finish.
 
-What it has to say it writes to a file, a line of JSON for each change, because a process that is killed has no other way to have said something.
-Exit codes are those of the package: 0 finished, 4 fenced or refused.
+What it has to say it writes to a file, a line of JSON for each change, because a process that is
+killed has no other way to have said something. Exit codes are those of the package: 0 finished, 4
+fenced or refused.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Journal:
 
 
 def settings(world: worlds.World, workload: str, role: str) -> Config:
-    """Short waits, so that much happens; crashes are what this is about, so no number of them ends a run."""
+    """Short waits, so that much happens; crashes are what this is about, so no number of them ends
+    a run."""
     return Config(
         max_spout_pending=1 if workload == "words" else 3,
         message_timeout_s=worlds.MESSAGE_TIMEOUT_S,

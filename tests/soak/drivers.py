@@ -1,10 +1,12 @@
 """The driver processes of a trial: started, watched, and started again when one has died.
 
-Apart from ``trial`` because this is what it takes to keep a topology running where drivers die: somebody who starts another one. It knows no
-workload and no nemesis; these tell it which driver dies on purpose.
+Apart from ``trial`` because this is what it takes to keep a topology running where drivers die:
+somebody who starts another one. It knows no workload and no nemesis; these tell it which driver
+dies on purpose.
 
 Invariants:
-    - A driver that ended without having been killed has ended with an exit code it may end with; any other is a violation.
+    - A driver that ended without having been killed has ended with an exit code it may end with;
+      any other is a violation.
     - Every process that was ever seen below a driver is remembered until it is known to have ended.
 """
 
@@ -26,7 +28,8 @@ from txtopo.config import sources
 
 FINISHED, FENCED, ZOOKEEPER_AWAY, MISMATCH = 0, 4, 5, 6
 STARTS_IN_VAIN_MAX = 12
-"""So many drivers in a row that committed nothing, and were not killed either: nobody gets anywhere any more."""
+"""So many drivers in a row that committed nothing, and were not killed either: nobody gets anywhere
+any more."""
 START_AGAIN_AFTER_S = 0.3
 COUNT_EVERY_S = 0.5
 
@@ -107,10 +110,12 @@ class Driver:
 
 
 class Drivers:
-    """All drivers of a trial, those that have ended included. ``note`` is called with a sentence for each thing that happens."""
+    """All drivers of a trial, those that have ended included. ``note`` is called with a sentence
+    for each thing that happens."""
 
     def __init__(self, world: World, note: Callable[[str], None], refused: Callable[[str], str | None]) -> None:
-        """``refused`` is told why a driver ended with exit code 6; what it returns is wrong about that, if it returns anything."""
+        """``refused`` is told why a driver ended with exit code 6; what it returns is wrong about
+        that, if it returns anything."""
         self._world, self._note, self._refused = world, note, refused
         self.are_held = False
         """Whether no driver is started, since something is being done that none may see."""

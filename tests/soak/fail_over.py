@@ -1,10 +1,13 @@
-"""A fail-over to what lags: the stores of every workload are lost, and what a replica had of them takes their place.
+"""A fail-over to what lags: the stores of every workload are lost, and what a replica had of them
+takes their place.
 
-A server has a real replica (see ``replication``), which is promoted when the primary is killed. SQLite has copies. Both are stopped at a moment
-that the nemesis chooses: best in the middle of a commit, when they have a part of the attempt that is recorded a moment later.
+A server has a real replica (see ``replication``), which is promoted when the primary is killed.
+SQLite has copies. Both are stopped at a moment that the nemesis chooses: best in the middle of a
+commit, when they have a part of the attempt that is recorded a moment later.
 
-The run must go on right, or be refused with exit code 6. A refusal is right if the replica lacks a store transaction that was recorded. Then the
-store as it was when it was lost is put back, which is the newest copy there can be, and the run must go on.
+The run must go on right, or be refused with exit code 6. A refusal is right if the replica lacks a
+store transaction that was recorded. Then the store as it was when it was lost is put back, which is
+the newest copy there can be, and the run must go on.
 
 Apart from ``nemeses`` because a refusal comes when a driver says so, and not when the nemesis acts.
 
@@ -50,7 +53,8 @@ class FailOver:
         self._copies: dict[str, list[replicas.PutBack]] = {}
         """By workload: what has the copies take the place of its stores. Servers have none."""
         self._whole: dict[str, list[replicas.PutBack]] = {}
-        """By workload that goes on over a replica: what puts its stores back as they were when they were lost."""
+        """By workload that goes on over a replica: what puts its stores back as they were when they
+        were lost."""
         self._began_at: dict[str, int] = {}
         self._number = 0
         self._has_replica = True
@@ -80,8 +84,9 @@ class FailOver:
             self._servers.go_on()
 
     def stop_in_a_part(self, workloads: Sequence[str], within_s: float) -> bool:
-        """Stop the replica while it has a part of an attempt at one of ``workloads``, and return when that attempt is recorded, and no later one.
-        False if that did not happen: the replica goes on."""
+        """Stop the replica while it has a part of an attempt at one of ``workloads``, and return
+        when that attempt is recorded, and no later one. False if that did not happen: the replica
+        goes on."""
         recorded = {workload: self._recorded(workload) for workload in workloads}
         until = time.monotonic() + within_s
         while time.monotonic() < until:
@@ -113,7 +118,8 @@ class FailOver:
         return False
 
     def lose(self, current: Callable[[str], int]) -> None:
-        """Have what was stopped take the place of the stores; ``current`` is the next txid of a workload."""
+        """Have what was stopped take the place of the stores; ``current`` is the next txid of a
+        workload."""
         if self._servers is not None:
             self._whole = self._fail_over(self._servers)
         else:
@@ -170,7 +176,8 @@ class FailOver:
         self._whole, self._began_at = {}, {}
 
     def refused(self, said: str) -> str | None:
-        """Put the stores of the workload back that a driver was refused; what is wrong about that, if anything is."""
+        """Put the stores of the workload back that a driver was refused; what is wrong about that,
+        if anything is."""
         for workload, put_backs in list(self._whole.items()):
             for store in self._stores[workload].values():
                 if f"store {store.address} " in said:
@@ -185,7 +192,8 @@ class FailOver:
         return f"refused over stores that nothing was done to: {said}"
 
     def lacking(self, workload: str) -> Lacking:
-        """What the stores of the workload have less than ZooKeeper has recorded: by fences and counts, as the state has them."""
+        """What the stores of the workload have less than ZooKeeper has recorded: by fences and
+        counts, as the state has them."""
         is_part = False
         for (component, name), whole in self._recorded(workload).items():
             at = dict(_standing(self._stores[workload][name], workload)).get(component, (0, 0, 0))
@@ -216,7 +224,8 @@ def _standing(store: Store, workload: str) -> Iterator[tuple[str, At]]:
 
 
 def _is_part(at: At, whole: At) -> bool:
-    """Whether an attempt has begun to be written and is not done: each attempt of a workload is of as many store transactions as any other."""
+    """Whether an attempt has begun to be written and is not done: each attempt of a workload is of
+    as many store transactions as any other."""
     return at[:2] > whole[:2] and 0 < at[2] < whole[2]
 
 

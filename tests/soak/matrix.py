@@ -1,7 +1,9 @@
-"""The trials of ``make fault``, ``make long`` and ``make soak``: which nemesis strikes which workloads, over which store, for how long.
+"""The trials of ``make fault``, ``make long`` and ``make soak``: which nemesis strikes which
+workloads, over which store, for how long.
 
-The workloads of a trial run in the same driver, side by side, each a topology of its own: what strikes the driver strikes all of them, and
-starting Spark, which costs more than anything else here, is paid once.
+The workloads of a trial run in the same driver, side by side, each a topology of its own: what
+strikes the driver strikes all of them, and starting Spark, which costs more than anything else
+here, is paid once.
 """
 
 from __future__ import annotations
@@ -15,22 +17,25 @@ from tests.soak.trial import Plan
 from tests.soak.world import World
 
 SECONDS = {"driver": 16.0, "workers": 18.0, "executors": 12.0, "zookeeper": 8.0, "pauses": 14.0, "rivals": 34.0, "fail-over": 60.0}
-"""For how long each nemesis strikes: long enough for each thing it does to be done at least once on a machine of two cores."""
+"""For how long each nemesis strikes: long enough for each thing it does to be done at least once on
+a machine of two cores."""
 OPAQUE = ("opaque", "planned-opaque")
 INSIDE = frozenset({"driver", "workers", "executors"})
 """These run with each driver's own ZooKeeper."""
 
 
 def plans(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> Iterator[Plan]:
-    """One plan for each nemesis over SQLite, and one over a server, of which the kinds take turns; against every workload, where one opaque
-    workload in turn stands for both: each nemesis meets both, on different stores. With the next seed each nemesis meets the next server. Each
-    plan has a seed of its own, counted from ``seed``."""
+    """One plan for each nemesis over SQLite, and one over a server, of which the kinds take turns;
+    against every workload, where one opaque workload in turn stands for both: each nemesis meets
+    both, on different stores. With the next seed each nemesis meets the next server. Each plan has
+    a seed of its own, counted from ``seed``."""
     servers = [store for store in stores if store != "sqlite"]
     places = [*(["sqlite"] for store in stores if store == "sqlite"), *([servers] if servers else [])]
     for number, (place, kind) in enumerate(itertools.product(places, SECONDS)):
         store = place[(seed + list(SECONDS).index(kind)) % len(place)]
         master = "local-cluster[2,1,512]" if kind == "executors" else "local[2]"
-        # With one store the driver's own ZooKeeper is struck, with the other one that outlives the driver.
+        # With one store the driver's own ZooKeeper is struck, with the other one that outlives the
+        # driver.
         outside = kind in OUTSIDE_ONLY or (kind not in INSIDE and store != "sqlite")
         rests = OPAQUE[(list(SECONDS).index(kind) + (store != "sqlite")) % 2]
         chosen = tuple(name for name in workloads if name != rests or not set(OPAQUE) <= set(workloads))
@@ -44,7 +49,8 @@ def brief(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> list[
 
 
 def mixed(seed: int, number: int, stores: Sequence[str], workloads: tuple[str, ...], seconds: float) -> Plan:
-    """Trial ``number`` of a soak: all nemeses at once, over stores, masters and ZooKeepers in turn."""
+    """Trial ``number`` of a soak: all nemeses at once, over stores, masters and ZooKeepers in turn.
+    """
     outside = number % 3 != 2
     master = "local-cluster[2,1,512]" if number % 4 == 1 else "local[2]"
     strikes = tuple(kind for kind in SECONDS if (outside or kind not in OUTSIDE_ONLY) and (kind != "executors" or master != "local[2]"))

@@ -1,7 +1,8 @@
-"""What is done to a trial while it runs, each by name: a generator that strikes, and yields how many seconds to wait before it goes on.
+"""What is done to a trial while it runs, each by name: a generator that strikes, and yields how
+many seconds to wait before it goes on.
 
-Apart from ``trial`` so that the list of what is survived is in one place. Which process, when and for how long comes from the trial's dice.
-Nothing is struck that is not the trial's own.
+Apart from ``trial`` so that the list of what is survived is in one place. Which process, when and
+for how long comes from the trial's dice. Nothing is struck that is not the trial's own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ IN_A_PART = 0.6
 PART_WITHIN_S = 1.0
 PARTS_TRIED_MAX = 30
 PATIENCE_S = 60.0
-"""How long a nemesis waits for what it needs to be there; then it gives up, which is no violation."""
+"""How long a nemesis waits for what it needs to be there; then it gives up, which is no violation.
+"""
 
 
 @dataclass
@@ -111,7 +113,8 @@ def kill_executor(it: Field) -> Pauses:
 
 
 def kill_zookeeper(it: Field) -> Pauses:
-    """SIGKILL to the ZooKeeper server. One of a driver's own is brought back by the driver; another one by us, after a while."""
+    """SIGKILL to the ZooKeeper server. One of a driver's own is brought back by the driver; another
+    one by us, after a while."""
     yield from it.until(lambda: bool(it.running()))
     yield it.dice.uniform(0.1, 2.0)
     if it.zookeeper is None:
@@ -149,7 +152,8 @@ def pause_zookeeper(it: Field) -> Pauses:
 
 
 def pause_worker(it: Field) -> Pauses:
-    """SIGSTOP of a Python worker until its attempt has been given up, then SIGCONT: what it writes now, it writes late."""
+    """SIGSTOP of a Python worker until its attempt has been given up, then SIGCONT: what it writes
+    now, it writes late."""
     yield from it.until(lambda: it.some("worker") is not None)
     yield it.dice.uniform(0.1, 2.0)
     victim = it.some("worker")
@@ -174,7 +178,8 @@ def rival(it: Field) -> Pauses:
 
 
 def standby(it: Field) -> Pauses:
-    """A second driver that waits; then the first is killed, or paused until it has lost its topologies, and the second goes on."""
+    """A second driver that waits; then the first is killed, or paused until it has lost its
+    topologies, and the second goes on."""
     yield from it.until(lambda: bool(it.running()))
     second = it.drivers.start("standby")
     it.strike("standby started", f"driver {second.number}")
@@ -203,9 +208,11 @@ def usurper(it: Field) -> Pauses:
 
 
 def fail_over(it: Field) -> Pauses:
-    """Every store is lost, and what a replica had of it when that was stopped takes its place. No process outlives the stores it wrote to.
+    """Every store is lost, and what a replica had of it when that was stopped takes its place. No
+    process outlives the stores it wrote to.
 
-    Mostly the replica is stopped in the middle of a commit, and the drivers are killed when that is recorded."""
+    Mostly the replica is stopped in the middle of a commit, and the drivers are killed when that is
+    recorded."""
     yield from it.until(lambda: bool(it.running()))
     it.stores.prepare()
     yield it.dice.uniform(1.0, 4.0)
@@ -249,4 +256,5 @@ NEMESES: dict[str, tuple[Callable[[Field], Pauses], ...]] = {
 """Groups of nemeses, as they are asked for."""
 
 OUTSIDE_ONLY = frozenset({"rivals", "fail-over"})
-"""These need a ZooKeeper that outlives the drivers: for a second one, or to be asked what is recorded."""
+"""These need a ZooKeeper that outlives the drivers: for a second one, or to be asked what is
+recorded."""

@@ -1,7 +1,8 @@
-"""Processes below one that we started, as /proc shows them: whom a nemesis may strike, and whether anybody is left.
+"""Processes below one that we started, as /proc shows them: whom a nemesis may strike, and whether
+anybody is left.
 
-Only processes that descend from ours, or did when they were last seen, are ever touched; a pid is believed only with its start time, for the
-system gives pids out again.
+Only processes that descend from ours, or did when they were last seen, are ever touched; a pid is
+believed only with its start time, for the system gives pids out again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Process:
-    """A process, for good: ``started`` (in ticks since boot) tells it from a later one with the same pid."""
+    """A process, for good: ``started`` (in ticks since boot) tells it from a later one with the
+    same pid."""
 
     pid: int
     parent: int
@@ -83,7 +85,8 @@ def below(pid: int) -> list[Process]:
 
 
 def workers(processes: list[Process]) -> list[Process]:
-    """The Python workers among ``processes``: forked from a daemon, hence its children with its own command line."""
+    """The Python workers among ``processes``: forked from a daemon, hence its children with its own
+    command line."""
     daemons = {process.pid for process in processes if process.kind == "python"}
     return [process for process in processes if process.kind == "python" and process.parent in daemons]
 

@@ -1,6 +1,8 @@
-"""A reader outside: it looks into every store again and again while the topologies run, and has each look judged.
+"""A reader outside: it looks into every store again and again while the topologies run, and has
+each look judged.
 
-Runs in a thread of the supervisor, with connections of its own, as any program that shows results would.
+Runs in a thread of the supervisor, with connections of its own, as any program that shows results
+would.
 """
 
 from __future__ import annotations

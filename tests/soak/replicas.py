@@ -1,7 +1,9 @@
-"""A copy of a store in one state of the past, and how it takes the place of a store: each store of a trial by itself.
+"""A copy of a store in one state of the past, and how it takes the place of a store: each store of
+a trial by itself.
 
-Apart from the nemesis that fails over because every kind of store is copied in a way of its own. A copy has whole store transactions, the
-oldest ones, as a replica that lags has; SQLite, which has no replicas, fails over to one.
+Apart from the nemesis that fails over because every kind of store is copied in a way of its own. A
+copy has whole store transactions, the oldest ones, as a replica that lags has; SQLite, which has no
+replicas, fails over to one.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ _KEYS = "local found = {} for _, key in ipairs(redis.call('KEYS', ARGV[1])) do f
 
 
 def copy_of(store: Store, kept: Path, place: Store | None = None) -> PutBack:
-    """A copy of ``store`` as it is now, also while it is written; ``kept`` is a file for it, if one is needed. It takes the place of ``place``,
-    the same store in another server, or of the store itself."""
+    """A copy of ``store`` as it is now, also while it is written; ``kept`` is a file for it, if one
+    is needed. It takes the place of ``place``, the same store in another server, or of the store
+    itself."""
     if isinstance(store, SqliteStore):
         return _file(Path(store.path), kept)
     if isinstance(store, RedisStore):

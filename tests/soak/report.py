@@ -45,7 +45,8 @@ def violation(outcome: Outcome, again: str) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A row for each trial, a column for each workload: transactions committed, or what was wrong."""
+    """A row for each trial, a column for each workload: transactions committed, or what was wrong.
+    """
     workloads = sorted({name for outcome in outcomes for name in outcome.plan.world.workloads})
     head = ["nemesis", "store", *workloads, "replays", "reads", "struck", "seconds"]
     rows = [head]

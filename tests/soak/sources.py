@@ -1,6 +1,8 @@
-"""Endless sources whose rows are a function of the seed: one spout of every kind, so that what must be consumed can be computed by anybody.
+"""Endless sources whose rows are a function of the seed: one spout of every kind, so that what must
+be consumed can be computed by anybody.
 
-How many rows there are so far is the feed's to say; which of them a transaction gets is the spout's, and it is a different matter for each kind.
+How many rows there are so far is the feed's to say; which of them a transaction gets is the
+spout's, and it is a different matter for each kind.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class _Source:
         declarer.declare(Fields("tx", self.rows.fields))
 
     def after(self, last: Any, take: int) -> list[int] | None:
-        """The rows that follow ``last``, at most ``take``, as ``[begin, end]``; ``None`` if there are none (R21)."""
+        """The rows that follow ``last``, at most ``take``, as ``[begin, end]``; ``None`` if there
+        are none (R21)."""
         begin = 0 if last is None else last[1]
         end = min(begin + take, self.feed.available())
         return [begin, end] if end > begin else None
@@ -65,7 +68,8 @@ class _Source:
 
 
 class Whole(_Source, BaseTransactionalSpout):
-    """Decided as a whole: transaction n is rows (n - 1) * take … n * take - 1 of the only partition, always a full batch."""
+    """Decided as a whole: transaction n is rows (n - 1) * take … n * take - 1 of the only
+    partition, always a full batch."""
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
         return _WholeCoordinator(self, context)
@@ -151,7 +155,8 @@ class _PartitionEmitter(PartitionedSpoutEmitter):
 
 
 class Moody(_Source, BaseOpaquePartitionedTransactionalSpout):
-    """Opaque: every attempt gets as many rows as it happens to get, none at all among them; ``planned`` by the driver or learnt by emitting."""
+    """Opaque: every attempt gets as many rows as it happens to get, none at all among them;
+    ``planned`` by the driver or learnt by emitting."""
 
     def __init__(self, rows: Rows, feed: Feed, take: int, seed: str, planned: bool) -> None:
         super().__init__(rows, feed, take)

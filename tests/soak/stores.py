@@ -1,6 +1,7 @@
 """The stores of a trial: which kind is the world's to say; and stores that are broken on purpose.
 
-The broken ones are there to be found out: a harness that reports no violation says something only if it reports one when there is one.
+The broken ones are there to be found out: a harness that reports no violation says something only
+if it reports one when there is one.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, sessions, st
 from txtopo.stores.updates import Update
 
 SABOTAGES = ("blind-store", "no-take-back", "no-counts", "unsteady-source")
-"""What can be broken: a store that applies whatever it is given, whoever applied it before · a fence that takes nothing back (R31) ·
-a store that compares its fence and not how much of the attempt is there (R34) · a transactional source that gives another batch on replay (R18)."""
+"""What can be broken: a store that applies whatever it is given, whoever applied it before · a
+fence that takes nothing back (R31) · a store that compares its fence and not how much of the
+attempt is there (R34) · a transactional source that gives another batch on replay (R18)."""
 
 
 def open_store(world: World, name: str, opaque: bool = False) -> Any:
-    """The store ``name`` of a workload, in a SQLite file of its own or in the world's database or server."""
+    """The store ``name`` of a workload, in a SQLite file of its own or in the world's database or
+    server."""
     if world.sabotage == "blind-store":
         return BlindStore(str(world.path / f"{name}.db"))
     if world.sabotage == "no-take-back":
@@ -36,7 +39,8 @@ def open_store(world: World, name: str, opaque: bool = False) -> Any:
 
 
 WAIT_S = 5.0
-"""How long a paused worker may stand in others' way: less than it is paused for, or what it does late would never be late."""
+"""How long a paused worker may stand in others' way: less than it is paused for, or what it does
+late would never be late."""
 
 
 class UntakenStore(SqliteStore):
@@ -49,7 +53,8 @@ class UntakenStore(SqliteStore):
 
 
 class Uncounted(Store):
-    """Goes by the attempt of its fence alone: a copy in which tasks of the recorded attempt are missing passes for complete."""
+    """Goes by the attempt of its fence alone: a copy in which tasks of the recorded attempt are
+    missing passes for complete."""
 
     def _recorded(self, context: TopologyContext) -> stamps.Recorded | None:
         recorded = super()._recorded(context)
@@ -69,7 +74,8 @@ class UncountedRedisStore(Uncounted, RedisStore):
 
 
 class BlindStore:
-    """What many write at first: read, add, write back, in one transaction of the database, and not a word about whose transaction it was."""
+    """What many write at first: read, add, write back, in one transaction of the database, and not
+    a word about whose transaction it was."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,8 +1,11 @@
-"""One trial: everything runs for a while, a nemesis strikes, then it is left in peace, and what has come of it is judged.
+"""One trial: everything runs for a while, a nemesis strikes, then it is left in peace, and what has
+come of it is judged.
 
 Invariants:
-    - What a nemesis does and when, what the input is, and what user code fails come from the seed. How the processes race does not.
-    - When a trial ends, nothing of it runs any more. Its directory is removed, unless something was wrong.
+    - What a nemesis does and when, what the input is, and what user code fails come from the seed.
+      How the processes race does not.
+    - When a trial ends, nothing of it runs any more. Its directory is removed, unless something was
+      wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ START_WITHIN_S = 120.0
 FINISH_WITHIN_S = 180.0
 """Left in peace, all there is must be committed within this time."""
 OTHERS_END_WITHIN_S = 45.0
-"""When one driver has finished, others must end within this time; one that was just starting finishes, too."""
+"""When one driver has finished, others must end within this time; one that was just starting
+finishes, too."""
 GONE_WITHIN_S = 20.0
 """When the drivers have ended, whatever they started must end within this time."""
 
@@ -131,7 +135,8 @@ class Trial:
         return bool(self._drivers.violations or self._reader.violations)
 
     def _strike_for(self, seconds: float) -> None:
-        """From when the first driver is at work until the time is over, or something is wrong already."""
+        """From when the first driver is at work until the time is over, or something is wrong
+        already."""
         striking, next_at = self._strikes(), 0.0
         until = time.monotonic() + START_WITHIN_S
         while time.monotonic() < until and not self._wrong():
@@ -146,7 +151,8 @@ class Trial:
             time.sleep(TICK_S)
 
     def _strikes(self) -> Iterator[float]:
-        """One nemesis after the other, chosen by the dice; all of them in turn first, so that a short trial has each."""
+        """One nemesis after the other, chosen by the dice; all of them in turn first, so that a
+        short trial has each."""
         dice = self._field.dice
         there_are = [strike for name in self.outcome.plan.nemeses for strike in nemeses.NEMESES[name]]
         dice.shuffle(there_are)

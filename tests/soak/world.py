@@ -1,9 +1,11 @@
 """What one trial is made of, in a file that the supervisor writes and every driver reads.
 
-Apart because the supervisor, the drivers and the workers, all processes of their own, must agree on nothing else.
+Apart because the supervisor, the drivers and the workers, all processes of their own, must agree on
+nothing else.
 
-Files of a trial's directory: ``world.json``; ``<workload>.available``, how much of the input there is so far; ``finish``, there when the drivers
-shall end once everything is committed; ``driver-<n>.jsonl`` and ``driver-<n>.err``, what driver n has to say; the stores; ``zookeeper/``.
+Files of a trial's directory: ``world.json``; ``<workload>.available``, how much of the input there
+is so far; ``finish``, there when the drivers shall end once everything is committed;
+``driver-<n>.jsonl`` and ``driver-<n>.err``, what driver n has to say; the stores; ``zookeeper/``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ SESSION_TIMEOUT_S = 2.0
 """Of the drivers' ZooKeeper sessions: short, so that a pause can outlast it."""
 
 MESSAGE_TIMEOUT_S = 8.0
-"""Of a phase: short, so that a paused worker is given up while it lives. A busy machine may need seconds for a job."""
+"""Of a phase: short, so that a paused worker is given up while it lives. A busy machine may need
+seconds for a job."""
 
 ZOMBIE_WAIT_S = 0.5
 """How long a replay waits for tasks of the attempt before: short, so that they do come late."""
@@ -32,9 +35,11 @@ class World:
     seed: int
     workloads: tuple[str, ...]
     store: str = "sqlite"
-    """``sqlite``, or the URL of a database or of a Redis server; in a plan ``postgresql``, ``mariadb`` or ``redis``, for one that is made."""
+    """``sqlite``, or the URL of a database or of a Redis server; in a plan ``postgresql``,
+    ``mariadb`` or ``redis``, for one that is made."""
     zookeeper: str | None = None
-    """``host:port`` of a server that outlives the drivers; ``None``: each driver has one of its own, over the same data."""
+    """``host:port`` of a server that outlives the drivers; ``None``: each driver has one of its
+    own, over the same data."""
     master: str = "local[2]"
     sabotage: str = ""
     """What is broken on purpose, to see that a checker notices; see ``sabotage``."""
@@ -66,7 +71,8 @@ class World:
 
 @dataclasses.dataclass(frozen=True)
 class Feed:
-    """How many rows of each partition exist: a number in a file, which only grows. The rows themselves are a function of the seed."""
+    """How many rows of each partition exist: a number in a file, which only grows. The rows
+    themselves are a function of the seed."""
 
     file: str
 

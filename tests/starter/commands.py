@@ -1,4 +1,5 @@
-"""Commands in processes of their own: started in a directory, watched while they run, and ended with the test."""
+"""Commands in processes of their own: started in a directory, watched while they run, and ended
+with the test."""
 
 from __future__ import annotations
 
@@ -22,10 +23,12 @@ PATIENCE_S = 90.0
 
 
 class Command:
-    """A running command; what it writes is read as it comes, standard error into standard output."""
+    """A running command; what it writes is read as it comes, standard error into standard output.
+    """
 
     def __init__(self, arguments: Sequence[str | Path], place: Path, **environment: str) -> None:
-        """``arguments[0]`` is a program beside the running interpreter: python, txtopo or spark-submit."""
+        """``arguments[0]`` is a program beside the running interpreter: python, txtopo or
+        spark-submit."""
         self._process = subprocess.Popen(
             [str(BIN / arguments[0]), *map(str, arguments[1:])],
             cwd=place,

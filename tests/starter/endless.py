@@ -1,7 +1,9 @@
-"""A topology without end, ten tuples per transaction, whose commits can be held up: what the tests of signals and of the live status run.
+"""A topology without end, ten tuples per transaction, whose commits can be held up: what the tests
+of signals and of the live status run.
 
-``ENDLESS_STORE`` names the store's file. While the directory ``ENDLESS_GATE`` has a file ``shut``, commits say so in a file ``waiting`` there,
-and wait. A commit that a newer attempt has overtaken leaves a file ``refused`` there.
+``ENDLESS_STORE`` names the store's file. While the directory ``ENDLESS_GATE`` has a file ``shut``,
+commits say so in a file ``waiting`` there, and wait. A commit that a newer attempt has overtaken
+leaves a file ``refused`` there.
 """
 
 from __future__ import annotations

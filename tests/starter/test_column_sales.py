@@ -1,4 +1,5 @@
-"""The starter of columns: what it adds up is what plain Python adds up, whatever fails on the way."""
+"""The starter of columns: what it adds up is what plain Python adds up, whatever fails on the way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings in the configuration of ``spark-submit``, over the environment and a file, under the program's own options."""
+"""Settings in the configuration of ``spark-submit``, over the environment and a file, under the
+program's own options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The demo out of a wheel: built from this tree, installed into an empty environment, run in an empty directory."""
+"""The demo out of a wheel: built from this tree, installed into an empty environment, run in an
+empty directory."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def test_the_demo_runs_out_of_a_wheel_in_an_empty_directory(tmp_path: Path) -> N
     python = environment / "bin" / "python"
     made(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel)
     (installed,) = environment.glob("lib/python*/site-packages")
-    # What txtopo depends on, as it is installed here; a path of a .pth file has no .pth files of its own, so this tree is not among them.
+    # What txtopo depends on, as it is installed here; a path of a .pth file has no .pth files of
+    # its own, so this tree is not among them.
     (installed / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
 
     place = tmp_path / "empty"

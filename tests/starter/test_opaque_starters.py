@@ -1,4 +1,5 @@
-"""The opaque starters on real Spark and ZooKeeper: a partition is lost in the middle of a commit, and every word counts once."""
+"""The opaque starters on real Spark and ZooKeeper: a partition is lost in the middle of a commit,
+and every word counts once."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def counting_all(id: str, spout: Any, committer: Any) -> Any:
 
 
 def counting_words(id: str, spout: Any, store: Any, committer: Any = None) -> Any:
-    """The topology of the keyed count, under an id of its own; with a ``committer`` in the place of the aggregate's."""
+    """The topology of the keyed count, under an id of its own; with a ``committer`` in the place of
+    the aggregate's."""
     builder = TransactionalTopologyBuilder(id, "spout", spout, 2)
     if committer is None:
         builder.set_aggregate("count", Count(), store, 5).group_by("spout", Fields("word"))

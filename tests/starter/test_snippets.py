@@ -1,8 +1,9 @@
 """Every Python snippet of the documentation runs, and prints what the page says it prints.
 
-A page is one session: its snippets share their names, and a directory of their own. A block of text after ``<!-- output -->`` is what the
-snippet before it prints. ``<!-- no-run -->`` marks a fragment that only makes sense in place. All pages share one Spark. What runs
-a topology runs twice: its stores are there the second time, and it then prints something else.
+A page is one session: its snippets share their names, and a directory of their own. A block of text
+after ``<!-- output -->`` is what the snippet before it prints. ``<!-- no-run -->`` marks a fragment
+that only makes sense in place. All pages share one Spark. What runs a topology runs twice: its
+stores are there the second time, and it then prints something else.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Snippet:
     output: str | None
 
     def run(self, names: dict[str, Any]) -> None:
-        """Run it as the program ``names["__name__"]``; tracebacks name the page and the line in it."""
+        """Run it as the program ``names["__name__"]``; tracebacks name the page and the line in it.
+        """
         code = "\n" * self.line + self.code
         exec(compile(code, str(self.page), "exec"), names)
 

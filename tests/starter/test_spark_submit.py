@@ -1,4 +1,5 @@
-"""``spark-submit file.py``: the same file, the SparkContext of spark-submit, the same exit codes."""
+"""``spark-submit file.py``: the same file, the SparkContext of spark-submit, the same exit codes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""storm-starter's two transactional topologies, with its data, shapes and parallelism, on real Spark and ZooKeeper.
+"""storm-starter's two transactional topologies, with its data, shapes and parallelism, on real
+Spark and ZooKeeper.
 
-Each with one and three transactions in flight, and with committers that fail once before and once after their write, at every txid.
+Each with one and three transactions in flight, and with committers that fail once before and once
+after their write, at every txid.
 """
 
 from __future__ import annotations

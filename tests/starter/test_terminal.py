@@ -1,4 +1,5 @@
-"""What a person sees of a program on a terminal: something at once, the line of a run while it is waited for, and nothing of Java."""
+"""What a person sees of a program on a terminal: something at once, the line of a run while it is
+waited for, and nothing of Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The topologies that are wrong on purpose: each is caught and its mistake named, and its corrected twin is not."""
+"""The topologies that are wrong on purpose: each is caught and its mistake named, and its corrected
+twin is not."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def declare(declarer: OutputFieldsDeclarer, streams: Streams, schemas: Schemas |
 
 
 class ColumnsSpout(BasePartitionedTransactionalSpout):
-    """Emits its metadata: a list of ``[stream, [rows]]``, each as one RecordBatch; ``[stream, row]`` with a dict ``row`` as one tuple."""
+    """Emits its metadata: a list of ``[stream, [rows]]``, each as one RecordBatch; ``[stream,
+    row]`` with a dict ``row`` as one tuple."""
 
     emits_columns = True
 
@@ -84,7 +85,8 @@ class ColumnsEmitter(PartitionedSpoutEmitter):
 
 
 class NotingArrowBolt(BaseArrowBatchBolt):
-    """Notes every call; ``on_batch(bolt, batch)`` and ``on_finish(bolt)`` are what it does besides."""
+    """Notes every call; ``on_batch(bolt, batch)`` and ``on_finish(bolt)`` are what it does besides.
+    """
 
     context: TopologyContext
     collector: BatchOutputCollector

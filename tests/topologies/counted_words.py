@@ -1,4 +1,5 @@
-"""Counting words of text files on a cluster: the user's code of the cluster tests, which copy this file into a project of its own.
+"""Counting words of text files on a cluster: the user's code of the cluster tests, which copy this
+file into a project of its own.
 
 It imports the standard library and txtopo only, because its executors have nothing else.
 """
@@ -62,7 +63,8 @@ class Count(BaseTransactionalBolt, ICommitter):
 
 
 class CountInFiles(Count):
-    """One file for each transaction and task, written again by each replay: a store that every host reaches, of the simplest kind."""
+    """One file for each transaction and task, written again by each replay: a store that every host
+    reaches, of the simplest kind."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory

@@ -1,4 +1,5 @@
-"""Topologies under load: a spout that makes rows of any size and number out of nothing, and bolts that keep nothing, everything, or many keys."""
+"""Topologies under load: a spout that makes rows of any size and number out of nothing, and bolts
+that keep nothing, everything, or many keys."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ KEYS = 97
 
 
 class Flood(BaseTransactionalSpout):
-    """Every transaction is ``rows`` rows (key, ``row_bytes`` bytes); only txid ``huge`` has them all, the others have one. 0: every one is huge."""
+    """Every transaction is ``rows`` rows (key, ``row_bytes`` bytes); only txid ``huge`` has them
+    all, the others have one. 0: every one is huge."""
 
     def __init__(self, transactions: int, rows: int, row_bytes: int, huge: int = 0, file_bytes_max: int = 0) -> None:
         self.transactions, self.rows, self.row_bytes, self.huge, self.file_bytes_max = transactions, rows, row_bytes, huge, file_bytes_max
@@ -79,8 +81,8 @@ class _FloodEmitter(TransactionalSpoutEmitter):
 
 
 class Weigh(BaseBatchBolt):
-    """Keeps nothing but how many tuples it got, and how many bytes they were. Kills its process, ``kills`` times in all, at ``kill_at``: (txid, how
-    many tuples)."""
+    """Keeps nothing but how many tuples it got, and how many bytes they were. Kills its process,
+    ``kills`` times in all, at ``kill_at``: (txid, how many tuples)."""
 
     def __init__(self, journal: Journal, kill_at: tuple[int, int] | None, kills: int) -> None:
         self.journal, self.kill_at, self.kills = journal, kill_at, kills
@@ -103,7 +105,8 @@ class Weigh(BaseBatchBolt):
 
 
 class Total(BaseTransactionalBolt, ICommitter):
-    """Commits what was weighed: under ``(txid, …)`` what this transaction had, under ``all`` the sums. Takes ``pause_s`` for it."""
+    """Commits what was weighed: under ``(txid, …)`` what this transaction had, under ``all`` the
+    sums. Takes ``pause_s`` for it."""
 
     def __init__(self, store: SqliteStore, pause_s: float = 0.0, ballast_bytes: int = 0) -> None:
         self.store, self.pause_s, self.ballast_bytes = store, pause_s, ballast_bytes
@@ -167,7 +170,8 @@ class ManyKeys(BaseTransactionalBolt, ICommitter):
 def weighing(
     id: str, directory: Path, flood: Flood, *, shuffled: bool, kill_at: tuple[int, int] | None = None, kills: int = 1, **total: Any
 ) -> Any:
-    """flood → weigh → total; with ``shuffled``, every row goes through a shuffle with fields grouping to one of three tasks."""
+    """flood → weigh → total; with ``shuffled``, every row goes through a shuffle with fields
+    grouping to one of three tasks."""
     builder = TransactionalTopologyBuilder(id, "flood", flood, 2 if shuffled else 1)
     weigh = builder.set_bolt("weigh", Weigh(Journal(directory / "journal"), kill_at, kills), 3 if shuffled else 1)
     if shuffled:

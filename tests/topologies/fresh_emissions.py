@@ -1,8 +1,10 @@
-"""A topology over a source that never gives the same batch twice, in which everything that is computed carries a token of its computation.
+"""A topology over a source that never gives the same batch twice, in which everything that is
+computed carries a token of its computation.
 
-Each time a partition is emitted, and each time a bolt is computed, it draws a random token, and random keys by which the tuples are grouped
-further on. Tuples carry the tokens of all they went through, and the committer stores those it saw. So an attempt that mixed two computations of
-one task shows two tokens for it, and, because the keys differ, loses tuples or counts them twice (R33).
+Each time a partition is emitted, and each time a bolt is computed, it draws a random token, and
+random keys by which the tuples are grouped further on. Tuples carry the tokens of all they went
+through, and the committer stores those it saw. So an attempt that mixed two computations of one
+task shows two tokens for it, and, because the keys differ, loses tuples or counts them twice (R33).
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from txtopo import (
 from txtopo.stores import SqliteStore
 
 TASKS = 2
-"""Tasks of every component, and partitions of the source: as many as the cluster has executors, of one core each."""
+"""Tasks of every component, and partitions of the source: as many as the cluster has executors, of
+one core each."""
 BOUND_S = 60.0
 """Longest wait in user code for what the scenario does."""
 POLL_S = 0.02
@@ -54,7 +57,8 @@ def wait_for(condition: Callable[[], bool], what: str, bound_s: float = BOUND_S)
 
 
 def executor_pid() -> int:
-    """In a Python worker: the process of its executor, which is the parent of the daemon it was forked from."""
+    """In a Python worker: the process of its executor, which is the parent of the daemon it was
+    forked from."""
     return _parent(os.getppid())
 
 
@@ -64,7 +68,8 @@ def _parent(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens at ``point`` of transaction ``txid``, once, whichever attempt gets there first; see ``_ACTIONS``."""
+    """What happens at ``point`` of transaction ``txid``, once, whichever attempt gets there first;
+    see ``_ACTIONS``."""
 
     point: str
     txid: int
@@ -88,12 +93,14 @@ class Strikes:
 
 def _kill_executor(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
     os.kill(executor_pid(), signal.SIGKILL)
-    # The daemon ends its workers when its executor is gone; until then nothing more may happen here.
+    # The daemon ends its workers when its executor is gone; until then nothing more may happen
+    # here.
     wait_for(lambda: False, "the end of this process")
 
 
 def _kill_executor_after_sibling(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """The other task of this component has taken all its input, so what it computes stems from the computations that are lost now."""
+    """The other task of this component has taken all its input, so what it computes stems from the
+    computations that are lost now."""
     component, task, hook = point.split()
     sibling = f"{component} {1 - int(task)} {hook} {attempt} "
     wait_for(lambda: any(line.startswith(sibling) for line in journal.lines()), sibling)
@@ -113,20 +120,23 @@ def _wait(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
 
 
 def _wait_for_a_copy(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """Until a second computation of this task in the same attempt has come as far: Spark has speculated."""
+    """Until a second computation of this task in the same attempt has come as far: Spark has
+    speculated."""
     mine = f"{point} {attempt} "
     wait_for(lambda: sum(line.startswith(mine) for line in journal.lines()) > 1, "a second copy of this task")
 
 
 def _stop_executor(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """The executor answers nobody any more, and cannot stop this process, which goes on when it is released."""
+    """The executor answers nobody any more, and cannot stop this process, which goes on when it is
+    released."""
     os.kill(executor_pid(), signal.SIGSTOP)
     journal.write(f"stopped executor {executor_pid()}")
     _wait(journal, point, attempt)
 
 
 def _stop_executor_until_the_replay_waits(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """Nobody can stop this process, nor hear of its end, until a replay was processed and has had two seconds to begin its commit."""
+    """Nobody can stop this process, nor hear of its end, until a replay was processed and has had
+    two seconds to begin its commit."""
     executor = executor_pid()
     os.kill(executor, signal.SIGSTOP)
     journal.write("stopped executor until the replay waits")
@@ -160,7 +170,8 @@ _ACTIONS: dict[str, Callable[[Journal, str, TransactionAttempt], None]] = {
 
 
 class FreshSpout(BaseOpaquePartitionedTransactionalSpout):
-    """Partition p holds the numbers p * 1000 … p * 1000 + ``size`` - 1. Planned, a batch has ``take`` of each; else a random few."""
+    """Partition p holds the numbers p * 1000 … p * 1000 + ``size`` - 1. Planned, a batch has
+    ``take`` of each; else a random few."""
 
     def __init__(self, strikes: Strikes, size: int, take: int) -> None:
         self.strikes, self.size, self.take = strikes, size, take
@@ -247,7 +258,8 @@ class Pass(BaseBatchBolt):
 
 
 class Keep(BaseTransactionalBolt, ICommitter):
-    """Stores, for each transaction and task, by which attempt, the numbers and the tokens it got; and adds to a count that must not count twice."""
+    """Stores, for each transaction and task, by which attempt, the numbers and the tokens it got;
+    and adds to a count that must not count twice."""
 
     def __init__(self, store: SqliteStore, strikes: Strikes) -> None:
         self.store, self.strikes = store, strikes
@@ -266,7 +278,8 @@ class Keep(BaseTransactionalBolt, ICommitter):
         task, txid = self.context.task_index, self.attempt.txid
         self.strikes.reach(f"keep {task} before", self.attempt)
         try:
-            # A key that no other attempt writes: its stamp refuses nobody, only the fence does; and only taking back removes it.
+            # A key that no other attempt writes: its stamp refuses nobody, only the fence does; and
+            # only taking back removes it.
             with self.store.transaction(self.context, self.attempt) as transaction:
                 transaction.update(("by", txid, task, self.attempt.attempt_id), lambda old: True)
             with self.store.transaction(self.context, self.attempt) as transaction:

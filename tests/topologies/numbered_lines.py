@@ -1,4 +1,5 @@
-"""A topology whose middle bolt numbers lines: rightly, within its batch; or wrongly, by a counter of its module."""
+"""A topology whose middle bolt numbers lines: rightly, within its batch; or wrongly, by a counter
+of its module."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ numbered: list[str] = []
 
 
 class Numbering(BaseBasicBolt):
-    """Emits ``(tx, word, number)``; the number of letters, or of the words that were numbered in this process before."""
+    """Emits ``(tx, word, number)``; the number of letters, or of the words that were numbered in
+    this process before."""
 
     def __init__(self, is_wrong: bool) -> None:
         self.is_wrong = is_wrong

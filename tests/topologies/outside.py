@@ -1,4 +1,5 @@
-"""What is outside of a simulated topology: a queue, a log that grows, and a journal. No simulated process has a copy of it."""
+"""What is outside of a simulated topology: a queue, a log that grows, and a journal. No simulated
+process has a copy of it."""
 
 from __future__ import annotations
 

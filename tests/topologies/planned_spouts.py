@@ -1,4 +1,5 @@
-"""Runs a planned spout in plain Python, the way an engine does: plan, emit, and take the metadata as the new position."""
+"""Runs a planned spout in plain Python, the way an engine does: plan, emit, and take the metadata
+as the new position."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def task_context(component_id: str = "spout") -> TopologyContext:
 
 
 class Drive:
-    """One run of a topology's spout: the spout is pickled as by ``build_topology``, positions survive from run to run."""
+    """One run of a topology's spout: the spout is pickled as by ``build_topology``, positions
+    survive from run to run."""
 
     def __init__(
         self, given: spout.IPartitionedTransactionalSpout | spout.IOpaquePartitionedTransactionalSpout, positions: dict[int, Any] | None = None
@@ -53,7 +55,8 @@ class Drive:
         self.coordinator: Any = pickling.loads(self.template).get_coordinator(self.conf, context)
 
     def plan(self) -> dict[int, Any]:
-        """The next batch, through JSON as in ZooKeeper; the position moves on only where there is progress (R21)."""
+        """The next batch, through JSON as in ZooKeeper; the position moves on only where there is
+        progress (R21)."""
         partitions = self.coordinator.num_partitions()
         plan = {int(key): value for key, value in json.loads(json.dumps(self.coordinator.plan_batch(len(self.plans) + 1, self.positions))).items()}
         assert sorted(plan) == list(range(partitions))
@@ -62,7 +65,8 @@ class Drive:
         return plan
 
     def emitted(self, plan: dict[int, Any], attempt_id: int = 0) -> dict[int, list[Row]]:
-        """What fresh emitters emit for ``plan``, by partition, without the attempt that comes first in every row."""
+        """What fresh emitters emit for ``plan``, by partition, without the attempt that comes first
+        in every row."""
         attempt = TransactionAttempt(1, attempt_id)
         rows: dict[int, list[Row]] = {}
         for partition, metadata in plan.items():

@@ -1,6 +1,7 @@
 """Small spouts and bolts that note what happens to them, and the jobs of an attempt without Spark.
 
-What a bolt notes goes into a list of this process, by topology id: nothing a test compares passes through what it tests.
+What a bolt notes goes into a list of this process, by topology id: nothing a test compares passes
+through what it tests.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ _ids = itertools.count()
 
 
 def note(context: TopologyContext, hook: str, *details: Any) -> None:
-    """Write down a call: here, or in a worker of Spark, which knows nothing of this process's lists, in a file."""
+    """Write down a call: here, or in a worker of Spark, which knows nothing of this process's
+    lists, in a file."""
     noted = Event(context.component_id, context.task_index, context.phase, hook, details)
     journal = journals.get(context.topology_id)
     if journal is not None:
@@ -75,7 +77,8 @@ def note(context: TopologyContext, hook: str, *details: Any) -> None:
 
 
 def journal_file(topology_id: str) -> Path:
-    """Where workers of Spark write down what happens in ``topology_id``; the test that reads it removes it."""
+    """Where workers of Spark write down what happens in ``topology_id``; the test that reads it
+    removes it."""
     return Path(tempfile.gettempdir()) / f"txtopo-journal-{topology_id}"
 
 
@@ -90,7 +93,8 @@ def _declare(declarer: OutputFieldsDeclarer, streams: Streams) -> None:
 
 
 class NotingBolt(BaseBatchBolt):
-    """Notes every call; ``on_prepare(bolt)``, ``on_execute(bolt, tup)`` and ``on_finish(bolt)`` are what it does besides."""
+    """Notes every call; ``on_prepare(bolt)``, ``on_execute(bolt, tup)`` and ``on_finish(bolt)`` are
+    what it does besides."""
 
     context: TopologyContext
     collector: BatchOutputCollector
@@ -178,7 +182,8 @@ class NoCoordinator(PartitionedSpoutCoordinator):
 
 
 class RowsSpout(BasePartitionedTransactionalSpout):
-    """Emits its metadata: a list of ``[stream, [values after the attempt]]``. A new batch of partition p is ``fresh[p]``."""
+    """Emits its metadata: a list of ``[stream, [values after the attempt]]``. A new batch of
+    partition p is ``fresh[p]``."""
 
     def __init__(self, fresh: Mapping[int, Any] | None = None, streams: Streams = VALUE) -> None:
         self.fresh, self.streams = dict(fresh or {}), streams
@@ -272,7 +277,8 @@ class InProcessTopology:
         return Job(self.worker.run.token, part, attempt, self.graph.task_counts, batch=batch, **more)
 
     def run(self, batch: Batch, attempt: TransactionAttempt = FIRST, straight: bool = False) -> Ran:
-        """All jobs of one attempt, or all of it ``straight`` in one; an emission job first where the batch is new."""
+        """All jobs of one attempt, or all of it ``straight`` in one; an emission job first where
+        the batch is new."""
         journal = journals[self.graph.id]
         journal.clear()
         ran = Ran(journal)

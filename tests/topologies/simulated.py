@@ -1,7 +1,7 @@
 """Small topologies of every shape, made from a number: what the simulator is let loose on.
 
-Tuples are ``(tx, key, value)``. What stores hold in the end is the sum of the values by key, which no batch boundary, no order and (without all
-grouping) no number of tasks may change.
+Tuples are ``(tx, key, value)``. What stores hold in the end is the sum of the values by key, which
+no batch boundary, no order and (without all grouping) no number of tasks may change.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def row(partition: int, n: int) -> tuple[str, int]:
 
 
 class Source:
-    """``sizes`` are the rows of each partition; a batch has ``take`` of each. ``varies``: a replay may have one more or less."""
+    """``sizes`` are the rows of each partition; a batch has ``take`` of each. ``varies``: a replay
+    may have one more or less."""
 
     def __init__(self, sizes: list[int], take: int, varies: bool = False) -> None:
         self.sizes, self.take, self.varies = sizes, take, varies
@@ -273,7 +274,8 @@ class Double(Declares, BaseBasicBolt):
 
 
 class Store(Bolt):
-    """Adds the batch to a store; emits what has changed. Held because a committer is upstream, or because it is one."""
+    """Adds the batch to a store; emits what has changed. Held because a committer is upstream, or
+    because it is one."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -301,7 +303,8 @@ GROUPINGS = ("shuffle", "fields", "global", "none", "local_or_shuffle", "all")
 
 
 def generated(number: int, tasks_matter: bool = True) -> TopologyGraph:
-    """The topology of ``number``. Unless ``tasks_matter``, its results do not depend on how many tasks there are."""
+    """The topology of ``number``. Unless ``tasks_matter``, its results do not depend on how many
+    tasks there are."""
     rng = random.Random(number)
     kind = SPOUTS[number % len(SPOUTS)]
     sizes = [rng.randrange(1, 4) for _ in range(rng.randrange(1, 3))]

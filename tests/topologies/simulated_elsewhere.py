@@ -1,4 +1,5 @@
-"""Topologies for ``txtopo test`` as a command, in other processes too: by name of what becomes of them."""
+"""Topologies for ``txtopo test`` as a command, in other processes too: by name of what becomes of
+them."""
 
 from __future__ import annotations
 

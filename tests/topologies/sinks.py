@@ -1,4 +1,5 @@
-"""Sinks for tests: a table ``sales`` in a SQLite file or on a PostgreSQL or MariaDB server, and sinks of every kind that write to it."""
+"""Sinks for tests: a table ``sales`` in a SQLite file or on a PostgreSQL or MariaDB server, and
+sinks of every kind that write to it."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
         return Shop(str(directory / "shop.db"), layout)
     schema = f"sink_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
     if backend == "mariadb":
-        # Many connections are made to this server, and the driver takes long to make each ready for TLS, which the server does not have.
+        # Many connections are made to this server, and the driver takes long to make each ready for
+        # TLS, which the server does not have.
         return Shop(mariadb.running_server().url(schema, options="ssl_disabled=1"), layout)
     return Shop(postgres.running_server().schema_url(schema), layout)
 

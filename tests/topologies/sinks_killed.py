@@ -1,10 +1,12 @@
-"""Topologies that write to sinks, made to be killed in the middle of a commit, with another number of tasks in every life.
+"""Topologies that write to sinks, made to be killed in the middle of a commit, with another number
+of tasks in every life.
 
 ::
 
     numbers ×2 ──shuffle──► note ×2 ──fields──► write ×2, 3 or 4 (sink) ──global──► told ×1 (sink)
 
-``note`` makes ``(id, cents)`` of every number, where cents is the txid; ``told`` writes what ``write`` says it wrote. Workers import this.
+``note`` makes ``(id, cents)`` of every number, where cents is the txid; ``told`` writes what
+``write`` says it wrote. Workers import this.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Topologies whose tasks note in which Spark task they run, so that a transaction in one task can be told from one in several.
+"""Topologies whose tasks note in which Spark task they run, so that a transaction in one task can
+be told from one in several.
 
 ::
 
     numbers ×2 ──fields──► keep ×2 (committer) ──global──► seen ×1
 
-The spouts, and what is stored, are those of ``step_topologies``. ``Trouble`` is what may happen in a hook of ``keep``. Workers import this.
+The spouts, and what is stored, are those of ``step_topologies``. ``Trouble`` is what may happen in
+a hook of ``keep``. Workers import this.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def _note(journal: Path, hook: str, attempt: TransactionAttempt, task: int) -> N
 
 @dataclass(frozen=True)
 class Trouble:
-    """What happens in ``hook`` of transaction ``txid``: once, but for ``work``, however many tasks get there."""
+    """What happens in ``hook`` of transaction ``txid``: once, but for ``work``, however many tasks
+    get there."""
 
     journal: Path
     hook: Literal["execute", "finish_batch"]
@@ -162,7 +165,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Small:
-    """One of the topologies, over a spout of ``kind``; everything it leaves behind is in ``directory``."""
+    """One of the topologies, over a spout of ``kind``; everything it leaves behind is in
+    ``directory``."""
 
     id: str
     directory: Path
@@ -218,7 +222,8 @@ class Small:
         return found
 
     def results(self, transactions: int) -> Any:
-        """Everything that came of so many transactions, but for where: what the stores hold, and what every task was given, in order."""
+        """Everything that came of so many transactions, but for where: what the stores hold, and
+        what every task was given, in order."""
         history, txids = self.history, range(1, transactions + 1)
         given = {what: {txid: history.contents(what, txid) for txid in txids} for what in ("kept", "given", "committed", "counted")}
         return {name: dict(store.items()) for name, store in self.stores.items()} if self.has_committer else {}, given

@@ -1,4 +1,5 @@
-"""A spout of every kind over the same numbers, so that tests can compare what they make of a topology."""
+"""A spout of every kind over the same numbers, so that tests can compare what they make of a
+topology."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from txtopo.stores import SqliteStore
 
 
 class Ranges(BaseTransactionalSpout):
-    """Plain transactional: txid n is the n-th ``take`` numbers below ``end``, dealt to the tasks in turn."""
+    """Plain transactional: txid n is the n-th ``take`` numbers below ``end``, dealt to the tasks in
+    turn."""
 
     def __init__(self, journal: Journal, end: int, take: int) -> None:
         self.journal, self.end, self.take = journal, end, take
@@ -79,7 +81,8 @@ class _RangesEmitter(TransactionalSpoutEmitter):
 
 
 class Partitioned(BasePartitionedTransactionalSpout):
-    """Partition p of ``partitions`` holds the numbers p * 1000 … p * 1000 + ``size`` - 1. Planned, or (Storm's way) learning by emitting."""
+    """Partition p of ``partitions`` holds the numbers p * 1000 … p * 1000 + ``size`` - 1. Planned,
+    or (Storm's way) learning by emitting."""
 
     def __init__(self, journal: Journal, partitions: int, size: int, take: int, planned: bool) -> None:
         self.journal, self.partitions, self.size, self.take, self.planned = journal, partitions, size, take, planned
@@ -136,7 +139,8 @@ class _PartitionEmitter(PartitionedSpoutEmitter):
 
 
 class Keep(BaseTransactionalBolt, ICommitter):
-    """Stores, per transaction, the sorted numbers of its batch; fails once for each (txid, hook) in ``fails``, counted over all processes."""
+    """Stores, per transaction, the sorted numbers of its batch; fails once for each (txid, hook) in
+    ``fails``, counted over all processes."""
 
     def __init__(self, store: SqliteStore, journal: Journal, fails: tuple[tuple[int, str], ...] = ()) -> None:
         self.store, self.journal, self.fails = store, journal, fails

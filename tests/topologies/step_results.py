@@ -1,4 +1,5 @@
-"""What the topologies of ``step_topologies`` leave behind: what their workers wrote down, and what their stores hold."""
+"""What the topologies of ``step_topologies`` leave behind: what their workers wrote down, and what
+their stores hold."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Noted:
 
 
 class History:
-    """What the workers wrote down in the commit phase. One that was killed may have noted an attempt in part."""
+    """What the workers wrote down in the commit phase. One that was killed may have noted an
+    attempt in part."""
 
     def __init__(self, journal: Path) -> None:
         self.lines = [Noted(*json.loads(line)) for line in journal.read_text().splitlines()]
@@ -40,8 +42,8 @@ class History:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a store of ``keep`` holds: the sum of each key, how often each number was counted, and the numbers of each txid by key; in a plain
-    store only these, and the last txid of each key."""
+    """What a store of ``keep`` holds: the sum of each key, how often each number was counted, and
+    the numbers of each txid by key; in a plain store only these, and the last txid of each key."""
 
     sums: dict[int, int]
     counts: dict[int, int]
@@ -72,7 +74,8 @@ class Kept:
         return sorted(n for numbers in self.batches[txid].values() for n in numbers)
 
     def results(self) -> dict[int, list[list[int]]]:
-        """By txid, what updates of these batches, one after the other, come to: ``[key, before, after]`` of each."""
+        """By txid, what updates of these batches, one after the other, come to: ``[key, before,
+        after]`` of each."""
         running: dict[int, int] = dict.fromkeys(range(KEYS), 0)
         results: dict[int, list[list[int]]] = {}
         for txid, batch in self.batches.items():
@@ -85,7 +88,8 @@ class Kept:
 
 
 def check_batches(partitions: int, size: int, kept: Kept) -> None:
-    """Batch follows batch in every partition, without a gap, to the end of the input; and the sums are those of the input."""
+    """Batch follows batch in every partition, without a gap, to the end of the input; and the sums
+    are those of the input."""
     position = [0] * partitions
     for txid in kept.batches:
         for partition in range(partitions):

@@ -1,7 +1,8 @@
 """A spout of every kind over the same numbers, for topologies whose drivers are killed.
 
-How much a batch takes changes with every driver (``life``) and, where nothing says that it must not, with every attempt: a batch that is chosen anew
-is another one. Apart from ``step_topologies`` because these know nothing of bolts and stores. Workers import this: nothing here is slow to import.
+How much a batch takes changes with every driver (``life``) and, where nothing says that it must
+not, with every attempt: a batch that is chosen anew is another one. Apart from ``step_topologies``
+because these know nothing of bolts and stores. Workers import this: nothing here is slow to import.
 """
 
 from __future__ import annotations
@@ -48,14 +49,16 @@ def write_down(journal: Path, what: str, attempt: TransactionAttempt, task: int,
 
 @dataclass(frozen=True)
 class Source:
-    """Partition p holds the numbers p * 1000 … p * 1000 + size - 1. ``life`` numbers the drivers."""
+    """Partition p holds the numbers p * 1000 … p * 1000 + size - 1. ``life`` numbers the drivers.
+    """
 
     journal: Path
     size: int
     life: int
 
     def next_range(self, begin: int, whim: int) -> list[int] | None:
-        """What a batch takes from ``begin`` on, as ``whim`` will have it; None if nothing is left."""
+        """What a batch takes from ``begin`` on, as ``whim`` will have it; None if nothing is left.
+        """
         take = TAKE_MIN + (self.life + whim) % (TAKE_MAX - TAKE_MIN + 1)
         return None if begin >= self.size else [begin, min(begin + take, self.size)]
 

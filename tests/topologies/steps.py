@@ -1,11 +1,13 @@
-"""A topology for every kind of spout, with every kind of store, made to be killed in the middle of a commit.
+"""A topology for every kind of spout, with every kind of store, made to be killed in the middle of
+a commit.
 
 ::
 
     numbers ×2 ──fields──► keep ×2 (committer) ──global──► seen ×1
 
-``keep`` adds the numbers of a batch by key to two stores, one transaction of the store after the other, and tells ``seen`` what the stores made of
-it; ``seen`` writes that down in a third. Where a batch does not change, ``keep`` also sets the values of a plain store. The stores may be in as many
+``keep`` adds the numbers of a batch by key to two stores, one transaction of the store after the
+other, and tells ``seen`` what the stores made of it; ``seen`` writes that down in a third. Where a
+batch does not change, ``keep`` also sets the values of a plain store. The stores may be in as many
 places. Workers import this: nothing here is slow to import.
 """
 
@@ -36,7 +38,8 @@ from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the topologies: over a spout of ``kind``, with at most ``pending`` transactions open."""
+    """One of the topologies: over a spout of ``kind``, with at most ``pending`` transactions open.
+    """
 
     kind: str
     pending: int
@@ -62,10 +65,11 @@ class Variant:
         return 1 if self.kind in ("plain", "committer") else PARTITIONS
 
     def stores(self, databases: Sequence[str]) -> dict[str, Store]:
-        """By name: with transactional values where they may be, with opaque ones, what ``seen`` saw, and with plain values where they may be.
+        """By name: with transactional values where they may be, with opaque ones, what ``seen``
+        saw, and with plain values where they may be.
 
-        They are in ``databases`` in turn. The topologies side by side begin with another one each, so that in each database every name is found
-        at the points of even and of odd numbers.
+        They are in ``databases`` in turn. The topologies side by side begin with another one each,
+        so that in each database every name is found at the points of even and of odd numbers.
         """
         number = VARIANTS.index(self) if self in VARIANTS else 0
         names = ("first", "second", "seen") if self.is_opaque else ("first", "second", "seen", "plain")
@@ -93,7 +97,8 @@ def _open_store(database: str, table: str, *, opaque: bool, plain: bool) -> Stor
 
 
 class Keep(BaseTransactionalBolt, ICommitter):
-    """Adds to the sum of each key, in one store after the other; counts every number and remembers the batch there.
+    """Adds to the sum of each key, in one store after the other; counts every number and remembers
+    the batch there.
 
     In a plain store it sets what the batch is, and for each key the last transaction that had it.
     """
@@ -117,7 +122,8 @@ class Keep(BaseTransactionalBolt, ICommitter):
                     update = transaction.update(("sum", key), functools.partial(_added, sum(numbers)))
                     transaction.update(("batch", self.attempt.txid, key), functools.partial(_appended, numbers))
                     self.collector.emit([self.attempt, number, key, update.prev or 0, update.curr])
-                # Keys that no other attempt need have: what it alone has written must be taken back (R31).
+                # Keys that no other attempt need have: what it alone has written must be taken back
+                # (R31).
                 transaction.update_many({("number", n): 1 for numbers in batch.values() for n in numbers}, _counted)
         if self.plain is not None:
             with self.plain.transaction(self.context, self.attempt) as transaction:

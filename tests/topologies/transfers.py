@@ -4,8 +4,9 @@
 
     payments ×1 ──fields(account)──► transfer ×2 (committer; writes `debits`, then `credits`)
 
-Every transaction moves money: what is debited in one store is credited in the other. In both it puts a key of its own, and deletes that of the
-transaction before. ``python -m tests.topologies.transfers DIRECTORY`` runs it until its input is exhausted.
+Every transaction moves money: what is debited in one store is credited in the other. In both it
+puts a key of its own, and deletes that of the transaction before. ``python -m
+tests.topologies.transfers DIRECTORY`` runs it until its input is exhausted.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def make_topology(directory: Path) -> TopologyGraph:
 
 
 def expected(txid: int) -> tuple[dict[Any, int], dict[Any, int]]:
-    """What the two stores hold when transactions 1 to ``txid`` have committed, and nothing else has been seen."""
+    """What the two stores hold when transactions 1 to ``txid`` have committed, and nothing else has
+    been seen."""
     totals: dict[Any, int] = {}
     for account, amount in PAYMENTS[: txid * PER_TRANSACTION]:
         totals[account] = totals.get(account, 0) + amount

@@ -1,4 +1,5 @@
-"""What each transaction consists of, as the driver decides it: positions, plans and metadata over an in-memory state."""
+"""What each transaction consists of, as the driver decides it: positions, plans and metadata over
+an in-memory state."""
 
 from __future__ import annotations
 
@@ -167,7 +168,8 @@ class _OpaqueCoordinator(OpaquePartitionedSpoutCoordinator):
 
 @pytest.mark.rule(4, 20)
 def test_an_opaque_batch_begins_where_the_attempt_in_use_ended(state: TopologyState) -> None:
-    """A takes 1 to 50 and fails; its replay takes 1 to 40: B is 41 to 90, and nothing is skipped."""
+    """A takes 1 to 50 and fails; its replay takes 1 to 40: B is 41 to 90, and nothing is skipped.
+    """
     batches = batches_of(Opaque(50, 100, 40, 90), state)
     for txid in (1, 2):
         assert batches.open(txid)
@@ -221,7 +223,8 @@ def test_a_spout_that_knows_says_how_much_is_committed_and_is_asked_with_what_is
 
 
 def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refused(state: TopologyState, journal: Journal) -> None:
-    """0 / 0 is no number where NumPy divides: the progress line could not show it, and ended the run."""
+    """0 / 0 is no number where NumPy divides: the progress line could not show it, and ended the
+    run."""
     batches = batches_of(Ranges(journal, end=10, take=4), state)
     answers: Any = iter([float("nan"), "half"])
     batches._coordinator.fraction_done = lambda last_metadata: next(answers)

@@ -1,4 +1,5 @@
-"""Contenders of the benchmark run in processes of their own, which end with the line, and a wrong or dead one fails its line and no other."""
+"""Contenders of the benchmark run in processes of their own, which end with the line, and a wrong
+or dead one fails its line and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a task keeps in memory does not grow with its batch: rows, chunks, results and held bolts turn into bytes, and those go to disk."""
+"""What a task keeps in memory does not grow with its batch: rows, chunks, results and held bolts
+turn into bytes, and those go to disk."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ BATCH = Batch("whole", {"txid": 1})
 
 
 class Scene:
-    """One topology on two slots, whose slots are computed one by one, and what they send is looked at and dropped, or kept on disk."""
+    """One topology on two slots, whose slots are computed one by one, and what they send is looked
+    at and dropped, or kept on disk."""
 
     def __init__(self, topology: Any, spill_bytes: int = MIB, **limits: int) -> None:
         self.topology = topology
@@ -374,7 +376,8 @@ def test_the_rate_is_of_the_commits_in_the_window_and_of_no_others() -> None:
     for second in range(1, 21):
         now = float(second)
         board.count_commit(100 * second, 0.1)
-    # The window begins with the last commit that is older than ten seconds; its own tuples came before.
+    # The window begins with the last commit that is older than ten seconds; its own tuples came
+    # before.
     assert board.snapshot().tuples_per_s == sum(100 * second for second in range(10, 21)) / 11
     now = 25.5
     assert board.snapshot().tuples_per_s == sum(100 * second for second in range(16, 21)) / 10.5

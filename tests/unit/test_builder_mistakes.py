@@ -1,4 +1,5 @@
-"""Every mistake in a topology is found when it is built, all at once, naming the component and the cure."""
+"""Every mistake in a topology is found when it is built, all at once, naming the component and the
+cure."""
 
 from __future__ import annotations
 

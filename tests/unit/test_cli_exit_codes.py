@@ -1,4 +1,5 @@
-"""Every way a command can end has its exit code and one clear message; a Python traceback only comes with -v."""
+"""Every way a command can end has its exit code and one clear message; a Python traceback only
+comes with -v."""
 
 from __future__ import annotations
 

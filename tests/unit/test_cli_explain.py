@@ -1,4 +1,5 @@
-"""``txtopo explain`` of every starter and of the demo, pinned as text: a plan does not change without somebody looking at it.
+"""``txtopo explain`` of every starter and of the demo, pinned as text: a plan does not change
+without somebody looking at it.
 
 If it should change, make the pinned file anew with the command that a failure shows::
 

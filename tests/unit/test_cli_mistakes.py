@@ -1,4 +1,5 @@
-"""A mistake at the command line is told with what may have been meant, and one in a topology with the user's own line."""
+"""A mistake at the command line is told with what may have been meant, and one in a topology with
+the user's own line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Output that is read no longer, or that a full disk does not take, ends a command with one exit code and one clear message."""
+"""Output that is read no longer, or that a full disk does not take, ends a command with one exit
+code and one clear message."""
 
 from __future__ import annotations
 

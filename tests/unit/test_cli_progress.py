@@ -1,4 +1,5 @@
-"""How a run looks: one line that is rewritten on a terminal, otherwise few lines that each say something new."""
+"""How a run looks: one line that is rewritten on a terminal, otherwise few lines that each say
+something new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``txtopo reset TARGET``: state and stores of a topology are emptied together; a crash between leaves what a run refuses and a second reset ends."""
+"""``txtopo reset TARGET``: state and stores of a topology are emptied together; a crash between
+leaves what a run refuses and a second reset ends."""
 
 from __future__ import annotations
 

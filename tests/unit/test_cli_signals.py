@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM, in this very process: counted while a run is watched, and everything as before afterwards."""
+"""Ctrl-C and SIGTERM, in this very process: counted while a run is watched, and everything as
+before afterwards."""
 
 from __future__ import annotations
 

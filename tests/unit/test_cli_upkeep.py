@@ -1,4 +1,5 @@
-"""Looking at stored state, starting it over, and making stores fit it again: nothing changes without ``--execute``."""
+"""Looking at stored state, starting it over, and making stores fit it again: nothing changes
+without ``--execute``."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ TASKS = {"spout": 1, "count": 1}
 
 
 class Stored:
-    """A topology ``words`` that has committed two transactions, of which the third is sealed; its count is in an SQLite file."""
+    """A topology ``words`` that has committed two transactions, of which the third is sealed; its
+    count is in an SQLite file."""
 
     def __init__(self, place: Path) -> None:
         self.server = MemoryServer()

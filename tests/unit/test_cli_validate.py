@@ -1,4 +1,5 @@
-"""``txtopo validate`` and ``txtopo explain`` say what is promised of each store and sink, and refuse what could not be kept."""
+"""``txtopo validate`` and ``txtopo explain`` say what is promised of each store and sink, and
+refuse what could not be kept."""
 
 from __future__ import annotations
 

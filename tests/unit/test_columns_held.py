@@ -1,4 +1,5 @@
-"""Bolts of columns between the phases, the spout over columns in memory, and what workers import."""
+"""Bolts of columns between the phases, the spout over columns in memory, and what workers import.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def test_columns_that_do_not_go_together_are_refused(partitions: Any, said: str)
 
 
 def imported_by(code: str) -> list[str]:
-    """Whether pyarrow, and pyspark.worker, are imported after ``code``, and how many threads there are."""
+    """Whether pyarrow, and pyspark.worker, are imported after ``code``, and how many threads there
+    are."""
     report = "import sys, threading, os; print('pyarrow' in sys.modules, 'pyspark.worker' in sys.modules, len(os.listdir('/proc/self/task')))"
     done = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True, timeout=120)
     return done.stdout.split()

@@ -1,4 +1,5 @@
-"""A value that becomes part of a column is the same there, or the column is refused and names field, row and cure."""
+"""A value that becomes part of a column is the same there, or the column is refused and names
+field, row and cure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Configuration of one component: it reaches every task, the spout's coordinator and its emitters, and nobody else."""
+"""Configuration of one component: it reaches every task, the spout's coordinator and its emitters,
+and nobody else."""
 
 from __future__ import annotations
 

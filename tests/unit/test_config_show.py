@@ -1,4 +1,5 @@
-"""``txtopo config show``, and that every way to start a topology, and to look at it, follows the same sources."""
+"""``txtopo config show``, and that every way to start a topology, and to look at it, follows the
+same sources."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ conf = Config(max_attempts=7)
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a topology, a file of settings, one in the environment and one that Spark would be started with."""
+    """A working directory with a topology, a file of settings, one in the environment and one that
+    Spark would be started with."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", ["words.py"])

@@ -1,4 +1,5 @@
-"""Where settings come from: the strongest source wins, each says where a value is from, and a mistake in any of them is an error."""
+"""Where settings come from: the strongest source wins, each says where a value is from, and a
+mistake in any of them is an error."""
 
 from __future__ import annotations
 

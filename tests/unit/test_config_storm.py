@@ -1,4 +1,5 @@
-"""Storm's keys: those that mean the same as a setting here, in Storm's unit, and those that mean nothing here."""
+"""Storm's keys: those that mean the same as a setting here, in Storm's unit, and those that mean
+nothing here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A topology that is not what it was: another spout, other components, a store of another name. It goes on right, or is refused with the command."""
+"""A topology that is not what it was: another spout, other components, a store of another name. It
+goes on right, or is refused with the command."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Place:
         return SqliteStore(self.directory / "kept.db", name, opaque=opaque)
 
     def keep(self, graph_of: Callable[[Any], Any], batches: int = 3, **settings: Any) -> int:
-        """Run what ``graph_of`` makes of a spout that has ``batches`` more batches of two numbers."""
+        """Run what ``graph_of`` makes of a spout that has ``batches`` more batches of two numbers.
+        """
         self.end += 2 * batches
         return run_to_idle(graph_of(Ranges(self.journal, self.end, 2)), self.state, **settings)
 
@@ -61,7 +63,8 @@ class Place:
         self.state.multi([base.Set(path, json.dumps({key: value for key, value in record.items() if value is not None}).encode())])
 
     def of_an_older_version(self) -> None:
-        """The state as it would be if a version that does not remember what a topology is made of had written it."""
+        """The state as it would be if a version that does not remember what a topology is made of
+        had written it."""
         self.state.multi([base.Delete("/words/components")])
         for name in self.state.children("/words/txids"):
             self.rewritten(f"/words/txids/{name}", version=1, opened_at=None)
@@ -386,7 +389,8 @@ def test_what_was_accepted_of_one_sealed_transaction_does_not_hold_for_the_next(
 @pytest.mark.parametrize("point", local_engine.POINTS)
 @pytest.mark.parametrize("change", ["nothing", "a new component", "an accepted store"])
 def test_wherever_the_driver_dies_the_same_topology_is_accepted_again(place: Place, change: str, point: str, pending: int) -> None:
-    """Also when it had changed, in a way that was accepted, and died in the first transaction after that."""
+    """Also when it had changed, in a way that was accepted, and died in the first transaction after
+    that."""
     before, after = {
         "nothing": (two_keeps(place), two_keeps(place)),
         "a new component": (keeping(place.store("counts"), place.journal), two_keeps(place)),
@@ -409,7 +413,8 @@ def test_wherever_the_driver_dies_the_same_topology_is_accepted_again(place: Pla
 
 
 class Sources:
-    """A topology over the same numbers, with whichever spout; all numbers are kept with how often they came."""
+    """A topology over the same numbers, with whichever spout; all numbers are kept with how often
+    they came."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -489,7 +494,8 @@ def test_partitions_go_on_from_their_positions_when_that_is_accepted(place: Plac
 
 
 def test_plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_is_accepted(place: Place, sources: Sources) -> None:
-    """The first run plans ahead; what is planned is stored with the record of the transaction before, and not sealed."""
+    """The first run plans ahead; what is planned is stored with the record of the transaction
+    before, and not sealed."""
     run_to_idle(sources.graph("planned", 40), place.state, max_spout_pending=4, max_transactions=2)
     for name in place.state.children("/words/txids"):
         if int(name) == 3:
@@ -553,7 +559,8 @@ def test_the_record_is_read_by_a_person_and_one_of_a_newer_version_stops_the_run
 
 
 def test_a_run_of_the_same_topology_writes_nothing_more_than_before(place: Place) -> None:
-    """The record rides along with the first seal, and is written again only when something has changed."""
+    """The record rides along with the first seal, and is written again only when something has
+    changed."""
     place.keep(keeping(place.store(), place.journal))
     first = place.state.get("/words/components")
     place.keep(keeping(place.store(), place.journal))

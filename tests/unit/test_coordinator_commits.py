@@ -1,4 +1,5 @@
-"""Commits: one at a time, in txid order, the seal of the next one riding with the record of this one."""
+"""Commits: one at a time, in txid order, the seal of the next one riding with the record of this
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Failures: what is discarded, what is not, what is counted, and what a late answer changes, which is nothing."""
+"""Failures: what is discarded, what is not, what is counted, and what a late answer changes, which
+is nothing."""
 
 from __future__ import annotations
 

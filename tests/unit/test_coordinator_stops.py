@@ -106,7 +106,8 @@ def test_a_fatal_failure_lets_earlier_commits_in_flight_finish() -> None:
 @pytest.mark.rule(7)
 @pytest.mark.parametrize(("kind", "reason", "count"), [("fatal", "fatal", 0), ("failed", "poison", 1), ("crash", "crashes", 1)])
 def test_a_stop_because_of_a_transaction_comes_when_all_before_it_have_committed(kind: FailureKind, reason: Any, count: int) -> None:
-    """However far the earlier ones have come by then: the fastest machine and the slowest one stop at the same transaction."""
+    """However far the earlier ones have come by then: the fastest machine and the slowest one stop
+    at the same transaction."""
     played = running(4, max_attempts=1, max_crashes=1)
     assert played.fail(3, kind) == [Cancel(attempt(4)), Cancel(attempt(3))]
     assert played.statuses == {"1:0": "processing", "2:0": "processing"}

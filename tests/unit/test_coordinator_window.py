@@ -1,4 +1,5 @@
-"""Which transactions are active: the window, the spout's readiness, and whose metadata is made when."""
+"""Which transactions are active: the window, the spout's readiness, and whose metadata is made
+when."""
 
 from __future__ import annotations
 

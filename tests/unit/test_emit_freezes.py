@@ -1,4 +1,5 @@
-"""Values are frozen at emit: what happens to a list afterwards, in the sender or in a receiver, is nobody else's business."""
+"""Values are frozen at emit: what happens to a list afterwards, in the sender or in a receiver, is
+nobody else's business."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An emit that cannot be delivered: the attempt fails, whatever the bolt does with the exception, and the error says what was expected."""
+"""An emit that cannot be delivered: the attempt fails, whatever the bolt does with the exception,
+and the error says what was expected."""
 
 from __future__ import annotations
 

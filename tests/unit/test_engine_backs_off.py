@@ -1,4 +1,5 @@
-"""How long the engine waits before a transaction is tried again: longer each time, up to a bound, and never twice the same (R7)."""
+"""How long the engine waits before a transaction is tried again: longer each time, up to a bound,
+and never twice the same (R7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The engine runs a small transaction in one job, and stops doing so for what fails or takes long: all of it but Spark."""
+"""The engine runs a small transaction in one job, and stops doing so for what fails or takes long:
+all of it but Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ Step = Callable[[Job], JobResult]
 
 
 class Jobs:
-    """Notes each job and lets it succeed, taking no time; or does ``instead``, once, for jobs named there."""
+    """Notes each job and lets it succeed, taking no time; or does ``instead``, once, for jobs named
+    there."""
 
     def __init__(self, instead: dict[str, Step], busy_s: float = 0.0) -> None:
         self.instead, self.busy_s = instead, busy_s
@@ -71,7 +73,9 @@ def run(tmp_path: Path, jobs: Jobs, spout: Any = None, **settings: Any) -> Statu
     state = TopologyState.open(MemoryStateStore(), "topology", Holder("host", 1, "now"))
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
     conf = fast(max_transactions=TRANSACTIONS, **settings)
-    Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)).run()
+    Engine(
+        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)
+    ).run()
     assert state.current == TRANSACTIONS + 1
     state.close()
     return board
@@ -104,7 +108,8 @@ def test_with_zero_or_what_is_not_small_none_is(tmp_path: Path, pending: int, sm
 def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_opaque: bool
 ) -> None:
-    """It ends when they have: if they waited for it, nothing would ever end it but a time-out. They have all cores, also those planned before."""
+    """It ends when they have: if they waited for it, nothing would ever end it but a time-out. They
+    have all cores, also those planned before."""
     monkeypatch.setattr(engine, "_LATE_S", 0.05)
     seen: list[bool] = []
 

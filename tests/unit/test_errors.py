@@ -1,4 +1,5 @@
-"""Every error: rendered from its fields, the same after pickling, with the exit code it ends a process with."""
+"""Every error: rendered from its fields, the same after pickling, with the exit code it ends a
+process with."""
 
 from __future__ import annotations
 

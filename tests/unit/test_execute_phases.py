@@ -121,7 +121,8 @@ def test_the_example_of_the_rule(cores: int, parallelism: int, grouping: str) ->
 @pytest.mark.rule(12)
 @pytest.mark.parametrize("cores", CORES)
 def test_what_only_held_components_feed_executes_in_the_phase_of_the_emit(cores: int) -> None:
-    """The tuples of a committer's execute need a job of their own: nothing else reaches those bolts in the processing phase."""
+    """The tuples of a committer's execute need a job of their own: nothing else reaches those bolts
+    in the processing phase."""
     made = builder(parallelism=2)
     made.set_bolt("sum", NotingCommitter(answering("sum"), saying("sum.finish")), 2).none_grouping("spout")
     made.set_bolt("after", NotingBolt(answering("after"), saying("after.finish")), 3).shuffle_grouping("sum")

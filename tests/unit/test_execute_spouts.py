@@ -1,4 +1,5 @@
-"""A spout's tasks: which partitions they own, what their emitters are told, and that they are closed whatever happens."""
+"""A spout's tasks: which partitions they own, what their emitters are told, and that they are
+closed whatever happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fault points: named places where a test may kill the process, have it wait to be killed, or lose an answer."""
+"""Fault points: named places where a test may kill the process, have it wait to be killed, or lose
+an answer."""
 
 from __future__ import annotations
 

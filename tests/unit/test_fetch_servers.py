@@ -1,4 +1,5 @@
-"""How the servers of the tests are brought: whole or not at all, and with words that help where they cannot be."""
+"""How the servers of the tests are brought: whole or not at all, and with words that help where
+they cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The file spout's input is not as it should be, or not as it was: an ``InputError`` that names the file and the cure."""
+"""The file spout's input is not as it should be, or not as it was: an ``InputError`` that names the
+file and the cure."""
 
 from __future__ import annotations
 

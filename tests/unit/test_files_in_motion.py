@@ -1,4 +1,5 @@
-"""Files that change while they are listed, planned and read; files under two names, compressed, or in directories that cannot be listed."""
+"""Files that change while they are listed, planned and read; files under two names, compressed, or
+in directories that cannot be listed."""
 
 from __future__ import annotations
 

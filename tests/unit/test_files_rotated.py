@@ -1,4 +1,5 @@
-"""A file that is not the one that was read: rotated, cut or written anew, between two runs or within one."""
+"""A file that is not the one that was read: rotated, cut or written anew, between two runs or
+within one."""
 
 from __future__ import annotations
 

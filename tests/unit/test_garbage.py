@@ -1,4 +1,5 @@
-"""Garbage in cycles: a real run collects it every few seconds, a simulated one does not count virtual seconds for that."""
+"""Garbage in cycles: a real run collects it every few seconds, a simulated one does not count
+virtual seconds for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The topology as a value: what the builder made of the declarations, and that nothing changes it afterwards."""
+"""The topology as a value: what the builder made of the declarations, and that nothing changes it
+afterwards."""
 
 from __future__ import annotations
 

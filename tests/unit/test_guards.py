@@ -1,4 +1,5 @@
-"""The catalogue of mutations fits the source: ``make mutants`` takes minutes, and should not be what finds out that it does not."""
+"""The catalogue of mutations fits the source: ``make mutants`` takes minutes, and should not be
+what finds out that it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Classes defined in the program itself cannot be imported by a worker: they travel once, with the topology, and are then named."""
+"""Classes defined in the program itself cannot be imported by a worker: they travel once, with the
+topology, and are then named."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Files that are not as they should be: the spout of tuples and the spout of columns give a bolt the same, wherever batches are cut.
+"""Files that are not as they should be: the spout of tuples and the spout of columns give a bolt
+the same, wherever batches are cut.
 
-Where one of them refuses a line both do, and both name the file and the byte at which the line begins.
+Where one of them refuses a line both do, and both name the file and the byte at which the line
+begins.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def answer(spout: Any, path: Path) -> Answer:
 
 
 def cut(answers: list[Answer]) -> Answer:
-    """The one answer of all cuts. Errors may follow rows: what an earlier batch emitted is no matter of the error."""
+    """The one answer of all cuts. Errors may follow rows: what an earlier batch emitted is no
+    matter of the error."""
     assert all(repr(one) == repr(answers[0]) for one in answers), answers
     return answers[0]
 
@@ -176,7 +179,8 @@ def test_a_value_that_its_column_would_change_is_refused_by_its_byte(tmp_path: P
 @pytest.mark.rule(38)
 @pytest.mark.parametrize("line", [b'{"x":1.5,"q":1.7976931348623159e308}', b'{"x":1.5,"o":{"a":1,"b":2,"b":3}}'])
 def test_a_large_number_makes_no_difference_to_other_lines_of_its_block(tmp_path: Path, line: bytes) -> None:
-    """Of fields that its columns do not have, a line of columns may hold what tuples refuse; wherever batches are cut."""
+    """Of fields that its columns do not have, a line of columns may hold what tuples refuse;
+    wherever batches are cut."""
     _, alone = json_answers(tmp_path, line + LF)
     _, together = json_answers(tmp_path, b'{"x":1e300}\n' + line + LF)
     assert isinstance(alone, list)
@@ -191,7 +195,8 @@ def plans_of(spout: Any) -> list[dict[int, Any]]:
 
 
 def got_by(bolt: Any, hook: str, spout: Any) -> list[tuple[Any, ...]] | str:
-    """What ``bolt`` was given of all that ``spout`` reads, in a topology; or the failure, as far as it names file and byte."""
+    """What ``bolt`` was given of all that ``spout`` reads, in a topology; or the failure, as far as
+    it names file and byte."""
     made = builder(spout)
     made.set_bolt("bolt", bolt, 2).fields_grouping("spout", Fields("w"))
     got: list[tuple[Any, ...]] = []

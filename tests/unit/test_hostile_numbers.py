@@ -1,4 +1,5 @@
-"""Decimals, dates, times and durations in files: a column holds the very value, or the file is refused."""
+"""Decimals, dates, times and durations in files: a column holds the very value, or the file is
+refused."""
 
 from __future__ import annotations
 

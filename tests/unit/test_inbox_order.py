@@ -1,4 +1,5 @@
-"""A task's tuples come by source component, source task and emission, as early as that order allows."""
+"""A task's tuples come by source component, source task and emission, as early as that order
+allows."""
 
 from __future__ import annotations
 

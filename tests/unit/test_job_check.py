@@ -85,7 +85,8 @@ def test_a_closure_that_spark_runs_for_another_job_computes_nothing(make: Any, a
 
 @pytest.mark.parametrize("part", ["commit", "straight"])
 def test_a_task_with_effects_that_spark_begins_again_computes_nothing(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the first one did may be there, or still be under way, in the same attempt: no store could tell the two apart."""
+    """What the first one did may be there, or still be under way, in the same attempt: no store
+    could tell the two apart."""
     level = Reached(None, dataclasses.replace(JOB, part=part), 0, is_last=True)
     assert results(level, f"run/2:1:{part}", monkeypatch) == [b"computed by task attempt 7 from input"]
     monkeypatch.setattr(TaskContext, "get", lambda: Context(f"run/2:1:{part}", earlier_attempts=1))

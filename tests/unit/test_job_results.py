@@ -1,4 +1,5 @@
-"""What the driver makes of the records of a job's last level: one computation of every slot, or the attempt fails (R33)."""
+"""What the driver makes of the records of a job's last level: one computation of every slot, or the
+attempt fails (R33)."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ class GoneRdd:
 
 
 def test_what_a_jvm_that_has_ended_kept_needs_no_release() -> None:
-    """The run ends because Spark is lost, and must say so; giving back what Spark kept must not fail before that."""
+    """The run ends because Spark is lost, and must say so; giving back what Spark kept must not
+    fail before that."""
     PinnedBlocks(GoneRdd(), (1,)).release()
 
 

@@ -1,4 +1,5 @@
-"""What a JVM of ours writes to standard error reaches the user, but for one line; and nothing of it once this process is dead."""
+"""What a JVM of ours writes to standard error reaches the user, but for one line; and nothing of it
+once this process is dead."""
 
 from __future__ import annotations
 

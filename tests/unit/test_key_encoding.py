@@ -1,4 +1,5 @@
-"""The key encoding behind fields grouping, version 1: which task sees a key is a promise for the life of a topology."""
+"""The key encoding behind fields grouping, version 1: which task sees a key is a promise for the
+life of a topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether a process has certainly died: never said of one that lives, or that another machine, boot or container speaks of."""
+"""Whether a process has certainly died: never said of one that lives, or that another machine, boot
+or container speaks of."""
 
 from __future__ import annotations
 

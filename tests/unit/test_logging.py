@@ -1,4 +1,5 @@
-"""The logger ``txtopo``: what is logged at which level, and that a library says nothing but warnings by itself."""
+"""The logger ``txtopo``: what is logged at which level, and that a library says nothing but
+warnings by itself."""
 
 from __future__ import annotations
 

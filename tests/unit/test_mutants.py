@@ -1,4 +1,5 @@
-"""The runner of mutants: what names its tests selects what it says, and what proves nothing is no success."""
+"""The runner of mutants: what names its tests selects what it says, and what proves nothing is no
+success."""
 
 from __future__ import annotations
 

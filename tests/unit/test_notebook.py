@@ -1,4 +1,5 @@
-"""What a notebook cell shows of a topology and of a run: one line as text, and the plan of a topology."""
+"""What a notebook cell shows of a topology and of a run: one line as text, and the plan of a
+topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the transactions of an opaque spout consist of: decided for every attempt, from where the attempt before it that is in use has ended."""
+"""What the transactions of an opaque spout consist of: decided for every attempt, from where the
+attempt before it that is in use has ended."""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ def test_readiness_is_judged_from_what_open_transactions_have_moved(opened: Call
 def test_a_batch_that_is_recorded_while_the_next_is_planned_is_not_planned_again(
     opened: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """The planning thread reads, the commit thread records, the engine forgets, and the planning thread reads on."""
+    """The planning thread reads, the commit thread records, the engine forgets, and the planning
+    thread reads on."""
     run = opened()
     run.plan(1)
     original = TopologyState.committed_positions

@@ -1,4 +1,5 @@
-"""The opaque memory spout: partitions that are disabled and come back, seen by every process at once."""
+"""The opaque memory spout: partitions that are disabled and come back, seen by every process at
+once."""
 
 from __future__ import annotations
 

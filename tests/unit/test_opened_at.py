@@ -1,4 +1,5 @@
-"""``context.opened_at``: a transaction is opened once, whatever dies and however often it is replayed."""
+"""``context.opened_at``: a transaction is opened once, whatever dies and however often it is
+replayed."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ HOUR = datetime.timedelta(hours=1)
 
 
 class Life:
-    """One driver over ``store``: its batches, and a clock that shows ``now`` and runs on by a second whenever it is looked at."""
+    """One driver over ``store``: its batches, and a clock that shows ``now`` and runs on by a
+    second whenever it is looked at."""
 
     def __init__(self, store: MemoryStateStore, kind: str, journal: Path, now: datetime.datetime) -> None:
         clock = itertools.count()
@@ -242,7 +244,8 @@ class Dying(local_engine.Dying):
 
 
 class Stamped(Keep):
-    """Writes down when the transaction was opened, as far as the commit phase knows; keeps it by the txid."""
+    """Writes down when the transaction was opened, as far as the commit phase knows; keeps it by
+    the txid."""
 
     def finish_batch(self) -> None:
         self.journal.write(f"{self.attempt.txid} {self.attempt.attempt_id} {self.context.opened_at.isoformat()}")
@@ -323,7 +326,8 @@ def test_a_context_that_a_test_makes_has_a_fixed_one() -> None:
 
 @pytest.mark.parametrize("txid", [1, 7])
 def test_the_simulator_has_one_for_each_transaction_whatever_happened_before(txid: int) -> None:
-    """Results of a schedule are compared with those of another, in which other things took their time."""
+    """Results of a schedule are compared with those of another, in which other things took their
+    time."""
     from txtopo.testing.simulator.driver import Driver
 
     assert Driver.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS

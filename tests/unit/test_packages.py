@@ -1,4 +1,5 @@
-"""Code as zips: what is in them, that they are the same again, and that a bare interpreter runs what a driver pickled."""
+"""Code as zips: what is in them, that they are the same again, and that a bare interpreter runs
+what a driver pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parquet files in columns: which row groups are a batch, and that a file is the one that was planned."""
+"""Parquet files in columns: which row groups are a batch, and that a file is the one that was
+planned."""
 
 from __future__ import annotations
 
@@ -203,7 +204,8 @@ def test_a_row_group_of_which_arrow_reads_other_rows_than_the_footer_says_is_an_
     pq.write_table(table, path, use_dictionary=False, compression="none", write_statistics=False)
     drive = Drive(ParquetTransactionalSpout(path))
     data = bytearray(path.read_bytes())
-    # The kind of the first page: no page of data, so Arrow passes over it and gives no rows, and no error.
+    # The kind of the first page: no page of data, so Arrow passes over it and gives no rows, and no
+    # error.
     assert data[5] == 0
     data[5] = 2
     path.write_bytes(data)

@@ -1,4 +1,5 @@
-"""A function under ``functools.lru_cache`` travels by value where the function itself does: its cache stays behind."""
+"""A function under ``functools.lru_cache`` travels by value where the function itself does: its
+cache stays behind."""
 
 from __future__ import annotations
 

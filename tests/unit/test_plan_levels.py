@@ -1,4 +1,5 @@
-"""From graph to plan: what is held, what shares a level, what runs late; and that cores change none of it but the slots."""
+"""From graph to plan: what is held, what shares a level, what runs late; and that cores change none
+of it but the slots."""
 
 from __future__ import annotations
 

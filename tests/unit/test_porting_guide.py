@@ -1,4 +1,5 @@
-"""The porting guide is complete and true: what it names exists, what exists it names, and no difference from Storm is without its rule."""
+"""The porting guide is complete and true: what it names exists, what exists it names, and no
+difference from Storm is without its rule."""
 
 from __future__ import annotations
 
@@ -169,7 +170,8 @@ INCLUDE = re.compile(r"^```\{literalinclude\} (?P<path>\S+)\n(?P<options>(?::.*\
 
 
 def included_lines(starter: str) -> set[int]:
-    """Numbers of the lines of ``starter`` that the page of examples includes; every include must find what it names."""
+    """Numbers of the lines of ``starter`` that the page of examples includes; every include must
+    find what it names."""
     found: set[int] = set()
     source = (ROOT / "starter" / starter).read_text(encoding="utf-8")
     lines = source.splitlines()
@@ -251,7 +253,8 @@ def shown() -> dict[str, Any]:
 
 
 class Bank:
-    """A bank, and the commits that reach it: of any bolt, task, attempt and generation, in any order."""
+    """A bank, and the commits that reach it: of any bolt, task, attempt and generation, in any
+    order."""
 
     def __init__(self, shown: Mapping[str, Any], path: Path) -> None:
         self.shown, self.path = shown, path

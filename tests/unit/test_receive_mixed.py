@@ -1,4 +1,5 @@
-"""Only the whole of one computation is accepted: whatever is missing, doubled, foreign or of a second computation fails the attempt."""
+"""Only the whole of one computation is accepted: whatever is missing, doubled, foreign or of a
+second computation fails the attempt."""
 
 from __future__ import annotations
 

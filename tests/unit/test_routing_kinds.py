@@ -1,4 +1,5 @@
-"""The groupings by which the sender has a say: direct, partial key, custom; and fields grouping on the attempt itself."""
+"""The groupings by which the sender has a say: direct, partial key, custom; and fields grouping on
+the attempt itself."""
 
 from __future__ import annotations
 

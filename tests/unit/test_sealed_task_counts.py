@@ -1,4 +1,5 @@
-"""After a restart a sealed transaction runs under the task counts it was sealed with, the next ones under those of the topology (R23)."""
+"""After a restart a sealed transaction runs under the task counts it was sealed with, the next ones
+under those of the topology (R23)."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_p
     jobs = Jobs()
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
     conf = Config(max_transactions=2, max_spout_pending=1)
-    Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)).run()
+    Engine(
+        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)
+    ).run()
     state.close()
 
     assert {(job.attempt.txid, job.part) for job in jobs.told} == {(txid, part) for txid in (1, 2) for part in ("processing", "commit")}

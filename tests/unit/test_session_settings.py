@@ -39,7 +39,8 @@ def test_only_a_local_master_has_the_drivers_address_set() -> None:
 
 
 class Cluster:
-    """A context whose executors come one by one: their number at each look, the driver among them."""
+    """A context whose executors come one by one: their number at each look, the driver among them.
+    """
 
     master = "spark://host:7077"
 

@@ -1,4 +1,5 @@
-"""A source that lives cuts its batches otherwise from run to run, which is right (R4): only what is made of the same batch is compared."""
+"""A source that lives cuts its batches otherwise from run to run, which is right (R4): only what is
+made of the same batch is compared."""
 
 from __future__ import annotations
 
@@ -153,7 +154,8 @@ def test_a_source_that_pauses_when_a_driver_has_died_is_not_taken_to_have_lost_i
 
 @pytest.mark.parametrize("kind", SPOUTS)
 def test_asking_a_source_again_is_no_opportunity_for_a_fault(kind: str) -> None:
-    """Otherwise the same rates would let fewer faults strike, and a schedule played again would have them elsewhere."""
+    """Otherwise the same rates would let fewer faults strike, and a schedule played again would
+    have them elsewhere."""
     source = spout(kind, SIZES, 1)
     with Simulation(topology(source, kind), {"max_spout_pending": 2}) as simulation:
         patient, usual = Decisions(), Decisions()

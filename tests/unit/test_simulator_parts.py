@@ -1,4 +1,5 @@
-"""The contract checkers are asked of a topology's parts before any schedule: what they find is the verdict, with rule, hook and cure."""
+"""The contract checkers are asked of a topology's parts before any schedule: what they find is the
+verdict, with rule, hook and cure."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class RemembersWords(BaseBasicBolt):
 
 
 class TakesOverTheLastBatch(Each):
-    """Adds the batch before, if this process has it: each attempt of a batch in one process gives the same."""
+    """Adds the batch before, if this process has it: each attempt of a batch in one process gives
+    the same."""
 
     batches: ClassVar[dict[tuple[int, int], int]] = {}
 
@@ -127,7 +129,8 @@ class TakesOverTheLastBatch(Each):
 
 
 class SharesAListBetweenTasks(Each):
-    """Collects in a list of the class and empties it in the end: right as long as no other task of the process is in between."""
+    """Collects in a list of the class and empties it in the end: right as long as no other task of
+    the process is in between."""
 
     collected: ClassVar[list[int]] = []
 
@@ -280,7 +283,8 @@ class Remembers(Each):
 
 
 class NamesItsAttempt(Each):
-    """Right: says on a stream of its own which attempt that was, and only a bolt that commits nothing listens."""
+    """Right: says on a stream of its own which attempt that was, and only a bolt that commits
+    nothing listens."""
 
     def finish_batch(self) -> None:
         super().finish_batch()

@@ -1,4 +1,5 @@
-"""Reads of ZooKeeper fail in schedules, and the threads that make batches meet what is recorded meanwhile."""
+"""Reads of ZooKeeper fail in schedules, and the threads that make batches meet what is recorded
+meanwhile."""
 
 from __future__ import annotations
 

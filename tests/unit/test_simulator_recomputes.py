@@ -1,4 +1,5 @@
-"""Two interpreters with different hash seeds make the same of a topology, or ``simulate`` says who does not."""
+"""Two interpreters with different hash seeds make the same of a topology, or ``simulate`` says who
+does not."""
 
 from __future__ import annotations
 

@@ -25,12 +25,14 @@ STRUCK_ELSEWHERE: dict[str, tuple[FaultKind, str, str]] = {
     "apply.inside": ("driver", "before commit job of attempt 2:0, level 0, slot 1, in driver 1", driver.DIES),
     "record.inside": ("state", "write 3 of driver 1 to ZooKeeper", driver.STATE_FAULTS[3]),
 }
-"""Inside these steps the simulated driver is struck at ZooKeeper, or at an executor; it gets to the other points by itself."""
+"""Inside these steps the simulated driver is struck at ZooKeeper, or at an executor; it gets to the
+other points by itself."""
 POINTS = [point for point in get_args(FaultPoint) if point not in STRUCK_ELSEWHERE]
 
 
 def topology(kind: str = "planned", opaque: bool = False) -> Any:
-    """spout ×2 → pass ×2 → count ×2 (committer) → after ×1, downstream of it; three transactions."""
+    """spout ×2 → pass ×2 → count ×2 (committer) → after ×1, downstream of it; three transactions.
+    """
     builder = TransactionalTopologyBuilder(f"scheduled-{kind}", "spout", spout(kind, [3, 3], 1), 2)
     builder.set_bolt("pass", Pass(), 2).shuffle_grouping("spout")
     builder.set_bolt("count", Committer(SqliteStore(NOWHERE, "counts", opaque=opaque)), 2).fields_grouping("pass", Fields("key"))

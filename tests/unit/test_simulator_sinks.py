@@ -1,4 +1,5 @@
-"""Every store and every sink of the library under the simulator: what they hold is compared, and nothing of the user's is touched."""
+"""Every store and every sink of the library under the simulator: what they hold is compared, and
+nothing of the user's is touched."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ BOLTS: dict[str, tuple[type, Made]] = {
     "SqlSink, opaque, mark": (SqlLedger, lambda directory: SqlSink(MYSQL, "lines", ["word", "number"], opaque=True, mark="of")),
     "SqlSink, opaque, upserts": (SqlLedger, lambda directory: SqlSink(POSTGRESQL, "lines", ["word", "number"], key=["word"], opaque=True)),
 }
-"""What is written to, by what a person calls it: the class of the library it stands for, and a bolt that writes to one."""
+"""What is written to, by what a person calls it: the class of the library it stands for, and a bolt
+that writes to one."""
 
 
 def modules_of(package: ModuleType) -> Iterator[ModuleType]:
@@ -133,7 +135,8 @@ TARGETS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.rule(28, 29, 30, 31, 32)
 def test_the_simulated_sink_holds_what_the_real_one_holds(tmp_path: Path, seed: int, form: str) -> None:
-    """Applied, replayed with other rows, late and from other tasks, chosen by chance: in both the same rows, or the same kind of error."""
+    """Applied, replayed with other rows, late and from other tasks, chosen by chance: in both the
+    same rows, or the same kind of error."""
     shop, real, copy = ledgers(tmp_path, TARGETS[form])
     resources, rng = Resources(), random.Random(seed)
     txid, attempt = 1, 0

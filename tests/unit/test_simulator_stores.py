@@ -1,4 +1,5 @@
-"""The store in memory: what SQLite would do, without SQLite. Its contract is checked with every other store's."""
+"""The store in memory: what SQLite would do, without SQLite. Its contract is checked with every
+other store's."""
 
 from __future__ import annotations
 

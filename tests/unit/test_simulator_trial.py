@@ -1,4 +1,5 @@
-"""A whole test of a topology: what it says while it runs, when it stops, and what its verdict looks like to a program."""
+"""A whole test of a topology: what it says while it runs, when it stops, and what its verdict looks
+like to a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The checkers of the soak find what they are for: honest histories pass, and each kind of doctored one does not."""
+"""The checkers of the soak find what they are for: honest histories pass, and each kind of doctored
+one does not."""
 
 from __future__ import annotations
 

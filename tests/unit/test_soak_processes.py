@@ -1,4 +1,5 @@
-"""Whom a nemesis may strike: descendants of what was started, told apart for good, and dead ones not taken for living ones."""
+"""Whom a nemesis may strike: descendants of what was started, told apart for good, and dead ones
+not taken for living ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the soak says of itself: the matrix is whole, a violation can be run again, numbers add up, and a driver that ends by itself is judged."""
+"""What the soak says of itself: the matrix is whole, a violation can be run again, numbers add up,
+and a driver that ends by itself is judged."""
 
 from __future__ import annotations
 

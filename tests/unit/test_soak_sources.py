@@ -1,4 +1,5 @@
-"""The soak's sources: what each gives is a function of the seed, the feed and the attempt, so that what must come out can be computed."""
+"""The soak's sources: what each gives is a function of the seed, the feed and the attempt, so that
+what must come out can be computed."""
 
 from __future__ import annotations
 

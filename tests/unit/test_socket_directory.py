@@ -1,4 +1,5 @@
-"""Unix sockets of a driver are in a directory of its own, which no other user may enter, and which goes with the driver however that ends."""
+"""Unix sockets of a driver are in a directory of its own, which no other user may enter, and which
+goes with the driver however that ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What would not count exactly once is refused when the topology is built: by spout, store, grouping and parallelism."""
+"""What would not count exactly once is refused when the topology is built: by spout, store,
+grouping and parallelism."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ ASKED: list[tuple[str, Mapping[str, str]]] = [
 
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An environment that says nothing of Spark, in which neither a server nor a JVM can be started."""
+    """An environment that says nothing of Spark, in which neither a server nor a JVM can be
+    started."""
 
     def start(*arguments: Any, **named: Any) -> Any:
         raise AssertionError("something was started")

@@ -1,4 +1,5 @@
-"""What a sink is before it is connected: what a user may say, what is refused with its cure, and what becomes of a tuple."""
+"""What a sink is before it is connected: what a user may say, what is refused with its cure, and
+what becomes of a tuple."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def test_a_sink_in_a_file_is_refused_where_executors_are_elsewhere() -> None:
 
 
 def problems_of(sink: SqlSink, opaque: bool = False, by: str = "") -> tuple[str, ...]:
-    """What is wrong with a topology of one spout and two tasks of ``sink``, fed by shuffle, or by the field ``by``."""
+    """What is wrong with a topology of one spout and two tasks of ``sink``, fed by shuffle, or by
+    the field ``by``."""
     make = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
     builder = TransactionalTopologyBuilder("sales", "spout", make({0: [(1, 10)]}, Fields("number", "cents"), 1))
     write = builder.set_bolt("write", sink, 2)

@@ -1,4 +1,5 @@
-"""A task that stays: what it is asked, when it ends, and what is left of a request that gets no answer. A thread stands in for Spark's task."""
+"""A task that stays: what it is asked, when it ends, and what is left of a request that gets no
+answer. A thread stands in for Spark's task."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ BOUND_S = 8.0
 
 
 class Spark:
-    """Runs the "jobs": each answers what it is asked with what it was asked, its group in front, until the driver hangs up."""
+    """Runs the "jobs": each answers what it is asked with what it was asked, its group in front,
+    until the driver hangs up."""
 
     def __init__(self) -> None:
         self.jobs: list[str] = []
@@ -89,7 +91,8 @@ def first(number: int = 1) -> bytes:
 
 
 def in_background(asked: Callable[[], object]) -> Callable[[], object]:
-    """Begin ``asked`` on a thread; what is returned waits for what it came to, an exception included."""
+    """Begin ``asked`` on a thread; what is returned waits for what it came to, an exception
+    included."""
     answers: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def run() -> None:
@@ -211,7 +214,8 @@ def test_a_request_cancelled_beforehand_is_never_sent(spark: Spark) -> None:
 
 
 class Turnstile:
-    """A lock that somebody else is the first to get when it is given back: ``then`` is called once, at a release on a thread that ``on`` names."""
+    """A lock that somebody else is the first to get when it is given back: ``then`` is called once,
+    at a release on a thread that ``on`` names."""
 
     def __init__(self, lock: threading.Lock, on: str, then: Callable[[], object]) -> None:
         self._lock, self._on, self._then = lock, on, then
@@ -341,7 +345,8 @@ def test_closing_ends_the_task(spark: Spark) -> None:
 
 
 def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its worker is suspended, say: it would hold its slot for ever, and two such tasks every thread there is for them."""
+    """Its worker is suspended, say: it would hold its slot for ever, and two such tasks every
+    thread there is for them."""
     monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     monkeypatch.setattr(resident_task, "_END_S", 0.01)
@@ -396,7 +401,8 @@ def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypa
 
 
 def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its worker something is left that has the socket, so that nothing would end the wait for an answer."""
+    """Of its worker something is left that has the socket, so that nothing would end the wait for
+    an answer."""
     held: list[Connection] = []
 
     def dies(group: str, address: str) -> None:

@@ -1,4 +1,5 @@
-"""The starters' bolts and plain functions, without Spark: a few lines stand for the topology, the store is real."""
+"""The starters' bolts and plain functions, without Spark: a few lines stand for the topology, the
+store is real."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ NAMELESS = Fields("tx", *(f"field-{i}" for i in range(4)))
 def run_batch(
     bolt: Any, component_id: str, attempt: TransactionAttempt, rows: Sequence[Row], resources: Resources, fields: Fields = NAMELESS
 ) -> list[Row]:
-    """One attempt of one batch on one task of a fresh copy of ``bolt``; what it emits, the attempt left out."""
+    """One attempt of one batch on one task of a fresh copy of ``bolt``; what it emits, the attempt
+    left out."""
     source = TupleSource("source", 0, "default", fields)
     collector = CollectedByBasicBolt()
     fresh = pickling.loads(pickling.dumps(bolt))

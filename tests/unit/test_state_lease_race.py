@@ -1,4 +1,5 @@
-"""Two coordinators open a new topology at the same moment: one of them makes it, the other is refused as by any live coordinator."""
+"""Two coordinators open a new topology at the same moment: one of them makes it, the other is
+refused as by any live coordinator."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from txtopo.state.topology import Holder, TopologyState
 
 
 class OvertakenStore(MemoryStateStore):
-    """Lets a rival open the topology after this coordinator has seen that there is none, and before it looks for leftovers."""
+    """Lets a rival open the topology after this coordinator has seen that there is none, and before
+    it looks for leftovers."""
 
     rival: TopologyState | None = None
 

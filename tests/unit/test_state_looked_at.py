@@ -1,4 +1,5 @@
-"""Looking at a state that is written at the same moment, and changing one that is taken at the same moment."""
+"""Looking at a state that is written at the same moment, and changing one that is taken at the same
+moment."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from txtopo.state.topology import TopologyState
 
 
 def test_a_record_that_is_removed_while_it_is_looked_at_is_not_shown_as_damaged(tmp_path: Path) -> None:
-    """A run that commits quickly removes records between the listing of their names and the look at them."""
+    """A run that commits quickly removes records between the listing of their names and the look at
+    them."""
     stored = Stored(tmp_path)
 
     class Meanwhile(MemoryStateStore):
@@ -43,7 +45,8 @@ def test_a_record_that_is_removed_while_it_is_looked_at_is_not_shown_as_damaged(
 
 @pytest.mark.rule(26, 35)
 def test_nothing_is_accepted_of_a_topology_that_was_taken_just_before(tmp_path: Path) -> None:
-    """The coordinator raised the epoch after it was asked who runs, and before the epoch was read."""
+    """The coordinator raised the epoch after it was asked who runs, and before the epoch was read.
+    """
     remembered = Remembered(tmp_path)
     runs = remembered.run()
     before = remembered.made_of
@@ -58,7 +61,8 @@ def test_nothing_is_accepted_of_a_topology_that_was_taken_just_before(tmp_path: 
 
 @pytest.mark.rule(26)
 def test_a_copy_is_not_told_to_be_restored_while_a_coordinator_takes_it(tmp_path: Path) -> None:
-    """Its epoch would be raised under the coordinator, which would end as if another had taken the topology."""
+    """Its epoch would be raised under the coordinator, which would end as if another had taken the
+    topology."""
     remembered = Remembered(tmp_path)
 
     class TakenMeanwhile(MemoryStateStore):

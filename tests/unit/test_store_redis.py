@@ -1,4 +1,5 @@
-"""What a store in Redis is before it is connected: an address without secrets, which pickles and needs nothing installed; and what it keeps."""
+"""What a store in Redis is before it is connected: an address without secrets, which pickles and
+needs nothing installed; and what it keeps."""
 
 from __future__ import annotations
 

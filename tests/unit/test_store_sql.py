@@ -1,4 +1,5 @@
-"""What a store in a database server is before it is connected: an address without secrets, which pickles and needs nothing installed."""
+"""What a store in a database server is before it is connected: an address without secrets, which
+pickles and needs nothing installed."""
 
 from __future__ import annotations
 

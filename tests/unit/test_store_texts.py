@@ -1,4 +1,5 @@
-"""Keys and values that are written without JSON's help have the text that JSON gives them: a store is one, whoever wrote it."""
+"""Keys and values that are written without JSON's help have the text that JSON gives them: a store
+is one, whoever wrote it."""
 
 from __future__ import annotations
 

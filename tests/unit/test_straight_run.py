@@ -1,4 +1,5 @@
-"""A whole transaction in one task: the parts follow each other, and what one hands to the next is checked as if it had been elsewhere meanwhile."""
+"""A whole transaction in one task: the parts follow each other, and what one hands to the next is
+checked as if it had been elsewhere meanwhile."""
 
 from __future__ import annotations
 

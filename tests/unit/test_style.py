@@ -15,18 +15,17 @@ import pytest
 import starter
 import txtopo
 from tests.conftest import TIERS
-
-HELPERS = ("processes", "servers", "topologies", "wrong")
-"""Folders of what tests are made of; tests/README.md says what belongs where."""
 from txtopo import demo
 
 ROOT = Path(__file__).resolve().parents[2]
+HELPERS = ("processes", "servers", "topologies", "wrong")
+"""Folders of what tests are made of; tests/README.md says what belongs where."""
 PACKAGE = sorted((ROOT / "txtopo").rglob("*.py"))
 SOURCES = [*PACKAGE, *sorted((ROOT / "starter").rglob("*.py"))]
 BENCH = sorted((ROOT / "bench").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-LINES_MAX = 450
+LINES_MAX = 490
 DUMPING_GROUNDS = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
 HEAVY = ("pyspark", "kazoo", "pydantic", "pyarrow")
 

@@ -1,4 +1,5 @@
-"""The line of ``txtopo submit``: all that spark-submit must be told, nothing that must not be seen, and refusals before anything is started."""
+"""The line of ``txtopo submit``: all that spark-submit must be told, nothing that must not be seen,
+and refusals before anything is started."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def test_only_a_local_master_makes_workers_use_this_interpreter(place: Path, cap
 def test_workers_of_a_local_master_end_without_a_traceback_if_their_interpreter_is_this_one(
     place: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], is_ours: bool
 ) -> None:
-    """They are then forked from our own daemon, as those of ``txtopo run`` are; another interpreter need not have txtopo before Spark ships it."""
+    """They are then forked from our own daemon, as those of ``txtopo run`` are; another interpreter
+    need not have txtopo before Spark ships it."""
     line = printed(capsys, "words.py:local", "--master", "local[2]", "--print", *options)
     assert ("spark.python.daemon.module=txtopo.spark.daemon" in line) == is_ours
     cluster = printed(capsys, "words.py", "--master", CLUSTER, "--print", *options)

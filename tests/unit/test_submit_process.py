@@ -1,5 +1,5 @@
-"""spark-submit as a child: its exit code is ours, signals reach the driver and not the JVM, and it does not outlive us. Two small programs stand
-for the JVM and the driver."""
+"""spark-submit as a child: its exit code is ours, signals reach the driver and not the JVM, and it
+does not outlive us. Two small programs stand for the JVM and the driver."""
 
 from __future__ import annotations
 

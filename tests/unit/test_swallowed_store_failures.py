@@ -1,4 +1,5 @@
-"""A store that failed in an attempt has failed the attempt, whatever user code does with the exception (R39)."""
+"""A store that failed in an attempt has failed the attempt, whatever user code does with the
+exception (R39)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ conf = Config(max_spout_pending=7)
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory with a file, a package and a module; what loading changes in this process is put back."""
+    """A working directory with a file, a package and a module; what loading changes in this process
+    is put back."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "words.py").write_text(WORDS)

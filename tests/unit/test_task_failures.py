@@ -1,4 +1,5 @@
-"""Whatever user code raises becomes data: component, task, attempt, hook and the user's own traceback; nothing can undo it."""
+"""Whatever user code raises becomes data: component, task, attempt, hook and the user's own
+traceback; nothing can undo it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ def test_discarded_resources_are_closed_whatever_they_say_and_made_again() -> No
 
 
 def test_what_was_made_before_a_fork_is_neither_used_nor_closed_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its socket belongs to the parent too: a polite goodbye from the child would end the parent's connection."""
+    """Its socket belongs to the parent too: a polite goodbye from the child would end the parent's
+    connection."""
     gone: list[str] = []
 
     class Socket:

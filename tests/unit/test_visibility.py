@@ -1,4 +1,5 @@
-"""What is visible is what is recorded, of one moment, also while it changes and while nobody runs."""
+"""What is visible is what is recorded, of one moment, also while it changes and while nobody runs.
+"""
 
 from __future__ import annotations
 

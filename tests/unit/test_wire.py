@@ -1,4 +1,5 @@
-"""What travels between tasks: rows, frames, chunks, and classes that cannot be imported where they arrive."""
+"""What travels between tasks: rows, frames, chunks, and classes that cannot be imported where they
+arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A worker whose socket Spark has closed, because its job was cancelled or Spark stops, ends without a traceback on the user's terminal."""
+"""A worker whose socket Spark has closed, because its job was cancelled or Spark stops, ends
+without a traceback on the user's terminal."""
 
 from __future__ import annotations
 

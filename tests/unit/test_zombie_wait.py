@@ -1,4 +1,5 @@
-"""Before an attempt is applied, no task of an earlier, broken commit job runs any more, or ``zombie_wait_s`` has passed (R33)."""
+"""Before an attempt is applied, no task of an earlier, broken commit job runs any more, or
+``zombie_wait_s`` has passed (R33)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class VirtualTime:
 
 
 class Jobs:
-    """Commit jobs end as ``ends`` says; tasks of a group run until the time in ``running_until``."""
+    """Commit jobs end as ``ends`` says; tasks of a group run until the time in ``running_until``.
+    """
 
     def __init__(self, surroundings: VirtualTime) -> None:
         self.surroundings = surroundings
@@ -73,7 +75,8 @@ class Batches:
 
 
 class Scene:
-    """A runner over fakes; ``apply`` runs the commit job of an attempt that was processed, or all of one that was deferred."""
+    """A runner over fakes; ``apply`` runs the commit job of an attempt that was processed, or all
+    of one that was deferred."""
 
     def __init__(self, tmp_path: Path) -> None:
         journal = Journal(tmp_path / "journal")
@@ -84,7 +87,8 @@ class Scene:
         self.runner = AttemptRunner(run, self.jobs, cast(Any, Batches()), "stop", lambda attempt: None, cast(Surroundings, self.time))
 
     def begin(self, attempt: TransactionAttempt, part: Part = "commit") -> Attempt:
-        """``attempt`` as it is when its turn to commit has come: processed, or deferred and then ``straight``."""
+        """``attempt`` as it is when its turn to commit has come: processed, or deferred and then
+        ``straight``."""
         work = self.runner.begin(attempt, self.runner._run.graph.task_counts, 2)
         work.result = JobResult(Tally()) if part == "commit" else None
         return work
@@ -180,7 +184,8 @@ def test_a_commit_waits_until_no_task_of_a_broken_straight_job_runs(scene: Scene
 
 
 def test_a_commit_waits_for_a_straight_job_that_timed_out_and_was_cancelled(scene: Scene) -> None:
-    """The time-out comes while it runs: it is cancelled then, and ends, or does not, when it will."""
+    """The time-out comes while it runs: it is cancelled then, and ends, or does not, when it will.
+    """
     work = scene.begin(FIRST, "straight")
 
     def cancelled() -> JobResult:

@@ -1,4 +1,5 @@
-"""Where the password for ZooKeeper may come from, where it may not, and that nobody gets to see it."""
+"""Where the password for ZooKeeper may come from, where it may not, and that nobody gets to see it.
+"""
 
 from __future__ import annotations
 

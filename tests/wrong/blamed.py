@@ -1,6 +1,8 @@
-"""Topologies with one mistake each, in a spout or bolt upstream of committers that are right: what the simulator must blame, and for what.
+"""Topologies with one mistake each, in a spout or bolt upstream of committers that are right: what
+the simulator must blame, and for what.
 
-All have the components words ×2 → each ×2 → sums ×1 (a committer) → shown ×1, downstream of it, where nothing else is said.
+All have the components words ×2 → each ×2 → sums ×1 (a committer) → shown ×1, downstream of it,
+where nothing else is said.
 """
 
 from __future__ import annotations

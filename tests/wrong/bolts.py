@@ -1,4 +1,5 @@
-"""Committers that are wrong in the ways people are wrong, each with a directory for what it writes. And ones that are right."""
+"""Committers that are wrong in the ways people are wrong, each with a directory for what it writes.
+And ones that are right."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ class Right(Counting):
 
 
 class CompareAndSet(Counting):
-    """Writes SQL itself, behind a fence in the same transaction: the safe hand-written committer."""
+    """Writes SQL itself, behind a fence in the same transaction: the safe hand-written committer.
+    """
 
     def finish_batch(self) -> None:
         connection = self.connection
@@ -117,7 +119,8 @@ class UnconditionalIncrement(Counting):
 
 
 class ClassicNotEqual(Counting):
-    """The classic of the documentation: writes unless the stored txid is this one. A late task of an earlier transaction finds another one."""
+    """The classic of the documentation: writes unless the stored txid is this one. A late task of
+    an earlier transaction finds another one."""
 
     def finish_batch(self) -> None:
         connection = self.connection

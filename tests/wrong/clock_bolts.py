@@ -1,4 +1,5 @@
-"""Committers that count clicks by the current minute, hour, day or month, asked for in every way there is; and one that does it right."""
+"""Committers that count clicks by the current minute, hour, day or month, asked for in every way
+there is; and one that does it right."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ class Last:
 
 
 class Impatient(ByTime):
-    """Drops what comes an hour after the last in its process: right, as long as nothing fails for an hour."""
+    """Drops what comes an hour after the last in its process: right, as long as nothing fails for
+    an hour."""
 
     def finish_batch(self) -> None:
         last: Any = self.context.resource("last", Last)

@@ -1,4 +1,5 @@
-"""A word count whose every hook can be told to fail: once, for a given transaction, in a given way, in whatever process it runs."""
+"""A word count whose every hook can be told to fail: once, for a given transaction, in a given way,
+in whatever process it runs."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class UnpicklableError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """Do ``kind`` in ``hook`` (``component.hook``) of transaction ``txid``, the first ``times`` times, counted over all processes by ``journal``."""
+    """Do ``kind`` in ``hook`` (``component.hook``) of transaction ``txid``, the first ``times``
+    times, counted over all processes by ``journal``."""
 
     journal: Journal
     hook: str
@@ -213,7 +215,8 @@ class FaultyCount:
         return dict(collections.Counter(WORDS))
 
     def seen_after(self, txid: int) -> set[str]:
-        """The different things that were seen downstream of the committer for ``txid``, over all attempts."""
+        """The different things that were seen downstream of the committer for ``txid``, over all
+        attempts."""
         return {line for line in self.journal.lines() if line.startswith(f"after {txid} ")}
 
     def fault_count(self, hook: str) -> int:

@@ -1,4 +1,5 @@
-"""Stores that fail as a database does, where a test says so, and a committer that takes no notice."""
+"""Stores that fail as a database does, where a test says so, and a committer that takes no notice.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _METHODS: dict[Place, tuple[str, ...]] = {
 
 
 class Failing(base.Store):
-    """Fails in ``place`` once for each of ``markers``, which are files: also when another process gets there."""
+    """Fails in ``place`` once for each of ``markers``, which are files: also when another process
+    gets there."""
 
     place: Place
     markers: list[Path]
@@ -88,7 +90,8 @@ class FailingMemoryStore(Failing, MemoryStore):
 
 
 class Swallowing(BaseTransactionalBolt, ICommitter):
-    """Adds up numbers in ``store``; what goes wrong there is replaced by an error of its own, or dropped, or both."""
+    """Adds up numbers in ``store``; what goes wrong there is replaced by an error of its own, or
+    dropped, or both."""
 
     def __init__(self, store: base.Store, replaces: bool = False, swallows: bool = True) -> None:
         self.store, self.replaces, self.swallows = store, replaces, swallows

@@ -1,7 +1,9 @@
-"""Spark's hazards, staged on a cluster of two executor processes: ``python -m tests.wrong.hazards strict|lenient MASTER`` in a process of its own.
+"""Spark's hazards, staged on a cluster of two executor processes: ``python -m tests.wrong.hazards
+strict|lenient MASTER`` in a process of its own.
 
-The process is asked for scenarios on its standard input, one line of JSON each, and answers each with one line. ``strict`` is a cluster as txtopo
-makes it. ``lenient`` lacks the settings that txtopo requires: Spark retries tasks and stages and speculates, as it does by default or when told.
+The process is asked for scenarios on its standard input, one line of JSON each, and answers each
+with one line. ``strict`` is a cluster as txtopo makes it. ``lenient`` lacks the settings that
+txtopo requires: Spark retries tasks and stages and speculates, as it does by default or when told.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ ANSWER_S = 120.0
 KILLS = 4
 
 TWO_PROCESSES = "local-cluster[2,1,512]"
-"""Two executors of one core each. Spark takes them to be on one host, and starts a second copy of a task on another host only."""
+"""Two executors of one core each. Spark takes them to be on one host, and starts a second copy of a
+task on another host only."""
 
 CONF = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": str(ROOT)}
 LENIENT = {
@@ -63,7 +66,8 @@ class Request:
 
 @dataclass
 class Answer:
-    """What came of it: ``violations`` of what must hold, ``refusals`` (why jobs were lost), and what user code wrote down."""
+    """What came of it: ``violations`` of what must hold, ``refusals`` (why jobs were lost), and
+    what user code wrote down."""
 
     violations: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -77,7 +81,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What strikes in user code, what else is done to Spark meanwhile (``staged``), and what after everything is committed (``then``)."""
+    """What strikes in user code, what else is done to Spark meanwhile (``staged``), and what after
+    everything is committed (``then``)."""
 
     strikes: Sequence[Strike] = ()
     planned: bool = True
@@ -91,7 +96,8 @@ class Scenario:
 
 
 def _executors(context: Any) -> set[str]:
-    """Those that Spark believes in; by number, since one that takes another's place may be given its port."""
+    """Those that Spark believes in; by number, since one that takes another's place may be given
+    its port."""
     return set(filter(None, context._jsc.sc().getExecutorIds().mkString(",").split(",")))
 
 
@@ -104,7 +110,8 @@ def _kill(context: Any, pid: int) -> None:
 
 @contextlib.contextmanager
 def _killed_between_the_phases(cluster: Any, topology: FreshTopology) -> Iterator[None]:
-    """When transaction 2 is about to be applied, the executor that held the first committer is killed."""
+    """When transaction 2 is about to be applied, the executor that held the first committer is
+    killed."""
     from txtopo.engine.attempts import AttemptRunner
 
     apply = AttemptRunner.apply
@@ -129,7 +136,8 @@ def _hold_a_core(journal_path: str) -> Callable[[int], None]:
 
 @contextlib.contextmanager
 def _one_executor_busy(cluster: Any, topology: FreshTopology) -> Iterator[None]:
-    """Everything runs on the other executor, task after task, so that a reducer starts when another has ended."""
+    """Everything runs on the other executor, task after task, so that a reducer starts when another
+    has ended."""
     job = cluster.context.parallelize([0], 1)
     thread = threading.Thread(target=job.foreach, args=[_hold_a_core(str(topology.journal.path))], daemon=True)
     thread.start()
@@ -143,7 +151,8 @@ def _one_executor_busy(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _killed_when_half_is_pinned(cluster: Any, topology: FreshTopology) -> Iterator[None]:
-    """One task of the emission has ended, and its result is pinned; its executor is killed, and the other task goes on."""
+    """One task of the emission has ended, and its result is pinned; its executor is killed, and the
+    other task goes on."""
 
     def kill() -> None:
         wait_for(lambda: bool(topology.lines("struck numbers 1 emitted")), "the second task to wait")
@@ -167,7 +176,8 @@ def _killed_when_half_is_pinned(cluster: Any, topology: FreshTopology) -> Iterat
 
 @contextlib.contextmanager
 def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
-    """The executor in which user code waits is taken away by the cluster, which is nobody's fault: Spark runs its task again, on the other one."""
+    """The executor in which user code waits is taken away by the cluster, which is nobody's fault:
+    Spark runs its task again, on the other one."""
     from txtopo.engine import engine
 
     def take_away() -> None:
@@ -176,7 +186,8 @@ def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
         words = standalone.command_line(pid).split()
         one = cluster.context._jvm.java.util.ArrayList([words[words.index("--executor-id") + 1]])
         backend = cluster.context._jsc.sc().schedulerBackend()
-        # Without lowering the number of executors, without counting it as a failure, and whatever runs there.
+        # Without lowering the number of executors, without counting it as a failure, and whatever
+        # runs there.
         backend.killExecutors(cluster.context._jvm.PythonUtils.toSeq(one), False, False, True)
 
     thread = threading.Thread(target=take_away, daemon=True)
@@ -188,7 +199,8 @@ def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
-    """``KILLS`` executors, one after the other, at moments that the topology's id decides as far as chance lets it."""
+    """``KILLS`` executors, one after the other, at moments that the topology's id decides as far as
+    chance lets it."""
     rng = random.Random(topology.id)
     is_over = threading.Event()
 

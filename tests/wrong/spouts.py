@@ -1,7 +1,7 @@
 """A right spout of every kind, whose hooks can be exchanged for wrong ones.
 
-All of them emit the numbers 0, 1, 2 …: a plain one ``size`` of them, one with partitions p * 1000 … p * 1000 + ``size`` - 1 in each. Metadata is
-``[begin, end]``.
+All of them emit the numbers 0, 1, 2 …: a plain one ``size`` of them, one with partitions p * 1000 …
+p * 1000 + ``size`` - 1 in each. Metadata is ``[begin, end]``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Hook = Callable[..., Any]
 PARTITIONS, SIZE, TAKE = 3, 14, 4
 
 SHARED: dict[str, Any] = {}
-"""What outlives attempts and runs in this process; hooks reach it through the module, because what they close over is copied with them."""
+"""What outlives attempts and runs in this process; hooks reach it through the module, because what
+they close over is copied with them."""
 
 
 def expected(partitions: int = PARTITIONS, size: int = SIZE) -> list[tuple[int]]:
@@ -55,7 +56,8 @@ def emit_range(collector: BatchOutputCollector, attempt: TransactionAttempt, par
 
 
 class _Hooked:
-    """Hooks given to the constructor take the place of methods; the first argument is the coordinator or emitter."""
+    """Hooks given to the constructor take the place of methods; the first argument is the
+    coordinator or emitter."""
 
     def __init__(self, size: int = SIZE, take: int = TAKE, partitions: int = PARTITIONS, metadata_type: Any = None, **hooks: Hook) -> None:
         self.size, self.take, self.partitions, self.hooks = size, take, partitions, hooks

@@ -1,4 +1,5 @@
-"""Stores that are wrong, each in one way. What makes them wrong is exchanged in the rules all stores share, or in what a backend does."""
+"""Stores that are wrong, each in one way. What makes them wrong is exchanged in the rules all
+stores share, or in what a backend does."""
 
 from __future__ import annotations
 
@@ -391,7 +392,8 @@ def _forgetting_tombstones(self: Any, rows: Any) -> None:
 
 
 def _merging(is_ordinary: Callable[..., bool], prev: Callable[[Any], Any] = lambda row: row.curr) -> Patch:
-    """The memory store combines the rows that ``is_ordinary`` says, of ``(row, mine, settled_txid)``."""
+    """The memory store combines the rows that ``is_ordinary`` says, of ``(row, mine,
+    settled_txid)``."""
 
     def merge_rows(self: Any, deltas: Any, how: Any, mine: stamps.Stamp, settled_txid: int) -> Any:
         refused = [key for key in deltas if not is_ordinary(self._table.rows.get(key), mine, settled_txid)]

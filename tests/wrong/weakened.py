@@ -1,7 +1,9 @@
-"""The guards of R33, each of which can be removed for one run, to show what the others do by themselves and what happens without any.
+"""The guards of R33, each of which can be removed for one run, to show what the others do by
+themselves and what happens without any.
 
-``job check``, ``agreement`` and ``held-state fence`` are removed in the workers, by a level function that puts substitutes in their place while
-it runs; ``local checkpoint`` and the driver's part of the agreement in the driver. The required settings belong to a Spark context, and are not
+``job check``, ``agreement`` and ``held-state fence`` are removed in the workers, by a level
+function that puts substitutes in their place while it runs; ``local checkpoint`` and the driver's
+part of the agreement in the driver. The required settings belong to a Spark context, and are not
 here. Workers import this module, so they need it on their path.
 """
 

@@ -1,6 +1,8 @@
-"""Running one topology as a program: progress on standard error, Ctrl-C, and an exit code that says how it ended.
+"""Running one topology as a program: progress on standard error, Ctrl-C, and an exit code that says
+how it ended.
 
-The same code behind ``python file.py``, ``spark-submit file.py`` (both through :func:`main`) and ``txtopo run`` (through :func:`run`).
+The same code behind ``python file.py``, ``spark-submit file.py`` (both through :func:`main`) and
+``txtopo run`` (through :func:`run`).
 
 Runs on: driver, main thread.
 """
@@ -34,10 +36,12 @@ _POLL_S = 0.2
 
 
 def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, argv: Sequence[str] | None = None) -> None:
-    """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv`` (default: the command line).
+    """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv``
+    (default: the command line).
 
-    Returns when the run has ended well; otherwise prints what was wrong and ends the program with the exit code of the error. Options win over
-    ``conf``, which wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`). Inside ``spark-submit`` its
+    Returns when the run has ended well; otherwise prints what was wrong and ends the program with
+    the exit code of the error. Options win over ``conf``, which wins over Spark's configuration,
+    the environment and a file (:func:`txtopo.config.resolve`). Inside ``spark-submit`` its
     SparkContext is used, else a local Spark is started. ``topology`` may be a builder, too.
 
     ::
@@ -64,7 +68,8 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
 
 
 def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
-    """Do ``action``; an error is printed, without Python's traceback unless ``verbose``, and becomes its exit code."""
+    """Do ``action``; an error is printed, without Python's traceback unless ``verbose``, and
+    becomes its exit code."""
     try:
         return _told(action, verbose)
     except BrokenPipeError:
@@ -113,7 +118,8 @@ def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, An
 def run(
     topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path, afterwards: Callable[[], int] = lambda: 0
 ) -> int:
-    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it. ``directory`` is where its code is.
+    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it.
+    ``directory`` is where its code is.
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
@@ -139,7 +145,8 @@ def run(
 
 @contextlib.contextmanager
 def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
-    """While this lasts, warnings are lines of ``shown``, unless the program has said where its logs go."""
+    """While this lasts, warnings are lines of ``shown``, unless the program has said where its logs
+    go."""
     if logged.LOGGER.hasHandlers():
         yield
         return
@@ -152,7 +159,8 @@ def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
 
 
 class _Waiting:
-    """A standby that waits for a data directory: says so once, and gives up when a signal asks for it."""
+    """A standby that waits for a data directory: says so once, and gives up when a signal asks for
+    it."""
 
     def __init__(self, shown: progress.Progress, stop: signals.StopSignals) -> None:
         self._shown, self._stop, self._said = shown, stop, False
@@ -178,7 +186,8 @@ def _submit(
 
 
 def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals, announce: Callable[[RunStatus], None]) -> int:
-    """Until the run has ended: show how it goes, and pass on what signals ask for. ``announce`` is told when the run has its topology."""
+    """Until the run has ended: show how it goes, and pass on what signals ask for. ``announce`` is
+    told when the run has its topology."""
     stopping = announced = False
     how = "failed"
     if running.began is None:
@@ -201,7 +210,8 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
                 if not _is_of_spark(error):
                     raise
                 if stop.asked:
-                    # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, whatever we would still do with it.
+                    # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, whatever
+                    # we would still do with it.
                     how = "aborted"
                     return 128 + stop.signum
                 said = " ".join(str(error).splitlines()[:2])
@@ -224,7 +234,8 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
 
 
 def _is_of_spark(error: Exception) -> bool:
-    """Whether ``error`` comes from the connection to Spark, which no longer answers, and not from the topology."""
+    """Whether ``error`` comes from the connection to Spark, which no longer answers, and not from
+    the topology."""
     return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
 
 
@@ -241,5 +252,6 @@ def _directory_of_program() -> Path:
 
 
 def is_verbose(arguments: Sequence[str]) -> bool:
-    """Whether ``-v`` is among ``arguments``; asked before they are parsed, because that too may fail."""
+    """Whether ``-v`` is among ``arguments``; asked before they are parsed, because that too may
+    fail."""
     return "-v" in arguments or "--verbose" in arguments

@@ -1,6 +1,8 @@
-"""Changing what stopped topologies have stored: start a state over, empty a store, or make a store and a state fit again (R27).
+"""Changing what stopped topologies have stored: start a state over, empty a store, or make a store
+and a state fit again (R27).
 
-Nothing here changes anything unless ``execute``: first comes a look at what would be changed, with the command that does it.
+Nothing here changes anything unless ``execute``: first comes a look at what would be changed, with
+the command that does it.
 
 Apart from ``inspection``, which only looks.
 """
@@ -31,7 +33,8 @@ def require_stopped(found: opening.Opened, topology_id: str) -> None:
 
 
 def reset_state(found: opening.Opened, topology_id: str, execute: bool) -> str:
-    """Remove the state of a topology, so that its next run begins with the first batch; what was, or would be, removed."""
+    """Remove the state of a topology, so that its next run begins with the first batch; what was,
+    or would be, removed."""
     shown = administration.show(found.store, topology_id)
     require_stopped(found, topology_id)
     status = show_state.status_of(found, topology_id)
@@ -58,7 +61,8 @@ def remove_state(found: opening.Opened, topology_id: str) -> None:
 
 
 def restored_state(found: opening.Opened, topology_id: str, execute: bool) -> str:
-    """Have the attempts of the next run be none that a restored copy may have forgotten; what was, or would be, done."""
+    """Have the attempts of the next run be none that a restored copy may have forgotten; what was,
+    or would be, done."""
     shown = administration.show(found.store, topology_id)
     require_stopped(found, topology_id)
     if execute:
@@ -71,7 +75,8 @@ def restored_state(found: opening.Opened, topology_id: str, execute: bool) -> st
 
 
 def accept_state(found: opening.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool) -> str:
-    """Have the next run of a topology be accepted although it is not what it was; what was, or would be, accepted."""
+    """Have the next run of a topology be accepted although it is not what it was; what was, or
+    would be, accepted."""
     administration.show(found.store, topology_id)
     require_stopped(found, topology_id)
     if execute:
@@ -81,7 +86,8 @@ def accept_state(found: opening.Opened, topology_id: str, accepted: acceptance.A
 
 
 def _remove_dead_lease(found: opening.Opened, topology_id: str) -> None:
-    """In a server that runs for us alone, a lease is that of a coordinator that was killed; it would outlive every visit as short as ours."""
+    """In a server that runs for us alone, a lease is that of a coordinator that was killed; it
+    would outlive every visit as short as ours."""
     path = layout.Layout(topology_id).lease
     if not found.is_live and found.store.get(path) is not None:
         found.store.multi([base.Delete(path)])
@@ -104,7 +110,8 @@ def clear_store(store: Store, topology_id: str, components: Sequence[str], execu
 
 
 def adopt_store(store: Store, found: opening.Opened, topology_id: str, components: Sequence[str], from_topology: str | None, execute: bool) -> str:
-    """Have a topology go on from what a store holds, whoever wrote it; what was, or would be, changed."""
+    """Have a topology go on from what a store holds, whoever wrote it; what was, or would be,
+    changed."""
     require_stopped(found, topology_id)
     shown = administration.show(found.store, topology_id)
     generation, current, stores = shown["generation"], shown["current"], shown["stores"]

@@ -1,4 +1,5 @@
-"""The options of a run, the same wherever it is started from: ``txtopo run``, ``python file.py`` or ``spark-submit file.py``.
+"""The options of a run, the same wherever it is started from: ``txtopo run``, ``python file.py`` or
+``spark-submit file.py``.
 
 Apart from ``main`` so that the parsing can be read, and tested, without anything that runs.
 """
@@ -36,7 +37,8 @@ RUN_EPILOG = f"{_SIGNALS}\n{EXIT_CODES}"
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises :class:`UsageError` where argparse would end the process; takes no abbreviated options."""
+    """Raises :class:`UsageError` where argparse would end the process; takes no abbreviated
+    options."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **more})
@@ -114,7 +116,8 @@ def resolved(
     topology: TopologyGraph | None = None,
     spark: Mapping[str, str] | None = None,
 ) -> config.Resolved:
-    """The options with a name of their own, over ``--set``, over the code, over Spark's configuration, the environment and the file."""
+    """The options with a name of their own, over ``--set``, over the code, over Spark's
+    configuration, the environment and the file."""
     given: dict[str, Any] = {}
     for text in getattr(options, "settings", []):
         key, value = _assignment(text)

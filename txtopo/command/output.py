@@ -1,4 +1,5 @@
-"""Standard output and standard error that take nothing more: a pipe without a reader (``txtopo … | head``), a full disk.
+"""Standard output and standard error that take nothing more: a pipe without a reader (``txtopo … |
+head``), a full disk.
 
 Apart from ``main`` because this asks the operating system about descriptors, and knows no commands.
 
@@ -14,7 +15,8 @@ import sys
 from typing import Any
 
 READ_NO_LONGER = 128 + signal.SIGPIPE
-"""The exit code of a command whose output has no reader any more: what a shell reports for a program that SIGPIPE has ended."""
+"""The exit code of a command whose output has no reader any more: what a shell reports for a
+program that SIGPIPE has ended."""
 
 
 def has_no_reader() -> bool:
@@ -26,13 +28,15 @@ def has_no_reader() -> bool:
 
 
 def flush() -> None:
-    """Write what was printed to standard output. It is ``None`` where it was closed before the command began: ``>&-``."""
+    """Write what was printed to standard output. It is ``None`` where it was closed before the
+    command began: ``>&-``."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def let_go() -> None:
-    """Forget what cannot be written: Python would try again at its end, complain, and change the exit code."""
+    """Forget what cannot be written: Python would try again at its end, complain, and change the
+    exit code."""
     for stream in (sys.stdout, sys.stderr):
         descriptor = _descriptor(stream)
         if descriptor is None:
@@ -46,7 +50,8 @@ def let_go() -> None:
 
 
 def _descriptor(stream: Any) -> int | None:
-    """That of ``stream``; ``None`` if it has none, as where a test or a notebook has put something else in its place."""
+    """That of ``stream``; ``None`` if it has none, as where a test or a notebook has put something
+    else in its place."""
     try:
         return int(stream.fileno())
     except (AttributeError, OSError, ValueError):

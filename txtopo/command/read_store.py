@@ -1,9 +1,10 @@
 """What a store holds, line by line, for a person or a program at the command line.
 
-Apart from ``upkeep``, which changes stores: here nothing is ever written. Each line is JSON with ``key`` and ``value``; or with
-``text``, where a codec wrote it that is not at hand.
+Apart from ``upkeep``, which changes stores: here nothing is ever written. Each line is JSON with
+``key`` and ``value``; or with ``text``, where a codec wrote it that is not at hand.
 
-Runs on: any machine that reaches the store; with ``--as-of``, also the topology's ZooKeeper or data directory.
+Runs on: any machine that reaches the store; with ``--as-of``, also the topology's ZooKeeper or data
+directory.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _ABSENT = object()
 
 
 def key_of(text: str) -> Key:
-    """The key that somebody typed: a number or JSON where it is written like that (``7``, ``["dog",7]``, ``"7"``), otherwise the text itself
-    (``dog``; also ``007``, as no number is written)."""
+    """The key that somebody typed: a number or JSON where it is written like that (``7``,
+    ``["dog",7]``, ``"7"``), otherwise the text itself (``dog``; also ``007``, as no number is
+    written)."""
     if re.fullmatch(r"0|-?[1-9][0-9]*", text):
         with contextlib.suppress(ValueError):  # of more digits than Python reads; a store has no such number either
             return int(text)
@@ -38,7 +40,8 @@ def key_of(text: str) -> Key:
 
 
 def prefix_of(text: str | None) -> str | tuple[Key | None, ...] | None:
-    """How keys begin: the beginning of texts, or as a JSON list the first elements of tuples; None for all keys."""
+    """How keys begin: the beginning of texts, or as a JSON list the first elements of tuples; None
+    for all keys."""
     if text is None:
         return None
     key = key_of(text)

@@ -1,13 +1,17 @@
-"""``txtopo reset TARGET``: begin with the first batch again, with the state and every store that the topology knows.
+"""``txtopo reset TARGET``: begin with the first batch again, with the state and every store that
+the topology knows.
 
-Apart from ``upkeep``, which changes one state or one store that a person names: here the topology itself says where its results are.
+Apart from ``upkeep``, which changes one state or one store that a person names: here the topology
+itself says where its results are.
 
 Runs on: driver.
 
 Invariants:
-- Nothing is changed unless everything can be: a run that holds the topology, or rows in a table of the user's, are found out before.
-- The state goes first, in one atomic write that a run's lease refuses. A store that is left when this dies half-way is of a generation that is
-  gone: a run refuses it (R27), and counts nothing twice. A second reset finishes what the first one began.
+- Nothing is changed unless everything can be: a run that holds the topology, or rows in a table of
+  the user's, are found out before.
+- The state goes first, in one atomic write that a run's lease refuses. A store that is left when
+  this dies half-way is of a generation that is gone: a run refuses it (R27), and counts nothing
+  twice. A second reset finishes what the first one began.
 """
 
 from __future__ import annotations
@@ -68,11 +72,12 @@ def _is_same(one: Store, other: Store) -> bool:
 
 
 def reset(graph: TopologyGraph, found: opening.Opened | None, where: str, leave_rows: bool, execute: bool) -> list[str]:
-    """Reset state and stores of ``graph``; what was, or would be, done, line by line. ``found`` is the state, which is looked for at ``where``.
+    """Reset state and stores of ``graph``; what was, or would be, done, line by line. ``found`` is
+    the state, which is looked for at ``where``.
 
     :raises FencedError: a run holds the topology. Nothing was changed.
-    :raises UsageError: a store does not answer; or tables of sinks may hold rows of the topology, and ``leave_rows`` does not say that they may
-        stay. Nothing was changed.
+    :raises UsageError: a store does not answer; or tables of sinks may hold rows of the topology,
+        and ``leave_rows`` does not say that they may stay. Nothing was changed.
     """
     places = places_of(graph)
     if found is not None:
@@ -98,8 +103,8 @@ def reset(graph: TopologyGraph, found: opening.Opened | None, where: str, leave_
 
 
 def _state(topology_id: str, found: opening.Opened | None, places: Places, execute: bool) -> tuple[str | None, list[str]]:
-    """How many transactions the state, which was or would be removed, has committed, ``None`` if there is no state; and the stores that it knows and
-    the topology does not, in words."""
+    """How many transactions the state, which was or would be removed, has committed, ``None`` if
+    there is no state; and the stores that it knows and the topology does not, in words."""
     if found is None or found.store.get(layout.Layout(topology_id).top) is None:
         return None, []
     stores = administration.show(found.store, topology_id)["stores"]

@@ -11,9 +11,10 @@ from txtopo.state.opening import Opened
 def status_of(found: Opened, topology_id: str) -> dict[str, Any]:
     """How a topology stands, as JSON-able values.
 
-    Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the last committed one, 0 if none), ``generation``,
-    ``epoch``, ``lease`` (who runs it, or None), ``transactions`` (those that are not committed, by txid: status and sealing attempt). What cannot
-    be understood is shown as ``administration.show`` shows it.
+    Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
+    last committed one, 0 if none), ``generation``, ``epoch``, ``lease`` (who runs it, or None),
+    ``transactions`` (those that are not committed, by txid: status and sealing attempt). What
+    cannot be understood is shown as ``administration.show`` shows it.
     """
     shown = administration.show(found.store, topology_id)
     current, lease = shown["current"], opening.living(shown["lease"]) if found.is_live else None
@@ -105,7 +106,8 @@ def _record_text(record: dict[str, Any]) -> str:
 
 
 def _stores_text(shown: dict[str, Any]) -> str:
-    """The stores, each with the last recorded attempt that opened it, and how many store transactions that made (R34)."""
+    """The stores, each with the last recorded attempt that opened it, and how many store
+    transactions that made (R34)."""
     if not isinstance(shown["stores"], list):
         return plain(shown["stores"])
     each = (f"{name} (at {shown['recorded'][name]}, {_count_text(shown['counts'][name])})" for name in shown["stores"])

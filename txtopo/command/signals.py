@@ -1,11 +1,13 @@
 """Ctrl-C and SIGTERM: once asks a run to stop, twice ends it.
 
-Apart from ``main`` because a signal handler may do next to nothing. It runs between any two instructions of the main thread, which may just
-be writing or holding a lock; so it counts, and the main thread looks.
+Apart from ``main`` because a signal handler may do next to nothing. It runs between any two
+instructions of the main thread, which may just be writing or holding a lock; so it counts, and the
+main thread looks.
 
 Runs on: driver, main thread. Elsewhere Python allows no handlers, and nothing is changed.
 
-Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing; nor does the second, once a run is watched.
+Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing;
+nor does the second, once a run is watched.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ class InterruptedBySignalError(KeyboardInterrupt):
 class StopSignals:
     """A context in which signals mean "stop": the first one is to be looked at, the second too.
 
-    While the run is only being started (until :meth:`watch`) nobody looks: the first signal calls ``early``, which may do no more than write a
-    line, and the second interrupts. Not the first, because a JVM whose start is interrupted leaves files and stack traces behind.
+    While the run is only being started (until :meth:`watch`) nobody looks: the first signal calls
+    ``early``, which may do no more than write a line, and the second interrupts. Not the first,
+    because a JVM whose start is interrupted leaves files and stack traces behind.
     """
 
     def __init__(self, early: Callable[[], None]) -> None:
@@ -54,7 +57,8 @@ class StopSignals:
         return self._count >= _FORCE
 
     def watch(self) -> None:
-        """Count signals from now on. Installs the handlers again: making a SparkContext replaces that of SIGINT."""
+        """Count signals from now on. Installs the handlers again: making a SparkContext replaces
+        that of SIGINT."""
         self._watching = True
         self._install()
 
@@ -66,7 +70,8 @@ class StopSignals:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         for signum, handler in self._found.items():
-            # None stands for a handler that was not installed by Python and cannot be put back by it.
+            # None stands for a handler that was not installed by Python and cannot be put back by
+            # it.
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _install(self) -> None:
@@ -83,6 +88,7 @@ class StopSignals:
 
 
 def exit_code_of(error: KeyboardInterrupt) -> int:
-    """What a shell reports for a process that this interruption ended: 130 for Ctrl-C, 143 for SIGTERM."""
+    """What a shell reports for a process that this interruption ended: 130 for Ctrl-C, 143 for
+    SIGTERM."""
     signum = error.signum if isinstance(error, InterruptedBySignalError) else signal.SIGINT
     return 128 + signum

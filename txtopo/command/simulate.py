@@ -1,7 +1,8 @@
 """``txtopo test``: a topology, found on the command line, under the simulator.
 
-Beside the topology its module may define ``effects()``, which returns everything the topology has written that is not in stores of txtopo (as
-JSON-able data, by preference a dict), and ``reset()``, which removes it. Without them only stores and outputs are compared.
+Beside the topology its module may define ``effects()``, which returns everything the topology has
+written that is not in stores of txtopo (as JSON-able data, by preference a dict), and ``reset()``,
+which removes it. Without them only stores and outputs are compared.
 
 Apart from the simulator because it knows modules, arguments and exit codes.
 """
@@ -77,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do it; returns the exit code: 1 if a violation was found, 7 if not all could be looked at, 130 after Ctrl-C."""
+    """Do it; returns the exit code: 1 if a violation was found, 7 if not all could be looked at,
+    130 after Ctrl-C."""
     try:
         return _run(given)
     except errors.TxtopoError as error:

@@ -1,6 +1,7 @@
 """The commands ``txtopo store …``: look at results, or make a store and a state fit again.
 
-Apart from ``cli``, which has all the others, because these are about stores alone; ``browse`` and ``upkeep`` do what is asked for.
+Apart from ``cli``, which has all the others, because these are about stores alone; ``browse`` and
+``upkeep`` do what is asked for.
 
 Runs on: any machine that reaches the store.
 """

@@ -1,12 +1,16 @@
-"""The line that gives a topology to spark-submit: ``txtopo submit`` runs it, ``txtopo submit --print`` prints it.
+"""The line that gives a topology to spark-submit: ``txtopo submit`` runs it, ``txtopo submit
+--print`` prints it.
 
-The program spark-submit is given is txtopo itself, with the arguments of ``txtopo run``: so TARGET and the options of a run mean the same here, and
-nothing is generated but the zips of code. TARGET is loaded beforehand, so that what is wrong with it is found before a cluster is asked for anything.
+The program spark-submit is given is txtopo itself, with the arguments of ``txtopo run``: so TARGET
+and the options of a run mean the same here, and nothing is generated but the zips of code. TARGET
+is loaded beforehand, so that what is wrong with it is found before a cluster is asked for anything.
 
-Runs on: where the command is typed. Apart from ``submit_process``, which runs the line, so that a line can be looked at without running it.
+Runs on: where the command is typed. Apart from ``submit_process``, which runs the line, so that a
+line can be looked at without running it.
 
-Invariants: the line alone says everything: it works in any shell, in the same directory. It holds no secret, since Spark shows it in its user
-interface and its event log, and the system in its list of processes.
+Invariants: the line alone says everything: it works in any shell, in the same directory. It holds
+no secret, since Spark shows it in its user interface and its event log, and the system in its list
+of processes.
 """
 
 from __future__ import annotations
@@ -67,14 +71,16 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequence[str]) -> Line:
-    """The line for the command ``txtopo submit`` with ``arguments``, parsed as ``given``, and ``theirs`` after ``--``."""
+    """The line for the command ``txtopo submit`` with ``arguments``, parsed as ``given``, and
+    ``theirs`` after ``--``."""
     if given.master is None:
         raise errors.UsageError("it is not said where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2].")
     _refuse_secrets([*arguments, *theirs])
     spark = dict(_pairs(theirs))
     _refuse_options(spark)
     conf = _confs(theirs)
-    # What spark-submit would find by itself, in spark-defaults.conf or the file that is named after --.
+    # What spark-submit would find by itself, in spark-defaults.conf or the file that is named after
+    # --.
     found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
     connect.refuse(given.master, found_by_spark)
     session.refuse_unsafe(conf, "what comes after --")
@@ -99,7 +105,8 @@ def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequenc
 
 
 def spark_submit() -> str:
-    """The path of the script: of ``SPARK_HOME`` where that is set, else of the pyspark that is installed here."""
+    """The path of the script: of ``SPARK_HOME`` where that is set, else of the pyspark that is
+    installed here."""
     script = spark_settings.spark_home(os.environ) / "bin" / "spark-submit"
     if not script.is_file():
         raise errors.SetupError(f"there is no {script}\n  Correct SPARK_HOME, or unset it: pyspark brings a spark-submit.")
@@ -120,7 +127,8 @@ def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark
     if python is not None or (is_local and "PYSPARK_PYTHON" not in os.environ):
         found["spark.pyspark.python"] = python or sys.executable
         if python is None and "spark.pyspark.python" not in settings and "spark.python.daemon.module" not in settings:
-            # Workers of this interpreter have txtopo, and end without a traceback when Spark closes their sockets.
+            # Workers of this interpreter have txtopo, and end without a traceback when Spark closes
+            # their sockets.
             found["spark.python.daemon.module"] = session.DAEMON
     if on_cluster:
         return found
@@ -136,7 +144,8 @@ def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark
 
 
 def _pairs(theirs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """``--name value`` and ``--name=value``; a flag has the next argument for its value, which harms nobody."""
+    """``--name value`` and ``--name=value``; a flag has the next argument for its value, which
+    harms nobody."""
     for index, argument in enumerate(theirs):
         name, separator, value = argument.partition("=")
         if argument.startswith("-"):

@@ -1,8 +1,9 @@
 """spark-submit as a child process: its exit code is ours, and a signal to us reaches the driver.
 
-spark-submit is a JVM, and the driver, a Python process, is its child. A JVM that is told to stop takes the SparkContext away from the driver at
-once, and with it the commits in flight; so signals go to the driver alone, which drains, and the JVM ends after it. A terminal sends Ctrl-C to
-every process of the foreground's group; hence spark-submit has a session of its own.
+spark-submit is a JVM, and the driver, a Python process, is its child. A JVM that is told to stop
+takes the SparkContext away from the driver at once, and with it the commits in flight; so signals
+go to the driver alone, which drains, and the JVM ends after it. A terminal sends Ctrl-C to every
+process of the foreground's group; hence spark-submit has a session of its own.
 
 Runs on: where the command is typed; main thread.
 
@@ -29,7 +30,8 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def run(arguments: Sequence[str], program: str) -> int:
-    """Run ``arguments`` to the end; the exit code. ``program`` is the file that the driver runs, by which it is known."""
+    """Run ``arguments`` to the end; the exit code. ``program`` is the file that the driver runs, by
+    which it is known."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     parent = os.getpid()
     process: subprocess.Popen[bytes] | None = None

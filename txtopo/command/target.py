@@ -1,12 +1,14 @@
 """TARGET on the command line: a topology in a module or a file, found and loaded.
 
-``package.module``, ``file.py``, ``file.py:attribute`` or ``module:factory('argument', key=2)``; without an attribute ``topology``. What is found
-may be a topology, a builder, or a function without arguments that makes one of them. Its module's ``conf`` is the code's configuration.
+``package.module``, ``file.py``, ``file.py:attribute`` or ``module:factory('argument', key=2)``;
+without an attribute ``topology``. What is found may be a topology, a builder, or a function without
+arguments that makes one of them. Its module's ``conf`` is the code's configuration.
 
 Apart from ``main`` because ``explain`` loads a topology too, and runs nothing.
 
-Invariants: a file is loaded as the module ``FILE_MODULE``, never under a name by which a worker could find it and run it a second time; what it
-defines travels by value, as what ``__main__`` defines does.
+Invariants: a file is loaded as the module ``FILE_MODULE``, never under a name by which a worker
+could find it and run it a second time; what it defines travels by value, as what ``__main__``
+defines does.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def loading() -> str | None:
 
 
 def resolve(text: str) -> Target:
-    """Load what ``text`` names. :class:`UsageError` says what is missing, with near misses, or shows the traceback of code that failed."""
+    """Load what ``text`` names. :class:`UsageError` says what is missing, with near misses, or
+    shows the traceback of code that failed."""
     place, attribute = _split(text)
     directory = Path(place).absolute().parent if is_file(place) else Path.cwd()
     for entry in (str(Path.cwd()), str(directory)):
@@ -73,7 +76,8 @@ def resolve(text: str) -> Target:
 
 
 def as_topology(value: Any, what: str) -> TopologyGraph:
-    """``value`` if it is a topology; or what it builds if it is a builder, or a function without arguments that makes either."""
+    """``value`` if it is a topology; or what it builds if it is a builder, or a function without
+    arguments that makes either."""
     if callable(value) and not isinstance(value, type):
         _require_no_arguments(value, what)
         value = _guarded(what, value)
@@ -101,7 +105,8 @@ def _as_config(value: Any, place: str) -> config.Config | None:
 
 @contextlib.contextmanager
 def importable_by_workers(directory: Path) -> Iterator[None]:
-    """While this lasts, a Spark that is started on this machine has workers that can import what is in ``directory``."""
+    """While this lasts, a Spark that is started on this machine has workers that can import what is
+    in ``directory``."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(directory), *([before] if before else [])])
     try:
@@ -247,7 +252,8 @@ def _require_no_arguments(value: Callable[..., Any], what: str) -> None:
 
 
 def _guarded(what: str, action: Callable[[], T]) -> T:
-    """The result of ``action``, which runs the user's code: what it raises is shown as the user's own."""
+    """The result of ``action``, which runs the user's code: what it raises is shown as the user's
+    own."""
     global _loading
     before, _loading = _loading, what
     try:

@@ -1,4 +1,5 @@
-"""Options of the command line that say where the state of topologies is, and the connection to that state.
+"""Options of the command line that say where the state of topologies is, and the connection to that
+state.
 
 Apart from the commands because those about states and those about stores ask alike.
 
@@ -39,7 +40,8 @@ def add_execute(parser: argparse.ArgumentParser) -> None:
 
 
 def where(given: argparse.Namespace) -> config.Config:
-    """The settings that say where the state is; a run that is started here has the same, unless its code says otherwise."""
+    """The settings that say where the state is; a run that is started here has the same, unless its
+    code says otherwise."""
     return options.config_of(given, None, None, spark_settings.of_this_process())
 
 
@@ -59,7 +61,8 @@ def owned(given: argparse.Namespace) -> contextlib.AbstractContextManager[openin
 
 
 def changed(given: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
-    """``change`` of the state, which must be there. Without ``--execute`` it is only looked at, which holds nobody up."""
+    """``change`` of the state, which must be there. Without ``--execute`` it is only looked at,
+    which holds nobody up."""
     if not given.execute:
         return look(given, lambda found: change(opening.require(found, data_dir(given))))
     with owned(given) as found:
@@ -67,7 +70,8 @@ def changed(given: argparse.Namespace, change: Callable[[opening.Opened], T]) ->
 
 
 def changed_as(given: argparse.Namespace, settings: config.Config, change: Callable[[opening.Opened | None, str], T]) -> T:
-    """``change`` of the state that a run with ``settings`` has, if there is any, and of the place it is looked for."""
+    """``change`` of the state that a run with ``settings`` has, if there is any, and of the place
+    it is looked for."""
     place = _place(given, settings)
     where = str(place[0] if settings.zookeeper is None else settings.zookeeper)
     if not given.execute:

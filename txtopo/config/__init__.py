@@ -1,4 +1,5 @@
-"""Settings: what there is to set (``settings``), under which names (``names``, ``storm``), as text (``text``), and from where (``sources``)."""
+"""Settings: what there is to set (``settings``), under which names (``names``, ``storm``), as text
+(``text``), and from where (``sources``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Under which names settings are given: ours, Storm's, ``user.KEY``; and what is said of any other.
 
-The flat form is what everything else here works with: one entry for each setting, and one, ``user.KEY``, for each setting of the user's own. Each
-knows the name it was given under, so that messages and ``txtopo config show`` can say it.
+The flat form is what everything else here works with: one entry for each setting, and one,
+``user.KEY``, for each setting of the user's own. Each knows the name it was given under, so that
+messages and ``txtopo config show`` can say it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Given(NamedTuple):
 
 
 def flat(given: Mapping[str, Any], fields: Collection[str]) -> dict[str, Given]:
-    """``given`` under our names; :class:`ConfigError` for an unknown name, or one setting under two names.
+    """``given`` under our names; :class:`ConfigError` for an unknown name, or one setting under two
+    names.
 
     Of Storm's keys, ``None`` means what it means there: not set.
     """
@@ -60,14 +62,16 @@ def flat(given: Mapping[str, Any], fields: Collection[str]) -> dict[str, Given]:
 
 
 def folded(flattened: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with those of the user's own together again, as the constructor of ``Config`` takes them."""
+    """The settings with those of the user's own together again, as the constructor of ``Config``
+    takes them."""
     together: dict[str, Any] = {key: value for key, value in flattened.items() if not key.startswith(_PREFIX)}
     own = {key.removeprefix(_PREFIX): value for key, value in flattened.items() if key.startswith(_PREFIX)}
     return {**together, USER: own} if own else together
 
 
 def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
-    """What to say of ``name``, which is no setting. ``prefix`` goes before names, as ``spark.txtopo.`` does."""
+    """What to say of ``name``, which is no setting. ``prefix`` goes before names, as
+    ``spark.txtopo.`` does."""
     if not isinstance(name, str):
         return f"unknown setting {name!r}: the name of a setting is a string"
     if _is_password_of_zookeeper(name):

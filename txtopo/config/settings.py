@@ -1,4 +1,5 @@
-"""Typed options of a run. Every bound, time-out and policy of the package is a field here, with its unit in its name."""
+"""Typed options of a run. Every bound, time-out and policy of the package is a field here, with its
+unit in its name."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from txtopo.topology import metadata, redaction
 
 
 class Config(pydantic.BaseModel):
-    """How a topology is run. ``Config(max_spout_pending=3)`` and ``Config({"topology.max.spout.pending": 3})`` are the same.
+    """How a topology is run. ``Config(max_spout_pending=3)`` and
+    ``Config({"topology.max.spout.pending": 3})`` are the same.
 
-    An unknown key or impossible value is a :class:`txtopo.errors.ConfigError`. Durations and sizes may be text, spelled as in Spark: ``"500ms"``,
-    ``"64m"``. What is set here is what the code says; :func:`txtopo.config.resolve` adds what everybody else says.
+    An unknown key or impossible value is a :class:`txtopo.errors.ConfigError`. Durations and sizes
+    may be text, spelled as in Spark: ``"500ms"``, ``"64m"``. What is set here is what the code
+    says; :func:`txtopo.config.resolve` adds what everybody else says.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
@@ -29,7 +32,8 @@ class Config(pydantic.BaseModel):
     on_error: Literal["stop", "replay"] = "stop"
     """What an exception other than FailedException in user code does (R7)."""
     max_attempts: int | None = pydantic.Field(None, ge=1)
-    """How often one batch may be tried before the run stops with exit code 3; ``None``: for ever."""
+    """How often one batch may be tried before the run stops with exit code 3; ``None``: for ever.
+    """
     max_crashes: int = pydantic.Field(8, ge=1)
     """How often workers may die on one transaction before the run stops."""
     until: Literal["exhausted"] | None = None
@@ -41,14 +45,17 @@ class Config(pydantic.BaseModel):
     backoff_max_s: float = pydantic.Field(10.0, ge=0)
     """Bound of that wait."""
     small_transaction_s: float = pydantic.Field(0.02, ge=0)
-    """Transactions whose tasks are at work for less than this, all together, run in a single Spark task each; 0: none does."""
+    """Transactions whose tasks are at work for less than this, all together, run in a single Spark
+    task each; 0: none does."""
     poll_interval_s: float = pydantic.Field(0.1, gt=0)
     """How soon a spout that was not ready is asked again."""
     zombie_wait_s: float = pydantic.Field(10.0, ge=0)
-    """After a failed or cancelled commit job, how long its replay waits for tasks of it that still run (R33)."""
+    """After a failed or cancelled commit job, how long its replay waits for tasks of it that still
+    run (R33)."""
     on_held: Literal["refuse", "wait", "take"] = "refuse"
-    """What to do about a topology that another coordinator holds: refuse to run (exit code 4), wait until it is free (a standby), or take it at
-    once (the other one is fenced, and ends with exit code 4)."""
+    """What to do about a topology that another coordinator holds: refuse to run (exit code 4), wait
+    until it is free (a standby), or take it at once (the other one is fenced, and ends with exit
+    code 4)."""
     drain_timeout_s: float = pydantic.Field(30.0, gt=0)
     """How long a stop waits for commits in flight."""
     zookeeper: str | None = None
@@ -60,27 +67,33 @@ class Config(pydantic.BaseModel):
     zookeeper_session_timeout_s: float = pydantic.Field(10.0, gt=0)
     """How soon ZooKeeper takes a silent coordinator for dead."""
     zookeeper_wait_s: float = pydantic.Field(600.0, gt=0)
-    """How long commits wait for a ZooKeeper that went away, before the run ends with exit code 5."""
+    """How long commits wait for a ZooKeeper that went away, before the run ends with exit code 5.
+    """
     zookeeper_auth: Literal["none", "digest", "sasl"] = "none"
-    """How we authenticate to ZooKeeper; with ``"digest"`` or ``"sasl"`` (DIGEST-MD5) nobody else may read or change what a run keeps there."""
+    """How we authenticate to ZooKeeper; with ``"digest"`` or ``"sasl"`` (DIGEST-MD5) nobody else
+    may read or change what a run keeps there."""
     zookeeper_user: str | None = None
-    """As whom. The password is no setting: it is in a file, or in ``TXTOPO_ZOOKEEPER_PASSWORD`` of the driver's environment."""
+    """As whom. The password is no setting: it is in a file, or in ``TXTOPO_ZOOKEEPER_PASSWORD`` of
+    the driver's environment."""
     zookeeper_password_file: Path | None = None
     """The file, on the driver, that holds the password and nothing else."""
     data_dir: Path | None = None
     """Where the embedded ZooKeeper keeps its data; ``None``: ``./.txtopo``."""
     stores_max: int = pydantic.Field(1000, ge=1)
-    """How many stores a topology may write to in all, counted by component and name: its state remembers each."""
+    """How many stores a topology may write to in all, counted by component and name: its state
+    remembers each."""
     metadata_bytes_max: int = pydantic.Field(512 * 1024, ge=1024, le=1000 * 1024)
     """Bound of a record, or a group of records written together, in ZooKeeper (R25)."""
     inline_bytes_max: int = pydantic.Field(512 * 1024, ge=0, le=64 * 1024 * 1024)
-    """Held bolts up to this size, all together, travel through the driver; larger ones stay on the executors."""
+    """Held bolts up to this size, all together, travel through the driver; larger ones stay on the
+    executors."""
     blob_bytes_max: int = pydantic.Field(32 * 1024 * 1024, ge=1024, le=1024**3)
     """Bound of one chunk of a shuffle, and so of one tuple."""
     spill_bytes: int = pydantic.Field(128 * 1024 * 1024, ge=0)
     """How much of a level's input or output a task keeps in memory; the rest goes to local disk."""
     user: dict[str, Any] = pydantic.Field(default_factory=dict)
-    """Settings of your own, as JSON; bolts find them in ``conf["user"]``. A single one is ``user.NAME``."""
+    """Settings of your own, as JSON; bolts find them in ``conf["user"]``. A single one is
+    ``user.NAME``."""
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         given = names.flat({**(values or {}), **more}, type(self).model_fields)

@@ -1,8 +1,9 @@
 """Where settings come from, and which of them wins.
 
-From strong to weak: the command line, the code, ``spark.txtopo.*`` of Spark's configuration, ``TXTOPO_*`` of the environment, a file, the default.
-Every way to start a topology asks :func:`resolve`, so that all agree. A layer is checked as a whole before it is laid over the weaker ones: a mistake
-is an error also where something stronger would hide it.
+From strong to weak: the command line, the code, ``spark.txtopo.*`` of Spark's configuration,
+``TXTOPO_*`` of the environment, a file, the default. Every way to start a topology asks
+:func:`resolve`, so that all agree. A layer is checked as a whole before it is laid over the weaker
+ones: a mistake is an error also where something stronger would hide it.
 
 Apart from ``settings`` because a ``Config`` alone depends on nothing but its arguments.
 """
@@ -28,7 +29,8 @@ ENVIRONMENT_PREFIX = "TXTOPO_"
 FILE_VARIABLE = "TXTOPO_CONFIG_FILE"
 """Names the file; set to nothing, no file is read."""
 PASSWORD_VARIABLE = "TXTOPO_ZOOKEEPER_PASSWORD"
-"""The password for ZooKeeper, which is no setting: ``txtopo.state.credentials`` reads it where it is needed."""
+"""The password for ZooKeeper, which is no setting: ``txtopo.state.credentials`` reads it where it
+is needed."""
 RESERVED = frozenset({FILE_VARIABLE, PASSWORD_VARIABLE, faults.VARIABLE, faults.DIRECTORY_VARIABLE, "TXTOPO_NO_SKIPS", "TXTOPO_STARTER_STORE"})
 """Variables of the environment that begin like settings and are none."""
 
@@ -38,7 +40,8 @@ _FIELDS = settings.Config.model_fields
 
 
 class Resolved(NamedTuple):
-    """The settings of a run, and by name of the setting (``user.NAME`` for your own) where each comes from."""
+    """The settings of a run, and by name of the setting (``user.NAME`` for your own) where each
+    comes from."""
 
     config: settings.Config
     origins: dict[str, str]
@@ -63,8 +66,9 @@ def resolve(
 ) -> Resolved:
     """What all sources together say.
 
-    ``spout`` is the spout's own configuration, whose ``max_spout_pending`` is the run's, as in Storm. ``spark`` is Spark's whole configuration;
-    ``environment`` is ``os.environ`` unless given, ``directory``, where a file is looked for, the working directory.
+    ``spout`` is the spout's own configuration, whose ``max_spout_pending`` is the run's, as in
+    Storm. ``spark`` is Spark's whole configuration; ``environment`` is ``os.environ`` unless given,
+    ``directory``, where a file is looked for, the working directory.
 
     :raises ConfigError: a source names an unknown setting or an impossible value; says which.
     """
@@ -88,7 +92,8 @@ def resolve(
 
 
 def _choose_state(laid: _Layer, layers: list[_Layer]) -> None:
-    """The state is in ``zookeeper`` or, if that is not set, in ``data_dir``: a stronger ``data_dir`` must not lose to a weaker ``zookeeper``."""
+    """The state is in ``zookeeper`` or, if that is not set, in ``data_dir``: a stronger
+    ``data_dir`` must not lose to a weaker ``zookeeper``."""
     if "zookeeper" in laid and "data_dir" in laid and laid["data_dir"].value is not None:
         strengths = {key: max(index for index, layer in enumerate(layers) if key in layer) for key in ("zookeeper", "data_dir")}
         if strengths["data_dir"] > strengths["zookeeper"]:
@@ -150,7 +155,8 @@ def _of_file(environment: Mapping[str, str], directory: Path) -> _Layer:
 
 
 def _checked(given: Mapping[str, Any], origin_of: Any, where: str, is_text: bool = False) -> _Layer:
-    """``given`` as a layer, if it could be a configuration by itself. ``is_text`` says that JSON in it is yet to be read."""
+    """``given`` as a layer, if it could be a configuration by itself. ``is_text`` says that JSON in
+    it is yet to be read."""
     if is_text:
         own = {key: text.json_or_text(value) for key, value in given.items() if isinstance(value, str) and key.startswith(f"{names.USER}.")}
         given = {**given, **own}
@@ -192,7 +198,8 @@ def _find_file(environment: Mapping[str, str], directory: Path) -> tuple[Path, M
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
-    """What ``path`` says of txtopo: all of it, or of a ``pyproject.toml`` the table ``[tool.txtopo]``, if there is one."""
+    """What ``path`` says of txtopo: all of it, or of a ``pyproject.toml`` the table
+    ``[tool.txtopo]``, if there is one."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -207,7 +214,8 @@ def _table(path: Path) -> Mapping[str, Any] | None:
 
 
 def _dotted(table: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    """The entries of nested tables under their whole names: TOML reads ``topology.max.spout.pending`` as four tables. ``user`` is a value."""
+    """The entries of nested tables under their whole names: TOML reads
+    ``topology.max.spout.pending`` as four tables. ``user`` is a value."""
     entries: list[tuple[str, Any]] = []
     for key, value in table.items():
         is_table = isinstance(value, dict) and before + key != names.USER

@@ -1,7 +1,8 @@
 """Keys of Storm that are no settings here, each with what to use instead.
 
-Apart from ``names`` because it is a list, made by reading ``org.apache.storm.Config`` of v1.2.4, and nothing else. Refusing them beats ignoring
-them: who sets ``topology.workers`` expects something to happen.
+Apart from ``names`` because it is a list, made by reading ``org.apache.storm.Config`` of v1.2.4,
+and nothing else. Refusing them beats ignoring them: who sets ``topology.workers`` expects something
+to happen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values that are text: ``500ms``, ``64m``, ``null``, JSON. The same wherever a setting comes from.
 
-The spellings of durations and sizes are Spark's (``JavaUtils.timeStringAs`` and ``byteStringAs``), and a fraction is allowed as well. What has no
-unit is in ours: seconds, or bytes.
+The spellings of durations and sizes are Spark's (``JavaUtils.timeStringAs`` and ``byteStringAs``),
+and a fraction is allowed as well. What has no unit is in ours: seconds, or bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORE
 
 
 def impossible(key: str, value: Any, why: str) -> errors.ConfigError:
-    """The error that says that ``key`` cannot be ``value``, which it does not show if it is a secret."""
+    """The error that says that ``key`` cannot be ``value``, which it does not show if it is a
+    secret."""
     return errors.ConfigError(f"setting {key!r} is {redaction.redacted(value, key)!r}: {why}")
 
 
 def parsed(key: str, text: str, is_optional: bool) -> Any:
-    """What ``text`` means as the value of our setting ``key``; still text where the setting is text, or a number without a unit."""
+    """What ``text`` means as the value of our setting ``key``; still text where the setting is
+    text, or a number without a unit."""
     text = text.strip()
     if not text:
         raise impossible(key, text, "it is empty")

@@ -1,1 +1,2 @@
-"""Sources and sinks: one folder per outside system. No connector imports another, and each is imported on demand."""
+"""Sources and sinks: one folder per outside system. No connector imports another, and each is
+imported on demand."""

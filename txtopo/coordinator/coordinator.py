@@ -2,13 +2,17 @@
 
 Invariants, after every event:
 
-* Live attempts are those of the txids ``current`` … ``current + n - 1`` with n ≤ pending: no gaps, one attempt each (R2).
-* At most one attempt is SEALING, APPLYING or RECORDING, and it is that of ``current``; while ``current`` is RECORDING the next one may be
-  SEALING, because its seal travels in the same write (R3, R25).
-* A stop because of txid N comes when every txid < N has committed: where a run stops does not depend on how fast anything is (R7).
-  Until then nothing from N on is begun.
-* At most one txid is being opened and at most one attempt is EMITTING; both happen in txid order (R4, R5).
-* An opaque spout that had nothing left is asked again if an earlier attempt was discarded meanwhile: the replay may end earlier (R20).
+* Live attempts are those of the txids ``current`` … ``current + n - 1`` with n ≤ pending: no gaps,
+  one attempt each (R2).
+* At most one attempt is SEALING, APPLYING or RECORDING, and it is that of ``current``; while
+  ``current`` is RECORDING the next one may be SEALING, because its seal travels in the same write
+  (R3, R25).
+* A stop because of txid N comes when every txid < N has committed: where a run stops does not
+  depend on how fast anything is (R7). Until then nothing from N on is begun.
+* At most one txid is being opened and at most one attempt is EMITTING; both happen in txid order
+  (R4, R5).
+* An opaque spout that had nothing left is asked again if an earlier attempt was discarded
+  meanwhile: the replay may end earlier (R20).
 * Attempt ids of a txid only grow (R1).
 """
 
@@ -26,8 +30,9 @@ from txtopo.topology.transaction import TransactionAttempt
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the coordinator is told once. ``emits_metadata``: each txid learns its metadata from an attempt's emission;
-    ``opaque``: from every attempt's. ``None`` bounds are no bounds; ``last_txid`` is the last one to run."""
+    """What the coordinator is told once. ``emits_metadata``: each txid learns its metadata from an
+    attempt's emission; ``opaque``: from every attempt's. ``None`` bounds are no bounds;
+    ``last_txid`` is the last one to run."""
 
     max_spout_pending: int = 1
     max_attempts: int | None = None
@@ -45,7 +50,8 @@ class _Active:
 
 
 class TransactionCoordinator:
-    """The state machine of one run. ``current`` is the next txid to commit; ``known`` are the txids whose metadata survived a restart."""
+    """The state machine of one run. ``current`` is the next txid to commit; ``known`` are the txids
+    whose metadata survived a restart."""
 
     def __init__(self, policy: Policy, epoch: int, current: int, known: Collection[int] = ()) -> None:
         self.policy, self.epoch, self.current = policy, epoch, current
@@ -137,7 +143,8 @@ class TransactionCoordinator:
         return entry if entry is not None and entry.attempt == attempt else None
 
     def _step(self, attempt: TransactionAttempt, step: Step) -> bool:
-        """Move a live attempt along the table; ``False`` for a stale one, which changes nothing (R6)."""
+        """Move a live attempt along the table; ``False`` for a stale one, which changes nothing
+        (R6)."""
         entry = self._live(attempt)
         if entry is None:
             return False
@@ -153,7 +160,8 @@ class TransactionCoordinator:
             self._known.add(txid)
 
     def _may_defer(self, txid: int) -> bool:
-        """Whether ``txid`` may be processed together with its commit: not what has failed before, nor what is learnt from an emission job."""
+        """Whether ``txid`` may be processed together with its commit: not what has failed before,
+        nor what is learnt from an emission job."""
         return self._defers and not self.policy.emits_metadata and self._tries.get(txid) == 1
 
     def _on_failed(self, attempt: TransactionAttempt, kind: messages.FailureKind, commands: list[Command]) -> None:
@@ -184,7 +192,8 @@ class TransactionCoordinator:
     def _on_sealed(self, attempt: TransactionAttempt, commands: list[Command]) -> None:
         entry = self._live(attempt)
         if entry is not None and entry.sealed_with_record:
-            # Its seal travels in the record of the transaction before it, and is answered with that.
+            # Its seal travels in the record of the transaction before it, and is answered with
+            # that.
             raise transitions.IllegalEventError(str(attempt), entry.status, Step.SEALED)
         if self._step(attempt, Step.SEALED):
             commands.append(messages.Apply(attempt))
@@ -215,7 +224,8 @@ class TransactionCoordinator:
             commands.append(messages.Apply(following.attempt))
 
     def _stop_before(self, txid: int, stop: messages.Stop, commands: list[Command]) -> None:
-        """Stop because of ``txid`` as soon as every earlier one has committed; of several such txids the earliest counts."""
+        """Stop because of ``txid`` as soon as every earlier one has committed; of several such
+        txids the earliest counts."""
         if self._stopping is not None:
             self._begin_stop(stop, commands)
         elif self._doomed is None or txid < self._doomed:
@@ -260,7 +270,8 @@ class TransactionCoordinator:
                 commands.append(messages.Process(entry.attempt))
 
     def _fill_window(self, commands: list[Command]) -> None:
-        """Begin attempts for the free txids of the window, in order, up to the first that cannot begin (R2, R5)."""
+        """Begin attempts for the free txids of the window, in order, up to the first that cannot
+        begin (R2, R5)."""
         end = self.current + self.policy.max_spout_pending
         if self.policy.last_txid is not None:
             end = min(end, self.policy.last_txid + 1)
@@ -271,7 +282,8 @@ class TransactionCoordinator:
                 return
             is_emitting = any(entry.status is Status.EMITTING for entry in self._active.values())
             if txid > self._newest:
-                # What is being emitted decides where the next batch begins, and so whether there is one.
+                # What is being emitted decides where the next batch begins, and so whether there is
+                # one.
                 if self._opening is None and not self._spout_said_no and not is_emitting:
                     self._opening, self._asked_before_a_discard = txid, False
                     commands.append(messages.Open(txid))

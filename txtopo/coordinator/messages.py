@@ -8,13 +8,15 @@ from typing import Literal
 from txtopo.topology.transaction import TransactionAttempt
 
 FailureKind = Literal["failed", "timeout", "crash", "outgrown", "fatal"]
-"""failed: user code asked for a replay · timeout: a phase took too long · crash: workers died · outgrown: the batch must travel another way, which
-is nobody's fault and not counted · fatal: the topology must stop."""
+"""failed: user code asked for a replay · timeout: a phase took too long · crash: workers died ·
+outgrown: the batch must travel another way, which is nobody's fault and not counted · fatal: the
+topology must stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Metadata of a new txid is made, or the spout is ready for a txid whose metadata each attempt makes itself."""
+    """Metadata of a new txid is made, or the spout is ready for a txid whose metadata each attempt
+    makes itself."""
 
     txid: int
 
@@ -90,7 +92,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """From now on (``on``), or no longer: processing is worth less than a job of its own, and may be left until the turn to commit has come."""
+    """From now on (``on``), or no longer: processing is worth less than a job of its own, and may
+    be left until the turn to commit has come."""
 
     on: bool
 
@@ -105,7 +108,8 @@ Event = Opened | NotReady | Unopenable | Poll | Resume | Emitted | Processed | S
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Make ``txid`` possible: ask whether the spout is ready and, where metadata belongs to the txid, make it.
+    """Make ``txid`` possible: ask whether the spout is ready and, where metadata belongs to the
+    txid, make it.
 
     Answer: Opened, NotReady or Unopenable.
     """
@@ -136,14 +140,16 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Run the commit job; before it, in the same job, what has been deferred. Answer: Applied or Failed."""
+    """Run the commit job; before it, in the same job, what has been deferred. Answer: Applied or
+    Failed."""
 
     attempt: TransactionAttempt
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Advance ``current``, and seal ``seal_next`` in the same write if it is given. Answer: Recorded."""
+    """Advance ``current``, and seal ``seal_next`` in the same write if it is given. Answer:
+    Recorded."""
 
     attempt: TransactionAttempt
     seal_next: TransactionAttempt | None
@@ -158,7 +164,8 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The attempt is discarded: stop its work, let go of what was kept for it. No answer is awaited."""
+    """The attempt is discarded: stop its work, let go of what was kept for it. No answer is
+    awaited."""
 
     attempt: TransactionAttempt
 

@@ -1,6 +1,7 @@
 """The life of an attempt, as a table.
 
-Theory of operation. A transaction that is in the window has exactly one live attempt, and an attempt has exactly one status::
+Theory of operation. A transaction that is in the window has exactly one live attempt, and an
+attempt has exactly one status::
 
         ┌──deferred──► WAITING ─────────────turn─────────────────┐
         │                  │ started                             ▼
@@ -8,13 +9,16 @@ Theory of operation. A transaction that is in the window has exactly one live at
         │                     │                         │                  │                   │
         └──────failed─────────┴─────────failed──────────┴──────failed──────┴──────failed───────┴────► DISCARDED
 
-*EMITTING* exists only for spouts that learn (or plan) their metadata per attempt. In *WAITING* nothing has been done yet: the transaction is so
-small that it is processed in the job of its commit, or, if that is put off, *started* like any other. *turn* is the coordinator's own doing: every
-earlier transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in which at most one attempt applies or records at any
-time. In *RECORDING* the effects are in the stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
+*EMITTING* exists only for spouts that learn (or plan) their metadata per attempt. In *WAITING*
+nothing has been done yet: the transaction is so small that it is processed in the job of its
+commit, or, if that is put off, *started* like any other. *turn* is the coordinator's own doing:
+every earlier transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in
+which at most one attempt applies or records at any time. In *RECORDING* the effects are in the
+stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
 
-An event for an attempt that is not the live one of its txid is *stale*: it changes nothing (R6). An event that the table does not have for a
-live attempt is a fault of the engine: it raises, and changes nothing either.
+An event for an attempt that is not the live one of its txid is *stale*: it changes nothing (R6). An
+event that the table does not have for a live attempt is a fault of the engine: it raises, and
+changes nothing either.
 """
 
 from __future__ import annotations
@@ -76,7 +80,8 @@ COMMIT_PHASE = frozenset({Status.SEALING, Status.APPLYING, Status.RECORDING})
 
 
 class IllegalEventError(RuntimeError):
-    """An event came for a live attempt whose status does not allow it: a fault of the engine, never of the user."""
+    """An event came for a live attempt whose status does not allow it: a fault of the engine, never
+    of the user."""
 
     def __init__(self, attempt: str, status: Status, step: Step) -> None:
         super().__init__(attempt, status, step)

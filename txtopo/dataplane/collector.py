@@ -28,10 +28,12 @@ def is_immutable(value: Any) -> bool:
 
 
 _MANY = 1024
-"""How many rows a task may emit before those that wait are counted: as many light ones are at most a fraction of ``Outbox.PACK_BYTES``."""
+"""How many rows a task may emit before those that wait are counted: as many light ones are at most
+a fraction of ``Outbox.PACK_BYTES``."""
 
 _HEAVY = 256
-"""Text and bytes in a row up to this length, in characters or bytes, are not counted: a number of rows bounds them well enough."""
+"""Text and bytes in a row up to this length, in characters or bytes, are not counted: a number of
+rows bounds them well enough."""
 
 _BATCH_WEIGHT = 1024
 """What a RecordBatch weighs however few rows it has: in bytes, roughly."""
@@ -50,12 +52,14 @@ _DIRECT = "\0direct "
 
 
 def direct_stream(stream: str, task: int) -> str:
-    """How a recording names a direct emit to ``task`` on ``stream``; no stream of a user's contains this separator."""
+    """How a recording names a direct emit to ``task`` on ``stream``; no stream of a user's contains
+    this separator."""
     return f"{stream}{_DIRECT}{task}"
 
 
 def with_own_copies(send: Send, run: str) -> Send:
-    """``send``, where the same row also goes to others in this process: of one that is mutable, each gets a copy."""
+    """``send``, where the same row also goes to others in this process: of one that is mutable,
+    each gets a copy."""
 
     def send_own(row: Row) -> None:
         send(row if is_immutable(row) else wire.load_values(wire.dump_values(row, run)))
@@ -64,7 +68,8 @@ def with_own_copies(send: Send, run: str) -> Send:
 
 
 class EmitMistakeError(Exception):
-    """What an emit was given cannot be delivered; becomes :class:`txtopo.errors.EmitError` with component and task."""
+    """What an emit was given cannot be delivered; becomes :class:`txtopo.errors.EmitError` with
+    component and task."""
 
 
 class _Port:
@@ -85,8 +90,9 @@ class _Port:
 class Collector(BasicOutputCollector):
     """Checks a row, freezes it, and gives it to every send function of its stream (R14).
 
-    What fails in an emit is told to ``on_failure`` before it is raised: the bolt may swallow the exception, but the tuple is lost, or has
-    reached some of its receivers only, so the attempt has failed (R7).
+    What fails in an emit is told to ``on_failure`` before it is raised: the bolt may swallow the
+    exception, but the tuple is lost, or has reached some of its receivers only, so the attempt has
+    failed (R7).
     """
 
     def __init__(self, component: str, attempt: TransactionAttempt, outputs: Mapping[str, StreamSpec], run: str) -> None:
@@ -96,15 +102,18 @@ class Collector(BasicOutputCollector):
         self._ports = {stream: _Port(len(spec.fields)) for stream, spec in outputs.items() if not spec.direct}
         self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {stream: [] for stream, spec in outputs.items() if spec.direct}
         self._pairs: Send | None = None
-        """Where rows of two values go on the default stream; ``None`` if its rows have more or fewer."""
+        """Where rows of two values go on the default stream; ``None`` if its rows have more or
+        fewer."""
         self._counted, self._left = _MANY, _MANY
         self.on_failure: Callable[[BaseException], None] = _ignore
         self.on_heavy: Callable[[int], None] = _ignore
         """Told the weight of a heavy row before it is sent, so that room can be made for it."""
         self.on_many: Callable[[], None] = _nothing
-        """Told after every ``_MANY`` rows, so that those that wait can be counted: counting each of them would cost more than sending it."""
+        """Told after every ``_MANY`` rows, so that those that wait can be counted: counting each of
+        them would cost more than sending it."""
         self.connect_columns: Callable[[], Any] = _no_columns
-        """Gives the ports for columns, a :class:`txtopo.dataplane.columns.ports.ColumnPorts`: made when they are first needed."""
+        """Gives the ports for columns, a :class:`txtopo.dataplane.columns.ports.ColumnPorts`: made
+        when they are first needed."""
         self._column_ports: Any = None
 
     @property
@@ -134,7 +143,8 @@ class Collector(BasicOutputCollector):
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         try:
-            # Most rows are an attempt and one value. For these, what ``_emit`` does is written out here: it takes half the time.
+            # Most rows are an attempt and one value. For these, what ``_emit`` does is written out
+            # here: it takes half the time.
             send = self._pairs
             if type(values) is list and len(values) == 2 and stream is DEFAULT_STREAM and send is not None:
                 first, value = values
@@ -283,7 +293,8 @@ class Collector(BasicOutputCollector):
             self._send(row, sends)
 
     def _refuse(self, values: Any, stream: str) -> None:
-        """An error that names the fields, unless ``values`` are a sequence after all and something else went wrong."""
+        """An error that names the fields, unless ``values`` are a sequence after all and something
+        else went wrong."""
         if isinstance(values, Iterable):
             return
         fields = ", ".join(self._outputs[stream].fields) if stream in self._outputs else "tx, …"

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class EmissionMistakeError(Exception):
-    """An emitter broke its contract; becomes :class:`txtopo.errors.MetadataError` with component and task."""
+    """An emitter broke its contract; becomes :class:`txtopo.errors.MetadataError` with component
+    and task."""
 
 
 def emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[int, Any]:
@@ -39,7 +40,8 @@ def emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[
 
 
 def _given(task: SpoutTask, spout: Any, stored: Any) -> Any:
-    """Stored metadata as the emitter wants it; a model may refuse what an older version of it has stored."""
+    """Stored metadata as the emitter wants it; a model may refuse what an older version of it has
+    stored."""
     return task.call("reading the metadata", metadata_of.from_json, stored, spout.metadata_type)
 
 
@@ -61,7 +63,8 @@ def _emit_new(task: SpoutTask, spout: Any, emit: Callable[..., Any], hook: str, 
 
 
 def refuse_late_emits(tuples: int) -> None:
-    """Raise if a committer spout's emitter emitted in ``commit``: what a spout emits is executed in the processing phase, which is over."""
+    """Raise if a committer spout's emitter emitted in ``commit``: what a spout emits is executed in
+    the processing phase, which is over."""
     if tuples:
         raise EmissionMistakeError(f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, when nobody listens any more\n  Emit in emit_batch.")
 

@@ -1,7 +1,9 @@
-"""Holding: a bolt instance as bytes, and back, with what belongs to the task kept as references (R12).
+"""Holding: a bolt instance as bytes, and back, with what belongs to the task kept as references
+(R12).
 
-A held bolt has usually kept its collector, context, conf and attempt in attributes. These are not pickled but named, and bound to the commit
-phase's own when the bolt is restored. The same pickling makes the fresh copies of R10: a template is unpickled once per worker, and copied.
+A held bolt has usually kept its collector, context, conf and attempt in attributes. These are not
+pickled but named, and bound to the commit phase's own when the bolt is restored. The same pickling
+makes the fresh copies of R10: a template is unpickled once per worker, and copied.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ Reference = Literal["collector", "context", "conf"]
 
 
 def held_reference(name: Reference) -> Any:
-    """Stands in a pickle for something of the task; :class:`_HeldUnpickler` resolves it, nothing else can."""
+    """Stands in a pickle for something of the task; :class:`_HeldUnpickler` resolves it, nothing
+    else can."""
     raise pickle.UnpicklingError(f"a reference to the task's {name} outside a held bolt")
 
 
@@ -47,7 +50,8 @@ class _HeldUnpickler(pickle.Unpickler):
 
 
 class CannotHoldError(Exception):
-    """A member of a held bolt cannot be pickled; becomes :class:`txtopo.errors.HeldStateError` with component and task."""
+    """A member of a held bolt cannot be pickled; becomes :class:`txtopo.errors.HeldStateError` with
+    component and task."""
 
 
 def dump(instance: Any, run: str) -> bytes:
@@ -58,7 +62,8 @@ def dump(instance: Any, run: str) -> bytes:
 
 
 def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
-    """``instance`` into ``pieces``, for the commit phase; :class:`CannotHoldError` naming the attribute at fault and the cures."""
+    """``instance`` into ``pieces``, for the commit phase; :class:`CannotHoldError` naming the
+    attribute at fault and the cures."""
     try:
         _HeldPickler(pieces, run).dump(instance)
         pieces.close()

@@ -1,8 +1,9 @@
 """The inbox of one task: its lanes in order, executed as early as the order allows.
 
-A task sees its tuples by source component, source task and emission (R17), whether they come through a shuffle or from a fused neighbour.
-Lanes that came through the shuffle are complete. A lane of a fused neighbour is *live*: while it is the first open one, an emit is a direct
-call into the bolt; until then its rows wait.
+A task sees its tuples by source component, source task and emission (R17), whether they come
+through a shuffle or from a fused neighbour. Lanes that came through the shuffle are complete. A
+lane of a fused neighbour is *live*: while it is the first open one, an emit is a direct call into
+the bolt; until then its rows wait.
 
 Invariants: every lane before ``_head`` is executed completely, none after it at all.
 """
@@ -23,7 +24,8 @@ _WAITING_ROWS_MAX = 4096
 
 
 class Lane:
-    """Rows of one sending task. ``is_first``: nothing is before it that is not yet executed, so what a neighbour emits may be executed at once."""
+    """Rows of one sending task. ``is_first``: nothing is before it that is not yet executed, so
+    what a neighbour emits may be executed at once."""
 
     __slots__ = ("closed", "handles", "has_columns", "is_first", "waiting", "waiting_rows")
 
@@ -44,11 +46,13 @@ class Bolt(Protocol):
         """Execute the rows of a RecordBatch."""
 
     def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
-        """The function that executes the rows of a fused neighbour while ``lane`` is the first, and has them ``wait`` otherwise."""
+        """The function that executes the rows of a fused neighbour while ``lane`` is the first, and
+        has them ``wait`` otherwise."""
 
 
 class Inbox:
-    """``order`` ranks source components; ``source`` names a lane's tuples per stream; ``bolt`` takes the rows."""
+    """``order`` ranks source components; ``source`` names a lane's tuples per stream; ``bolt``
+    takes the rows."""
 
     def __init__(
         self,

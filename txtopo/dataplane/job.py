@@ -1,4 +1,5 @@
-"""What a task is told: the run it belongs to (once per worker) and the job it is part of (with every job)."""
+"""What a task is told: the run it belongs to (once per worker) and the job it is part of (with
+every job)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
 Part = Literal["emission", "processing", "late", "commit", "straight"]
-"""Which of an attempt's jobs: ``straight`` is processing and commit in one task, for a small transaction whose turn to commit has come."""
+"""Which of an attempt's jobs: ``straight`` is processing and commit in one task, for a small
+transaction whose turn to commit has come."""
 COMMITTING: frozenset[Part] = frozenset({"commit", "straight"})
 """Jobs with effects outside of Spark."""
 
@@ -22,7 +24,8 @@ BatchMode = Literal["whole", "planned", "known", "new", "opaque", "recorded"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the data plane, in bytes unless said otherwise; see ``txtopo.config`` for what each is for."""
+    """Bounds of the data plane, in bytes unless said otherwise; see ``txtopo.config`` for what each
+    is for."""
 
     blob_bytes_max: int = 32 * 1024 * 1024
     spill_bytes: int = 128 * 1024 * 1024
@@ -43,16 +46,19 @@ class Run:
     local_master: bool = True
     limits: Limits = Limits()
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    """Signs what comes back inside a text of Spark's. Unlike ``token``, which names job groups, no message shows it."""
+    """Signs what comes back inside a text of Spark's. Unlike ``token``, which names job groups, no
+    message shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What the spout's tasks emit.
 
-    ``whole``: ``metadata`` for every task · ``planned`` and ``known``: ``partitions`` by number, ``None`` where nothing is to be emitted ·
-    ``new``: emit what comes after ``partitions``' metadata and report it, for partitions 0 … ``num_partitions - 1`` · ``recorded``: what the
-    emission job recorded · ``opaque``: as ``new``, but the emitters say how many partitions there are.
+    ``whole``: ``metadata`` for every task · ``planned`` and ``known``: ``partitions`` by number,
+    ``None`` where nothing is to be emitted · ``new``: emit what comes after ``partitions``'
+    metadata and report it, for partitions 0 … ``num_partitions - 1`` · ``recorded``: what the
+    emission job recorded · ``opaque``: as ``new``, but the emitters say how many partitions there
+    are.
     """
 
     mode: BatchMode
@@ -63,7 +69,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One Spark job of one attempt. ``task_counts`` are those the attempt runs under (R23); ``committed`` is the newest committed txid."""
+    """One Spark job of one attempt. ``task_counts`` are those the attempt runs under (R23);
+    ``committed`` is the newest committed txid."""
 
     run: str
     part: Part
@@ -76,11 +83,13 @@ class Job:
     cores: int | None = None
     """How many Python tasks the attempt is planned for; ``None``: those of the run."""
     pinned: bool = False
-    """Results stay on the executors; otherwise they come back to the driver, up to ``inline_bytes_max``."""
+    """Results stay on the executors; otherwise they come back to the driver, up to
+    ``inline_bytes_max``."""
     expected: tuple[int, ...] | None = None
     """For a job that reads pinned results: the task attempt id that made each partition (R33)."""
     forwarding_slots: int = 0
-    """How many slots hold the pinned results, where level 0 has other slots than these and they are sent on first."""
+    """How many slots hold the pinned results, where level 0 has other slots than these and they are
+    sent on first."""
     first_attempt: int = 0
     """As :attr:`txtopo.TopologyContext.first_attempt`."""
     opened_at: datetime.datetime = SOME_TIME

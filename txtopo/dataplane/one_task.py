@@ -1,9 +1,11 @@
-"""A whole transaction in one task: processing, late and commit part one after the other, each by a slot run of its own.
+"""A whole transaction in one task: processing, late and commit part one after the other, each by a
+slot run of its own.
 
-For a small transaction whose turn to commit has come, a Spark job costs more than all the work in it; so it gets one instead of two or three. On one
-slot nothing is shuffled, and what one part hands to the next never leaves the process: a task is one computation, so there is nothing that
-could be mixed (R33). All the same it is handed over as pinned results are, with every check: bolts are held and restored (R12), and the part that
-reads checks which task attempt made what it reads.
+For a small transaction whose turn to commit has come, a Spark job costs more than all the work in
+it; so it gets one instead of two or three. On one slot nothing is shuffled, and what one part hands
+to the next never leaves the process: a task is one computation, so there is nothing that could be
+mixed (R33). All the same it is handed over as pinned results are, with every check: bolts are held
+and restored (R12), and the part that reads checks which task attempt made what it reads.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ SlotFactory = Callable[[WorkerRun, Job, int, int, int], SlotRun]
 
 
 class StraightRun:
-    """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``straight`` job; ``parts`` are the slot runs it has made so far."""
+    """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``straight`` job; ``parts`` are the slot
+    runs it has made so far."""
 
     def __init__(self, worker: WorkerRun, job: Job, task_attempt: int, slot_run: SlotFactory = SlotRun) -> None:
         self.worker, self.job, self.task_attempt = worker, job, task_attempt

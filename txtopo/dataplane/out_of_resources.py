@@ -1,7 +1,8 @@
 """Running out of memory or disk, in words that name the settings to change.
 
-A Python worker says ``MemoryError`` and nothing else; Spark says what happened to its process, or to a Java heap. Who reads that wants to know what
-to type. Apart because both sides need it: a task for its own end, the driver for what Spark tells it about a task that could say nothing any more.
+A Python worker says ``MemoryError`` and nothing else; Spark says what happened to its process, or
+to a Java heap. Who reads that wants to know what to type. Apart because both sides need it: a task
+for its own end, the driver for what Spark tells it about a task that could say nothing any more.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def of(error: BaseException) -> str | None:
 
 
 def of_disk(error: OSError) -> str:
-    """What to tell of an ``error`` that is one of ``DISK_IS_FULL``: which directory is meant, as far as that can be found out."""
+    """What to tell of an ``error`` that is one of ``DISK_IS_FULL``: which directory is meant, as
+    far as that can be found out."""
     temporary = os.environ.get("TMPDIR", "/tmp")
     if error.filename is not None:
         place = f"in {_existing(Path(os.fsdecode(error.filename)))}"
@@ -123,5 +125,6 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def cure_of(text: str) -> str | None:
-    """What to do about a job that Spark lost with these words, if something ran out; ``None`` if nothing in them says so."""
+    """What to do about a job that Spark lost with these words, if something ran out; ``None`` if
+    nothing in them says so."""
     return next((cure for words, cure in _SPARKS_WORDS if any(word in text for word in words)), None)

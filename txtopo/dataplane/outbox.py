@@ -1,6 +1,7 @@
 """The outbox in which what a slot emits waits for the shuffle, and leaves as chunks.
 
-Apart from ``emit`` because it knows neither user code nor what may be emitted: what comes here is checked, frozen and routed.
+Apart from ``emit`` because it knows neither user code nor what may be emitted: what comes here is
+checked, frozen and routed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from txtopo.dataplane.wire import ChunkHeader, Frame
 
 
 class OutLane:
-    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of emission, until the outbox packs them.
+    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of
+    emission, until the outbox packs them.
 
-    Invariants: ``rows`` is the same list for good, so that its ``append`` can be handed out. ``_begins`` says which stream the rows from an
-    index on are of.
+    Invariants: ``rows`` is the same list for good, so that its ``append`` can be handed out.
+    ``_begins`` says which stream the rows from an index on are of.
     """
 
     __slots__ = ("_begins", "_has_columns", "_only", "receiver", "rows", "source", "source_task", "task")
@@ -50,7 +52,8 @@ class OutLane:
         return send
 
     def take(self, bound: int) -> wire.Runs:
-        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes."""
+        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes.
+        """
         begins = [(0, self._only)] if self._only is not None else self._begins
         ends = [*(begin for begin, _ in begins[1:]), len(self.rows)]
         runs = [(stream, self.rows[begin:end]) for (begin, stream), end in zip(begins, ends, strict=True)]
@@ -62,10 +65,11 @@ class OutLane:
 class Outbox:
     """What a slot sends, as chunks per receiving slot.
 
-    Invariants: about ``rows_max`` rows wait unpacked at most, a number that follows the size of the rows so that they are about
-    ``PACK_BYTES``; they are counted whenever a task has emitted many more, and who sends heavy rows packs earlier. A chunk is closed
-    when it has as much; chunks spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with the report,
-    also when there is nothing to say: silence would look like loss.
+    Invariants: about ``rows_max`` rows wait unpacked at most, a number that follows the size of the
+    rows so that they are about ``PACK_BYTES``; they are counted whenever a task has emitted many
+    more, and who sends heavy rows packs earlier. A chunk is closed when it has as much; chunks
+    spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with
+    the report, also when there is nothing to say: silence would look like loss.
     """
 
     PACK_BYTES = 4 * 1024 * 1024
@@ -87,7 +91,8 @@ class Outbox:
         self.rows_max = self._ROWS_START
 
     def lane(self, receiver: str, task: int, source: str, source_task: int, only: str | None = None) -> OutLane:
-        """A new lane; its rows go to the slot of ``task``. A lane of ``only`` one stream need not keep account of streams, and is faster."""
+        """A new lane; its rows go to the slot of ``task``. A lane of ``only`` one stream need not
+        keep account of streams, and is faster."""
         lane = OutLane(receiver, task, source, source_task, only)
         self._lanes.append(lane)
         self._waiting.append(lane.rows)
@@ -109,7 +114,8 @@ class Outbox:
             self.pack()
 
     def pack(self) -> None:
-        """Turn the waiting rows into frames, and frames into chunks where there is enough for one."""
+        """Turn the waiting rows into frames, and frames into chunks where there is enough for one.
+        """
         size = 0
         waiting = sum(map(len, self._waiting))
         for lane in self._lanes:
@@ -119,7 +125,8 @@ class Outbox:
                     self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))
         if waiting:
             fitting = int(self.PACK_BYTES / max(1.0, size / waiting))
-            # More than these would no longer be in the processor's caches when they are packed; but a pack should be worth its while for each lane.
+            # More than these would no longer be in the processor's caches when they are packed; but
+            # a pack should be worth its while for each lane.
             most = max(self._ROWS_MAX, self._ROWS_PER_LANE * len(self._lanes))
             self.rows_max = min(most, max(self._ROWS_MIN, fitting))
 
@@ -129,7 +136,8 @@ class Outbox:
         self._frames[slot], self._frame_bytes[slot] = [], 0
 
     def chunks(self, report: Report) -> Iterator[tuple[int, bytes]]:
-        """Everything, as (receiving slot, chunk), or the report alone if it tells of a failure; the outbox is empty afterwards."""
+        """Everything, as (receiving slot, chunk), or the report alone if it tells of a failure; the
+        outbox is empty afterwards."""
         is_of_use = report.failure is None
         if is_of_use:
             self.pack()
@@ -141,7 +149,8 @@ class Outbox:
         self.close()
 
     def frames(self) -> Iterator[list[Frame]]:
-        """Everything, as frames in groups of bounded size, for a last level; the outbox is empty afterwards."""
+        """Everything, as frames in groups of bounded size, for a last level; the outbox is empty
+        afterwards."""
         self.pack()
         for slot in range(self._receiving_slots):
             for handle in self._chunks[slot]:

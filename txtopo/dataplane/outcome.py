@@ -54,7 +54,8 @@ class Failure:
         return f"{self.error}\n  in {where}\n{self.traceback}"
 
     def to_text(self, secret: bytes) -> str:
-        """A line from which :func:`from_text` finds this failure again, wherever it is embedded; signed with the run's ``secret``."""
+        """A line from which :func:`from_text` finds this failure again, wherever it is embedded;
+        signed with the run's ``secret``."""
         data = base64.b64encode(pickle.dumps(self)).decode()
         return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
 
@@ -62,7 +63,8 @@ class Failure:
 def from_text(text: str, secret: bytes) -> Failure | None:
     """The failure embedded in ``text``, if there is one that was signed with ``secret``.
 
-    A text of Spark's may quote anything, also a line of the input: what carries no signature of this run is never unpickled.
+    A text of Spark's may quote anything, also a line of the input: what carries no signature of
+    this run is never unpickled.
     """
     for found in _EMBEDDED.finditer(text):
         if hmac.compare_digest(found[1], _signature(found[2], secret)):
@@ -76,11 +78,13 @@ def _signature(data: str, secret: bytes) -> str:
 
 
 class AbortedError(BaseException):
-    """Unwinds user code once a failure is recorded. Not an ``Exception``, so that ``except Exception`` lets it pass (R7)."""
+    """Unwinds user code once a failure is recorded. Not an ``Exception``, so that ``except
+    Exception`` lets it pass (R7)."""
 
 
 class FailureInTaskError(Exception):
-    """Ends a Spark task early with a failure in its text, when waiting for the task's siblings would make it late (R7)."""
+    """Ends a Spark task early with a failure in its text, when waiting for the task's siblings
+    would make it late (R7)."""
 
 
 def describe(error: BaseException) -> str:
@@ -96,9 +100,11 @@ def describe(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of ``error`` without the frames of the data plane around the user's, above and below.
+    """The traceback of ``error`` without the frames of the data plane around the user's, above and
+    below.
 
-    An error that txtopo itself raises is the user's mistake, and its message is told apart from this: the last frame is then the user's line.
+    An error that txtopo itself raises is the user's mistake, and its message is told apart from
+    this: the last frame is then the user's line.
     """
     shown = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
     if type(error).__module__.startswith("txtopo.") and len(_chain(shown)) == 1:
@@ -138,7 +144,8 @@ class Tally:
     metadata: dict[int, Any] = field(default_factory=dict)
     """What an emission job learnt, by partition."""
     partition_counts: set[int] = field(default_factory=set)
-    """How many partitions the tasks of an opaque spout saw; more than one number means that they disagree."""
+    """How many partitions the tasks of an opaque spout saw; more than one number means that they
+    disagree."""
     stores: dict[str, int] = field(default_factory=dict)
     """By ``component/store`` name, how many transactions of that store were committed (R34)."""
     busy_s: dict[str, float] = field(default_factory=dict)
@@ -157,8 +164,9 @@ class Tally:
 
 @dataclass(slots=True)
 class Report:
-    """What a slot tells the next level and, from the last level, the driver. ``before`` is the tally of all levels before this one, the same in
-    every slot's report; ``own`` is that of this slot."""
+    """What a slot tells the next level and, from the last level, the driver. ``before`` is the
+    tally of all levels before this one, the same in every slot's report; ``own`` is that of this
+    slot."""
 
     job: str
     slot: int

@@ -1,8 +1,9 @@
 """What a task has been sent: merged, complete, and of one computation.
 
-Spark delivers the chunks of a shuffle in any order and, after a loss, happily mixes what two different computations of a stage sent. Here
-they are put in order, and anything missing, doubled or from another computation fails the attempt (R33): this is Storm's count of
-coordinated tuples, doing double duty.
+Spark delivers the chunks of a shuffle in any order and, after a loss, happily mixes what two
+different computations of a stage sent. Here they are put in order, and anything missing, doubled or
+from another computation fails the attempt (R33): this is Storm's count of coordinated tuples, doing
+double duty.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Stored = tuple[Frame, Handle]
 
 
 class MixedEmissionsError(Exception):
-    """The data of this attempt is incomplete or of several computations; the attempt cannot be used."""
+    """The data of this attempt is incomplete or of several computations; the attempt cannot be
+    used."""
 
 
 @dataclass(slots=True)
@@ -46,7 +48,8 @@ class Received:
     lineage: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def store(self, frames: list[Frame]) -> list[Stored]:
-        """Keep the payloads, in memory or on disk, before it is known where in the order they belong."""
+        """Keep the payloads, in memory or on disk, before it is known where in the order they
+        belong."""
         return [(frame._replace(payload=b""), self.buffer.append(frame.payload)) for frame in frames]
 
     def add(self, stored: Stored) -> None:
@@ -104,7 +107,8 @@ class _Sender:
 
 
 def receive(job: Job, level: int, sending_slots: int, expected_task_attempt: int | None, incoming: Iterator[bytes], spill_bytes: int) -> Received:
-    """Drain ``incoming`` and check it. ``sending_slots`` is 0 for a first level, which takes seeds or pinned results instead of chunks."""
+    """Drain ``incoming`` and check it. ``sending_slots`` is 0 for a first level, which takes seeds
+    or pinned results instead of chunks."""
     received = Received(SpillBuffer(spill_bytes))
     try:
         _take(received, job, level, sending_slots, expected_task_attempt, incoming)
@@ -144,7 +148,8 @@ def _take(received: Received, job: Job, level: int, sending_slots: int, expected
 
 
 def _merge(received: Received, headers: list[ChunkHeader]) -> None:
-    """Unite what the senders were themselves computed from; two that disagree are two computations."""
+    """Unite what the senders were themselves computed from; two that disagree are two computations.
+    """
     reports = [(header, header.report) for header in headers if header.report is not None]
     for header, report in reports:
         merge_lineage(received.lineage, report.lineage)
@@ -156,7 +161,8 @@ def _merge(received: Received, headers: list[ChunkHeader]) -> None:
 
 
 def merge_lineage(into: dict[tuple[int, int], int], lineage: Mapping[tuple[int, int], int]) -> None:
-    """Unite two lineages; :class:`MixedEmissionsError` if they name different computations of one slot."""
+    """Unite two lineages; :class:`MixedEmissionsError` if they name different computations of one
+    slot."""
     for place, task_attempt in lineage.items():
         if into.setdefault(place, task_attempt) != task_attempt:
             raise MixedEmissionsError(f"level {place[0]}, slot {place[1]} was computed twice: as task attempts {into[place]} and {task_attempt}")

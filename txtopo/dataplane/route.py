@@ -1,7 +1,8 @@
 """Routing: for each stream of a task, the functions that take a row to the tasks it is meant for.
 
-Every choice follows from the row, the sending task and the txid alone, so that a task computed again sends the same rows the same way (R17).
-A count that a sender keeps (shuffle) starts at a place given by txid and task, so that small batches do not all land on task 0.
+Every choice follows from the row, the sending task and the txid alone, so that a task computed
+again sends the same rows the same way (R17). A count that a sender keeps (shuffle) starts at a
+place given by txid and task, so that small batches do not all land on task 0.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _KEY_LENGTH_MAX = 64
 
 
 def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> int | None:
-    """The one task that receives everything this sender emits, or ``None`` where that depends on the row."""
+    """The one task that receives everything this sender emits, or ``None`` where that depends on
+    the row."""
     if grouping.kind == "global":
         return 0
     if grouping.kind in ("none", "local_or_shuffle"):
@@ -43,7 +45,8 @@ class Edge(NamedTuple):
 
 
 class SenderMemory:
-    """What one sender keeps for one receiver between emits: one for its rows and its columns together."""
+    """What one sender keeps for one receiver between emits: one for its rows and its columns
+    together."""
 
     def __init__(self, grouping: Grouping, sending_task: int, txid: int, tasks: int, edge: Edge | None = None) -> None:
         self.edge = edge or Edge("sender", "default", "receiver")
@@ -94,7 +97,8 @@ def to_all(lanes: Sequence[Send]) -> Send:
 
 
 def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
-    """Equal values to the same lane. Only exact str and int keys are remembered: 1, 1.0 and True share a dict entry, enums may equal ints."""
+    """Equal values to the same lane. Only exact str and int keys are remembered: 1, 1.0 and True
+    share a dict entry, enums may equal ints."""
     remembered: dict[Any, Send] = {}
     tasks = len(lanes)
     if len(positions) == 1:
@@ -125,7 +129,8 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
 
 
 def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[int]) -> Send:
-    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the first if they are equal."""
+    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the
+    first if they are equal."""
 
     def send(row: Row) -> None:
         first, second = groupings.two_tasks_for_key([row[position] for position in positions], len(lanes))

@@ -1,8 +1,9 @@
 """One slot of one level of one job: receive, execute, send.
 
-The order of things in a slot: every task begins; inboxes execute what is complete; then component by component, task by task: a spout emits, a
-bolt takes what is left and finishes, or is held. A component's turn comes after its sources', so each bolt finishes when it has received
-every tuple meant for it, and not before (R11).
+The order of things in a slot: every task begins; inboxes execute what is complete; then component
+by component, task by task: a spout emits, a bolt takes what is left and finishes, or is held. A
+component's turn comes after its sources', so each bolt finishes when it has received every tuple
+meant for it, and not before (R11).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from txtopo.topology.stream import TupleSource
 
 
 class SlotRun:
-    """``task_attempt`` is the identity Spark gives to this computation of the slot, unique among all (R33)."""
+    """``task_attempt`` is the identity Spark gives to this computation of the slot, unique among
+    all (R33)."""
 
     def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
         self.worker, self.job, self.level, self.slot, self.task_attempt = worker, job, level, slot, task_attempt
@@ -48,7 +50,8 @@ class SlotRun:
     # -- the three steps -------------------------------------------------------------------------------------------------
 
     def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot, report and frames)."""
+        """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot,
+        report and frames)."""
         limits, began = self.worker.run.limits, self.worker.clock()
         sending = self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
         expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
@@ -72,7 +75,8 @@ class SlotRun:
         return self.results() if self.is_last else self.outbox.chunks(self.report)
 
     def execute(self, received: Received) -> None:
-        """Run the tasks; a failure ends up in the report, and nothing of what was emitted leaves."""
+        """Run the tasks; a failure ends up in the report, and nothing of what was emitted leaves.
+        """
         try:
             for frame in received.frames_not_for(frozenset(self.here.components)):
                 self.outbox.add(frame)
@@ -92,7 +96,8 @@ class SlotRun:
             self.report.own.add(Tally({id: task.executed}, {id: task.collector.emitted}, stores=task.context.touched_stores))
 
     def fail(self, doing: str = "", error: BaseException | None = None) -> None:
-        """Put the failure into the report: what the guard has recorded, or ``error``, which something around user code has raised."""
+        """Put the failure into the report: what the guard has recorded, or ``error``, which
+        something around user code has raised."""
         if error is not None:
             self.guard.record(self.components[0].id, self.slot, doing, error)
         self.report.failure = self.guard.failure
@@ -101,14 +106,16 @@ class SlotRun:
             raise FailureInTaskError(self.report.failure.to_text(self.worker.run.secret)) from None
 
     def results(self) -> Iterator[tuple[int, bytes]]:
-        """The last level's results: the frames, unless they may not come back or would be of no use; then the report, which says how it went."""
+        """The last level's results: the frames, unless they may not come back or would be of no
+        use; then the report, which says how it went."""
         if self.report.failure is None:
             yield from self.pinned_results() if self.job.pinned else self.inline_results()
         self.outbox.close()
         yield self.slot, wire.pack_report(self.report)
 
     def pinned_results(self) -> Iterator[tuple[int, bytes]]:
-        """Frames that stay in Spark, one group after the other: all of them together may be more than fits in memory."""
+        """Frames that stay in Spark, one group after the other: all of them together may be more
+        than fits in memory."""
         for frames in self.outbox.frames():
             yield self.slot, self.result(frames)
 
@@ -141,7 +148,8 @@ class SlotRun:
         return [*self.spouts.values(), *self.bolts.values()]
 
     def begin_tasks(self, received: Received) -> None:
-        """Make every task, downstream ones first so that what a task emits, also in ``prepare``, has somewhere to go."""
+        """Make every task, downstream ones first so that what a task emits, also in ``prepare``,
+        has somewhere to go."""
         for component in reversed(self.components):
             for index in self.tasks_here(component):
                 if component.kind == "spout":
@@ -164,7 +172,8 @@ class SlotRun:
                 bolt.begin(received.held_file(component.id, index))
 
     def make_room(self, weight: int) -> None:
-        """Before heavy rows are sent: turn those that wait into bytes, which may spill, whenever there is enough of them."""
+        """Before heavy rows are sent: turn those that wait into bytes, which may spill, whenever
+        there is enough of them."""
         self.heavy_bytes += weight
         if self.heavy_bytes > outbox.Outbox.PACK_BYTES:
             self.heavy_bytes = weight
@@ -173,7 +182,8 @@ class SlotRun:
                 inbox.pack()
 
     def advance(self, component: str, index: int) -> None:
-        """Execute what is in order for one task. Guarded, because values may not be what they were when they arrive on another machine."""
+        """Execute what is in order for one task. Guarded, because values may not be what they were
+        when they arrive on another machine."""
         self.guard.call(component, index, "taking the tuples that were sent", self.inboxes[component, index].advance)
 
     def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
@@ -224,7 +234,8 @@ class SlotRun:
                     task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
 
     def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
-        """Connect every stream of a spout's task to one lane, which records what is emitted for the processing job to send."""
+        """Connect every stream of a spout's task to one lane, which records what is emitted for the
+        processing job to send."""
         component = task.component
         streams = list(component.outputs)
         only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
@@ -235,7 +246,8 @@ class SlotRun:
                 task.collector.connect(stream, lane.sender(stream))
                 continue
             for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
-                # One receiver is enough to record the emit; the others only check the task it names.
+                # One receiver is enough to record the emit; the others only check the task it
+                # names.
                 senders = [lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
                 task.collector.connect_direct(stream, receiver.id, senders)
 
@@ -258,7 +270,8 @@ class SlotRun:
                     self.guard.call(receiver.id, task, "taking the tuples that were sent", inbox.close, (component.id, index))
 
     def held_pieces(self, component: str, task: int) -> wire.PieceWriter:
-        """What takes a held instance and sends it on to the commit phase, in pieces that fit the wire."""
+        """What takes a held instance and sends it on to the commit phase, in pieces that fit the
+        wire."""
         bound = min(self.worker.run.limits.blob_bytes_max, outbox.Outbox.PACK_BYTES)
         return wire.PieceWriter(bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece)))
 

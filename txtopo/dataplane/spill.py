@@ -1,4 +1,5 @@
-"""A buffer of byte strings that goes to local disk beyond a bound, so that a batch larger than memory is slow instead of fatal."""
+"""A buffer of byte strings that goes to local disk beyond a bound, so that a batch larger than
+memory is slow instead of fatal."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Handle = bytes | tuple[int, int]
 
 
 def directory() -> str:
-    """Where spilled bytes go: the first of Spark's local directories, which are there for this; without Spark, the one for temporary files."""
+    """Where spilled bytes go: the first of Spark's local directories, which are there for this;
+    without Spark, the one for temporary files."""
     # Spark tells its Python workers so. The usual /tmp may be small, or be memory.
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
 
@@ -23,7 +25,8 @@ def directory() -> str:
 class SpillBuffer:
     """Append byte strings, read them back by handle in any order.
 
-    Invariants: at most ``bound`` bytes are in memory; the file has no name, so it vanishes with the process, however that ends.
+    Invariants: at most ``bound`` bytes are in memory; the file has no name, so it vanishes with the
+    process, however that ends.
     """
 
     def __init__(self, bound: int) -> None:
@@ -38,7 +41,8 @@ class SpillBuffer:
         return self._end
 
     def append(self, data: bytes) -> Handle:
-        """Keep ``data``; returns what :meth:`read` wants. :class:`txtopo.errors.LocalDiskError` if the disk does not take it."""
+        """Keep ``data``; returns what :meth:`read` wants. :class:`txtopo.errors.LocalDiskError` if
+        the disk does not take it."""
         if self._in_memory + len(data) <= self._bound:
             self._in_memory += len(data)
             return data

@@ -1,7 +1,8 @@
-"""One task of one component in one job: a bolt instance, or a spout's emitter, between its inbox and its collector.
+"""One task of one component in one job: a bolt instance, or a spout's emitter, between its inbox
+and its collector.
 
-Every call into user code goes through :meth:`Guard.call`: whatever it raises becomes a recorded failure, which no ``try``/``except`` of an
-upstream bolt can undo (R7).
+Every call into user code goes through :meth:`Guard.call`: whatever it raises becomes a recorded
+failure, which no ``try``/``except`` of an upstream bolt can undo (R7).
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
 class Guard:
     """Runs user code for one slot; remembers the first failure for good.
 
-    Invariants: once ``has_failed``, no further hook returns normally. A failed emit, or store, is noted at once, and recorded when the hook it
-    happened in ends, because only then is its traceback complete.
+    Invariants: once ``has_failed``, no further hook returns normally. A failed emit, or store, is
+    noted at once, and recorded when the hook it happened in ends, because only then is its
+    traceback complete.
     """
 
     def __init__(self, job: Job, phase: Phase) -> None:
@@ -55,7 +57,8 @@ class Guard:
         self._noted: tuple[str, int, BaseException] | None = None
 
     def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
-        """``function(*args)``; :class:`AbortedError` if it fails, or if something it called has failed."""
+        """``function(*args)``; :class:`AbortedError` if it fails, or if something it called has
+        failed."""
         try:
             result = function(*args)
         except AbortedError:
@@ -80,14 +83,16 @@ class Guard:
                 stop()
 
     def abort(self, hook: str) -> NoReturn:
-        """Unwind ``hook`` after a failure: it is noted, and user code may have swallowed it, or have run into what a failure has stopped."""
+        """Unwind ``hook`` after a failure: it is noted, and user code may have swallowed it, or
+        have run into what a failure has stopped."""
         if self.failure is None and self._noted is not None:
             component, task, error = self._noted
             self.record(component, task, hook, error)
         raise AbortedError
 
     def record(self, component: str, task: int, hook: str, error: BaseException) -> None:
-        """Remember ``error`` as the failure of this slot, unless there is one already, or it came in the place of a noted FailedException."""
+        """Remember ``error`` as the failure of this slot, unless there is one already, or it came
+        in the place of a noted FailedException."""
         self._stop()
         if self.failure is not None:
             return
@@ -173,7 +178,8 @@ class BoltTask(Task):
             self.execute_all(self.call("turning columns into tuples", arrow.rows, part, self.job.attempt), source)
 
     def stop(self) -> None:
-        """Execute nothing more: something in this slot has failed, though a bolt upstream may go on emitting."""
+        """Execute nothing more: something in this slot has failed, though a bolt upstream may go on
+        emitting."""
         self._execute = _abort
 
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
@@ -200,9 +206,11 @@ class BoltTask(Task):
             raise AbortedError from None
 
     def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
-        """A function that gives one row of a neighbour to the bolt at once, while ``lane`` is the first.
+        """A function that gives one row of a neighbour to the bolt at once, while ``lane`` is the
+        first.
 
-        One function for all of it, from the emit to the bolt: each call in between would cost as much as a bolt that counts.
+        One function for all of it, from the emit to the bolt: each call in between would cost as
+        much as a bolt that counts.
         """
         guard, is_basic, collector = self.guard, self.component.kind == "basic", self.collector
         tup = Tuple((), source)
@@ -247,10 +255,12 @@ class BoltTask(Task):
 
 
 def _references() -> tuple[int, int]:
-    """What ``getrefcount`` says of an object that only a variable of ours refers to: a local one, and one of the function around.
+    """What ``getrefcount`` says of an object that only a variable of ours refers to: a local one,
+    and one of the function around.
 
-    A bolt that is done with its tuple, as nearly all are, gets the same object with the next row, because making one takes as long as all the rest of
-    the way to the bolt. How many references a variable and an argument are is for each version of Python to say, so it is measured, by the
+    A bolt that is done with its tuple, as nearly all are, gets the same object with the next row,
+    because making one takes as long as all the rest of the way to the bolt. How many references a
+    variable and an argument are is for each version of Python to say, so it is measured, by the
     expressions that are used.
     """
     tup = Tuple((), TupleSource("", 0, "", Fields()))
@@ -274,7 +284,8 @@ def _abort(*ignored: Any) -> NoReturn:
 
 
 class SpoutTask(Task):
-    """A spout's emitter: made, one emit, closed; that of a committer spout is held between the emit and its commit (R22)."""
+    """A spout's emitter: made, one emit, closed; that of a committer spout is held between the emit
+    and its commit (R22)."""
 
     metadata: Mapping[int, Any] = {}
     """What this task learnt by emitting, by partition."""
@@ -282,7 +293,8 @@ class SpoutTask(Task):
     """How many partitions this task saw, where emitters are asked."""
 
     def emit(self, pieces: wire.PieceWriter) -> None:
-        """Emit this task's part of the batch; the emitter, if it is to be held, goes into ``pieces``."""
+        """Emit this task's part of the batch; the emitter, if it is to be held, goes into
+        ``pieces``."""
         assert self.job.batch is not None
         spout = self.call("making a copy of the spout", self.worker.fresh, self.component.id, self.bindings)
         emitter = self.call("get_emitter", spout.get_emitter, self.conf, self.context)

@@ -1,10 +1,13 @@
 """What travels between tasks: rows, frames and chunks.
 
-*Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of ``(stream, [values, …])`` so that the order of
-emission across streams is kept (R17). A *frame* is addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its
-receiver can tell from the headers whether it has everything and whether all of it stems from one and the same computation (R33).
+*Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of
+``(stream, [values, …])`` so that the order of emission across streams is kept (R17). A *frame* is
+addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its receiver can
+tell from the headers whether it has everything and whether all of it stems from one and the same
+computation (R33).
 
-Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they are named by their place in its table.
+Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they
+are named by their place in its table.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ FrameKind = Literal["rows", "held"]
 
 
 class Frame(NamedTuple):
-    """``payload`` for task ``task`` of component ``receiver``, from task ``source_task`` of ``source``."""
+    """``payload`` for task ``task`` of component ``receiver``, from task ``source_task`` of
+    ``source``."""
 
     kind: FrameKind
     receiver: str
@@ -40,7 +44,8 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkHeader:
-    """``number`` counts from 0; ``total`` is 0 but in the last chunk, which also brings the sender's report."""
+    """``number`` counts from 0; ``total`` is 0 but in the last chunk, which also brings the
+    sender's report."""
 
     job: str
     level: int
@@ -52,7 +57,8 @@ class ChunkHeader:
 
 
 CHUNK, SEED, REPORT, FRAMES = b"C", b"S", b"R", b"F"
-"""First byte of what travels: a chunk of a shuffle · frames from the driver · a terminal slot's report · a terminal slot's frames."""
+"""First byte of what travels: a chunk of a shuffle · frames from the driver · a terminal slot's
+report · a terminal slot's frames."""
 
 
 _classes: dict[str, tuple[type, ...]] = {}
@@ -74,7 +80,8 @@ def topology_class(run: str, index: int) -> type:
 
 
 class ReferencePickler(pickling.Pickler):
-    """Pickles anything cloudpickle can, naming the topology's own classes instead of carrying their code."""
+    """Pickles anything cloudpickle can, naming the topology's own classes instead of carrying their
+    code."""
 
     def __init__(self, file: io.BytesIO | PieceWriter, run: str) -> None:
         super().__init__(file, protocol=PROTOCOL)
@@ -88,7 +95,8 @@ class ReferencePickler(pickling.Pickler):
 
 
 def dump_values(value: Any, run: str) -> bytes:
-    """User values as bytes: by C pickle, or with the topology's classes by reference where that cannot."""
+    """User values as bytes: by C pickle, or with the topology's classes by reference where that
+    cannot."""
     try:
         return pickle.dumps(value, PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -129,7 +137,8 @@ def split_runs(runs: Runs) -> tuple[Runs, Runs]:
 
 
 def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
-    """``runs`` as one payload, or several in order if one would exceed ``bound`` bytes; a single row beyond it is an error."""
+    """``runs`` as one payload, or several in order if one would exceed ``bound`` bytes; a single
+    row beyond it is an error."""
     payload = pack_runs(runs, run)
     if len(payload) <= bound:
         return [payload]
@@ -141,8 +150,8 @@ def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
 
 
 class PieceWriter:
-    """A file to pickle into, of which ``take`` gets pieces of at most ``bound`` bytes, so that there is never the whole of it; one piece, possibly
-    empty, at least."""
+    """A file to pickle into, of which ``take`` gets pieces of at most ``bound`` bytes, so that
+    there is never the whole of it; one piece, possibly empty, at least."""
 
     def __init__(self, bound: int, take: Callable[[bytes], None]) -> None:
         self._bound, self._take = bound, take
@@ -217,7 +226,8 @@ def unpack_report(data: bytes) -> Report:
 
 
 def pack_frames(frames: Sequence[Frame], tag: bytes = FRAMES) -> bytes:
-    """Frames without a header: results of a terminal slot, or (``SEED``) what the driver hands to a first level."""
+    """Frames without a header: results of a terminal slot, or (``SEED``) what the driver hands to a
+    first level."""
     return tag + pickle.dumps([tuple(frame) for frame in frames], PROTOCOL)
 
 

@@ -1,6 +1,8 @@
-"""What a worker process keeps between tasks: the runs it has seen, their plans and templates, and the users' resources (R12).
+"""What a worker process keeps between tasks: the runs it has seen, their plans and templates, and
+the users' resources (R12).
 
-Invariants: nothing here influences what a task computes; it only saves making it again. At most ``_RUNS_MAX`` runs are kept.
+Invariants: nothing here influences what a task computes; it only saves making it again. At most
+``_RUNS_MAX`` runs are kept.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ _RUNS_MAX = 8
 class Resources:
     """Connections and clients of users, by name; one set per process and run.
 
-    Invariants: what was made before a fork is neither used nor closed after it, nor is it dropped, which may close it: its sockets belong to
-    the parent too.
+    Invariants: what was made before a fork is neither used nor closed after it, nor is it dropped,
+    which may close it: its sockets belong to the parent too.
     """
 
     def __init__(self) -> None:
@@ -104,8 +106,9 @@ _YOUNG_MAX = 50_000
 
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Look for garbage in cycles less often. Millions of rows come and go in a task, and some thousands wait; none of them is in a cycle, and
-    by default Python would look at the waiting ones again after every 700 that came."""
+    """Look for garbage in cycles less often. Millions of rows come and go in a task, and some
+    thousands wait; none of them is in a cycle, and by default Python would look at the waiting ones
+    again after every 700 that came."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], _YOUNG_MAX), *before[1:])
     try:
@@ -131,7 +134,8 @@ def worker_run(token: str, load: Callable[[], bytes], clock: Callable[[], float]
         run.resources.close()
         wire.forget_classes(forgotten)
     if not _warm:
-        # PySpark collects garbage after every task; what is imported by now need not be looked at again.
+        # PySpark collects garbage after every task; what is imported by now need not be looked at
+        # again.
         gc.collect()
         gc.freeze()
         _warm = True

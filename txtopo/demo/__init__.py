@@ -1,4 +1,5 @@
-"""The demo: a topology that counts every word of Python's own library, in the package so that ``txtopo demo`` runs without a checkout.
+"""The demo: a topology that counts every word of Python's own library, in the package so that
+``txtopo demo`` runs without a checkout.
 
 The file is run like any TARGET that is a file: what it defines travels by value.
 """

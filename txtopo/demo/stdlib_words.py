@@ -1,17 +1,20 @@
-"""Count every word in the Python standard library's own sources, then check the result against plain Python.
+"""Count every word in the Python standard library's own sources, then check the result against
+plain Python.
 
 ::
 
     lines ×2 ──none──► split ×2 ──word──► count ×2 (committer) ──none──► bucketize ×1 ──bucket──► buckets ×2 (committer)
 
-Every .py file below the running interpreter's standard library (installed packages left out) is read line by line. A *word* is an
-identifier or a word of a comment or text, as it is written: a run of letters, digits and underscores that begins with no
-digit. About thirty transactions of a megabyte; ``split`` sums up its part of the batch first, so that little travels. The buckets say how many
-words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
+Every .py file below the running interpreter's standard library (installed packages left out) is
+read line by line. A *word* is an identifier or a word of a comment or text, as it is written: a run
+of letters, digits and underscores that begins with no digit. About thirty transactions of a
+megabyte; ``split`` sums up its part of the batch first, so that little travels. The buckets say how
+many words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
 
-``txtopo demo`` runs it, prints the results, and counts anew without txtopo: every count must be equal. Kill it wherever you like and run it
-again. ``python -m txtopo.demo.stdlib_words report`` prints the results once more. The store is the file that TXTOPO_STARTER_STORE
-names, otherwise .txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
+``txtopo demo`` runs it, prints the results, and counts anew without txtopo: every count must be
+equal. Kill it wherever you like and run it again. ``python -m txtopo.demo.stdlib_words report``
+prints the results once more. The store is the file that TXTOPO_STARTER_STORE names, otherwise
+.txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
 """
 
 from __future__ import annotations
@@ -80,7 +83,8 @@ class SplitWords(BaseBatchBolt):
 
 
 class Bucketize(BaseBasicBolt):
-    """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one it has left."""
+    """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one
+    it has left."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         attempt, _, prev, count = tup.values
@@ -108,7 +112,8 @@ def open_stores(path: str | Path | None = None) -> tuple[SqliteStore, SqliteStor
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the standard library), counting into the stores at ``store_path``."""
+    """The topology, over ``spout`` (default: the standard library), counting into the stores at
+    ``store_path``."""
     counts, buckets = open_stores(store_path)
     spout = spout or FileTransactionalSpout(stdlib_files(), bytes_per_batch=BYTES_PER_BATCH, partitions=PARTITIONS, errors="replace")
     builder = TransactionalTopologyBuilder("stdlib-words", "lines", spout, 2)
@@ -128,7 +133,8 @@ def independent_count() -> dict[str, int]:
 
 
 def report(counts: Mapping[str, int], buckets: Mapping[int, int], expected: Mapping[str, int]) -> tuple[str, bool]:
-    """What the stores hold, as text, and whether every word and every bucket is as ``expected`` says."""
+    """What the stores hold, as text, and whether every word and every bucket is as ``expected``
+    says."""
     lines = [f"{len(counts)} words, {sum(counts.values())} occurrences", "", "the 20 most frequent"]
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     lines.extend(f"{rank:>4}  {word:<24} {count:>9}" for rank, (word, count) in enumerate(ranked[:20], 1))
@@ -159,7 +165,8 @@ def main_report() -> int:
 
 
 conf = Config(max_spout_pending=3, until="exhausted", message_timeout_s=120)
-"""A first batch waits until Spark has started its Python workers: on a busy machine longer than the usual 30 s."""
+"""A first batch waits until Spark has started its Python workers: on a busy machine longer than the
+usual 30 s."""
 
 if __name__ == "__main__" and sys.argv[1:] == ["report"]:
     sys.exit(main_report())

@@ -1,9 +1,11 @@
 """What one attempt does in Spark: its emission, processing and commit jobs.
 
-Runs on: driver, on the engine's threads. Knows nothing of when: the coordinator decides that, the engine calls.
+Runs on: driver, on the engine's threads. Knows nothing of when: the coordinator decides that, the
+engine calls.
 
-Invariants: an attempt's results are released exactly once, by :meth:`Attempt.release`. A batch that outgrew the way through the driver is
-pinned from then on, until it has been small again for a while.
+Invariants: an attempt's results are released exactly once, by :meth:`Attempt.release`. A batch that
+outgrew the way through the driver is pinned from then on, until it has been small again for a
+while.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ class _Pinning:
 
 
 class AttemptRunner:
-    """Runs the jobs of attempts. ``submitted`` is told when a job of an attempt goes to Spark, which is when its time-out begins (R8)."""
+    """Runs the jobs of attempts. ``submitted`` is told when a job of an attempt goes to Spark,
+    which is when its time-out begins (R8)."""
 
     def __init__(
         self,
@@ -118,7 +121,8 @@ class AttemptRunner:
         self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
         self._zombies: list[str] = []
         self.resumed_txid: int | None = None
-        """The transaction that was sealed when this run began: an attempt of an earlier run may have effects, as of no other."""
+        """The transaction that was sealed when this run began: an attempt of an earlier run may
+        have effects, as of no other."""
 
     def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int) -> Attempt:
         """A new attempt, with nothing done, that will use so many ``cores`` at once."""
@@ -165,7 +169,8 @@ class AttemptRunner:
         work.emission = None
 
     def apply(self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float) -> None:
-        """The commit job; if the attempt has not been processed, that too. First waits until no task of an earlier, broken one runs (R33)."""
+        """The commit job; if the attempt has not been processed, that too. First waits until no
+        task of an earlier, broken one runs (R33)."""
         if work.result is not None and not work.plan.commit:
             return
         self._await_zombies(zombie_wait_s)

@@ -1,12 +1,14 @@
-"""What each transaction consists of: the spout's coordinator, its metadata, and where the next batch begins.
+"""What each transaction consists of: the spout's coordinator, its metadata, and where the next
+batch begins.
 
-Runs on: driver. The only module that calls the user's spout coordinator. Metadata goes into ``state.txids``, which is the one place it is kept;
-when it becomes durable is the state's business.
+Runs on: driver. The only module that calls the user's spout coordinator. Metadata goes into
+``state.txids``, which is the one place it is kept; when it becomes durable is the state's business.
 
-Invariants: metadata of a txid is made once, from that of the txid before; an opaque spout's is made for every attempt, from that of the attempt of
-the txid before that is now in use (R4). What is recorded of a partitioned batch are the partitions that moved; the position of a partition is that
-of the newest txid in which it moved (R21). A txid is opened once: the time of it is asked for then, and is whatever is stored of the txid as soon
-as something is (R36).
+Invariants: metadata of a txid is made once, from that of the txid before; an opaque spout's is made
+for every attempt, from that of the attempt of the txid before that is now in use (R4). What is
+recorded of a partitioned batch are the partitions that moved; the position of a partition is that
+of the newest txid in which it moved (R21). A txid is opened once: the time of it is asked for then,
+and is whatever is stored of the txid as soon as something is (R36).
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Batches:
         )
         self._plans = self._is_partitioned and spout.plans(self._coordinator)
         self.fraction_done: float | None = None
-        """How much of the source was committed when a transaction was last opened, from 0 to 1; ``None`` where the spout does not say."""
+        """How much of the source was committed when a transaction was last opened, from 0 to 1;
+        ``None`` where the spout does not say."""
 
     @property
     def is_opaque(self) -> bool:
@@ -58,7 +61,8 @@ class Batches:
 
     @property
     def emits_metadata(self) -> bool:
-        """Whether metadata is learnt by emitting, so that an attempt needs an emission job first."""
+        """Whether metadata is learnt by emitting, so that an attempt needs an emission job first.
+        """
         return self._is_partitioned and not self._plans
 
     def known_txids(self) -> list[int]:
@@ -66,7 +70,8 @@ class Batches:
         return [txid for txid in self._state.txids.txids() if txid >= self._state.current]
 
     def open(self, txid: int) -> bool:
-        """Whether ``txid``, which is new, may begin; its metadata is made, unless emitting makes it. ``FailedException`` passes through."""
+        """Whether ``txid``, which is new, may begin; its metadata is made, unless emitting makes
+        it. ``FailedException`` passes through."""
         self.fraction_done = self._fraction_done(txid)
         if not self._call(txid, "is_ready", self._coordinator.is_ready):
             return False
@@ -76,17 +81,20 @@ class Batches:
         return True
 
     def opened_at(self, txid: int) -> datetime.datetime:
-        """When ``txid`` was opened: in this run, as was noted when that happened; else as its record says, which an earlier run has left."""
+        """When ``txid`` was opened: in this run, as was noted when that happened; else as its
+        record says, which an earlier run has left."""
         noted = self._opened_at.get(txid)
         if noted is not None:
             return noted
         record = self._state.txids.find(txid)
         stored = None if record is None else record.opened
-        # What an older version has sealed does not say: then it is now, for every attempt of this run, and from its next seal on for ever.
+        # What an older version has sealed does not say: then it is now, for every attempt of this
+        # run, and from its next seal on for ever.
         return self._opened_at.setdefault(txid, stored or self._time_of_opening(txid))
 
     def batch(self, txid: int, own: Any = None) -> Batch:
-        """What to emit for ``txid``, whose metadata is known; ``own`` is the attempt's, where every attempt has metadata of its own."""
+        """What to emit for ``txid``, whose metadata is known; ``own`` is the attempt's, where every
+        attempt has metadata of its own."""
         stored = self._stored(txid) if own is None else own
         if not self._is_partitioned:
             return Batch("whole", stored)
@@ -105,7 +113,8 @@ class Batches:
         return self._plan(txid)
 
     def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
-        """``metadata`` is what the live ``attempt`` consists of; for a txid that makes it once, the first to be learnt is kept."""
+        """``metadata`` is what the live ``attempt`` consists of; for a txid that makes it once, the
+        first to be learnt is kept."""
         if self._is_opaque:
             self._in_use[attempt.txid] = (attempt, metadata)
         else:
@@ -121,7 +130,8 @@ class Batches:
             del self._opened_at[txid]
 
     def metadata(self, txid: int) -> Any:
-        """What is sealed with ``txid``: what every replay of it needs. An opaque one is replayed from the positions before it."""
+        """What is sealed with ``txid``: what every replay of it needs. An opaque one is replayed
+        from the positions before it."""
         return None if self._is_opaque else self._stored(txid)
 
     def moved(self, txid: int) -> dict[int, Any]:
@@ -195,8 +205,10 @@ class Batches:
         return record.metadata
 
     def _positions_before(self, txid: int) -> dict[int, Any]:
-        """Metadata by partition when ``txid`` begins: committed positions, overlaid by what open transactions before it moved."""
-        # In this order: what is recorded and forgotten by other threads meanwhile is in the positions, if it is not in what is open.
+        """Metadata by partition when ``txid`` begins: committed positions, overlaid by what open
+        transactions before it moved."""
+        # In this order: what is recorded and forgotten by other threads meanwhile is in the
+        # positions, if it is not in what is open.
         open_txids = list(self._in_use) if self._is_opaque else self._state.txids.txids()
         in_use = {earlier: self._metadata_in_use(earlier) for earlier in sorted(open_txids) if earlier < txid}
         committed, positions = self._state.committed_positions()

@@ -1,4 +1,5 @@
-"""Why attempts failed, until their transactions commit; and what a run that stops because of one says.
+"""Why attempts failed, until their transactions commit; and what a run that stops because of one
+says.
 
 Apart from the engine because it decides nothing.
 
@@ -29,7 +30,8 @@ class Causes:
         self._failures = {attempt: failure for attempt, failure in self._failures.items() if attempt.txid > txid}
 
     def error(self, cause: TransactionAttempt | None, reason: str, count: int) -> BaseException | None:
-        """What ends a run that the coordinator stops because of ``cause``; None if nothing is wrong. Arguments as in ``messages.Stop``."""
+        """What ends a run that the coordinator stops because of ``cause``; None if nothing is
+        wrong. Arguments as in ``messages.Stop``."""
         if reason == "unopenable":
             return self.unopenable
         if cause is None:

@@ -1,6 +1,7 @@
 """The two writes of a commit: the seal before its effects, the record after them.
 
-Apart from the engine because this is what a commit promises to whoever restarts, and nothing here depends on when it is done.
+Apart from the engine because this is what a commit promises to whoever restarts, and nothing here
+depends on when it is done.
 
 Runs on: driver, on the commit thread.
 
@@ -39,7 +40,8 @@ class CommitWrites:
         return messages.Sealed(work.attempt)
 
     def record(self, work: Attempt, following: Attempt | None, tell: Callable[[Event], None]) -> Event:
-        """The commit becomes durable, and with it the seal of ``following``; ``tell`` hears if that is refused."""
+        """The commit becomes durable, and with it the seal of ``following``; ``tell`` hears if that
+        is refused."""
         txid = work.attempt.txid
         self._surroundings.reach("record.before", txid)
         next_seal = None if following is None else self._seal_for(following, tell)
@@ -50,7 +52,8 @@ class CommitWrites:
         return messages.Recorded(work.attempt)
 
     def _seal_for(self, following: Attempt, tell: Callable[[Event], None]) -> Seal | None:
-        """The seal of the next transaction, for the same write; if it could never be recorded, it fails before effects of it can exist."""
+        """The seal of the next transaction, for the same write; if it could never be recorded, it
+        fails before effects of it can exist."""
         txid = following.attempt.txid
         self._surroundings.reach("seal.before", txid)
         seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))

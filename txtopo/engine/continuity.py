@@ -1,11 +1,13 @@
-"""Whether a topology can go on from the state it finds: the same kind of spout, the components of what is sealed, the stores they had (R35).
+"""Whether a topology can go on from the state it finds: the same kind of spout, the components of
+what is sealed, the stores they had (R35).
 
 Apart from the engine because nothing here runs a transaction: it is asked once, before the first.
 
 Runs on: driver.
 
-Invariants: what is refused here has changed nothing. What a component may begin is remembered before it has results anywhere, and then grows only
-by what a person accepts: a refusal does not make the next start succeed.
+Invariants: what is refused here has changed nothing. What a component may begin is remembered
+before it has results anywhere, and then grows only by what a person accepts: a refusal does not
+make the next start succeed.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ SHOWN_MAX = 5
 """Names of stores in one line of the log."""
 
 ExpectedStores = Mapping[str, tuple[str, ...]]
-"""By component that has results: names of the stores it may begin beside those it has, or patterns with ``*``. Any other may begin any."""
+"""By component that has results: names of the stores it may begin beside those it has, or patterns
+with ``*``. Any other may begin any."""
 
 
 def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
-    """Refuse ``graph`` if it cannot go on from ``state``; else have the state remember it, and return which stores it may begin.
+    """Refuse ``graph`` if it cannot go on from ``state``; else have the state remember it, and
+    return which stores it may begin.
 
-    :raises errors.StateMismatchError: it cannot; names what differs, and the command that accepts it if that is possible.
+    :raises errors.StateMismatchError: it cannot; names what differs, and the command that accepts
+        it if that is possible.
     """
     assert graph.spout.spout_kind is not None
     spout = Spout(id=graph.spout.id, kind=graph.spout.spout_kind)
@@ -104,7 +109,8 @@ def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState
     missing, new = sorted(sealed.tasks.keys() - graph.components.keys()), sorted(graph.components.keys() - sealed.tasks.keys())
     id = shlex.quote(graph.id)
     otherwise = (
-        # What an older version has sealed cannot be accepted otherwise: nothing says what the topology was made of.
+        # What an older version has sealed cannot be accepted otherwise: nothing says what the
+        # topology was made of.
         f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
         if before is None
         else f"    `txtopo state accept {id} --sealed`: complete it with the components that there are now; what a missing one has written\n"

@@ -1,10 +1,12 @@
-"""The engine: a loop that turns the coordinator's commands into Spark jobs and ZooKeeper writes, and their outcomes into events.
+"""The engine: a loop that turns the coordinator's commands into Spark jobs and ZooKeeper writes,
+and their outcomes into events.
 
-Runs on: driver, in a thread of its own. It decides nothing but admission: how many processing jobs Spark gets at once, and that a commit does
-not wait behind them.
+Runs on: driver, in a thread of its own. It decides nothing but admission: how many processing jobs
+Spark gets at once, and that a commit does not wait behind them.
 
-Invariants: the coordinator, the attempts and the timers are touched by the loop's thread only; other threads post to its queue. Commits, seals
-and records happen on one thread, in the order they were commanded.
+Invariants: the coordinator, the attempts and the timers are touched by the loop's thread only;
+other threads post to its queue. Commits, seals and records happen on one thread, in the order they
+were commanded.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ from txtopo.topology.transaction import TransactionAttempt
 
 _RENEW_INTERVAL_S = 1.0
 _LATE_S = 0.25
-"""A job that takes longer than this is not one of a small transaction, whatever its tasks may say of themselves."""
+"""A job that takes longer than this is not one of a small transaction, whatever its tasks may say
+of themselves."""
 _COLLECT_GARBAGE_EVERY_S = 10.0
-"""Objects of the JVM live as long as what holds them here, and Python by itself looks through all of its heap seldom."""
+"""Objects of the JVM live as long as what holds them here, and Python by itself looks through all
+of its heap seldom."""
 _THREADS_END_S = 5.0
 
 
@@ -53,7 +57,8 @@ class Engine:
         revive: Callable[[], None],
         surroundings: Surroundings,
     ) -> None:
-        """``revive`` is called about once a second, on a thread of its own: it may bring back what the run stands on, such as a server of its own."""
+        """``revive`` is called about once a second, on a thread of its own: it may bring back what
+        the run stands on, such as a server of its own."""
         self._run, self._conf, self._state, self._board, self._rng, self._revive = run, conf, state, board, rng, revive
         self._surroundings = surroundings
         expected_stores = continuity.resume(run.graph, state)
@@ -121,7 +126,8 @@ class Engine:
             raise self.error
 
     def begin(self) -> None:
-        """The first commands; after them the loop does what its surroundings give it, until :attr:`ended`, and then :meth:`close`."""
+        """The first commands; after them the loop does what its surroundings give it, until
+        :attr:`ended`, and then :meth:`close`."""
         self._board.begin(generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
         self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
         self._do(self._coordinator.start())
@@ -231,7 +237,8 @@ class Engine:
         self._admit()
 
     def _admit(self) -> None:
-        """Give Spark as many processing jobs as have cores, and one ahead unless a commit could wait behind it."""
+        """Give Spark as many processing jobs as have cores, and one ahead unless a commit could
+        wait behind it."""
         side_by_side = max(1, self._run.cores // (1 if self._pace.is_small else self._widest))
         while self._waiting and self._processing < side_by_side + (0 if self._committing else 1):
             self._processing += 1
@@ -263,7 +270,8 @@ class Engine:
         self._handle(event)
 
     def _learn(self, event: Event) -> None:
-        """Only what the live attempt learnt counts: a late answer must not decide what the batch is."""
+        """Only what the live attempt learnt counts: a late answer must not decide what the batch
+        is."""
         if isinstance(event, messages.Emitted) and self._coordinator.active.get(event.attempt.txid) == (event.attempt, Status.EMITTING):
             self._batches.learnt(event.attempt, self._attempts[event.attempt].metadata)
 
@@ -289,7 +297,8 @@ class Engine:
             return messages.Failed(attempt, "failed")
 
     def _explained(self, failure: AttemptFailedError) -> AttemptFailedError:
-        """``failure``, unless a store refused our attempt because the topology has become another's meanwhile (R26): that is what is said then."""
+        """``failure``, unless a store refused our attempt because the topology has become another's
+        meanwhile (R26): that is what is said then."""
         if isinstance(failure.error, errors.StateMismatchError):
             try:
                 self._state.require_held()
@@ -308,7 +317,8 @@ class Engine:
         return messages.Processed(work.attempt)
 
     def _watch(self, attempt: TransactionAttempt, deadline: float) -> None:
-        """A job of ``attempt`` went to Spark: fail the attempt if it is still in the same status at ``deadline``."""
+        """A job of ``attempt`` went to Spark: fail the attempt if it is still in the same status at
+        ``deadline``."""
         live = self._coordinator.active.get(attempt.txid)
         if live is not None and live[0] == attempt:
             if self._pace.is_small:
@@ -317,7 +327,8 @@ class Engine:
             self._surroundings.after(deadline - self._surroundings.now(), functools.partial(self._time_out, attempt, live[1]))
 
     def _late(self, attempt: TransactionAttempt, status: object) -> None:
-        """A job takes longer than that of a small transaction could: what was left for later begins now."""
+        """A job takes longer than that of a small transaction could: what was left for later begins
+        now."""
         if self._coordinator.active.get(attempt.txid) == (attempt, status):
             self._pace.late()
             self._set_pace()
@@ -340,7 +351,8 @@ class Engine:
         try:
             self._post(step())
         except BaseException as error:
-            # The state is lost or another's: nothing more may be written, so there is nothing to drain.
+            # The state is lost or another's: nothing more may be written, so there is nothing to
+            # drain.
             self.kill(error)
 
     def _seal(self, work: Attempt) -> None:
@@ -416,7 +428,8 @@ class Engine:
         self.ended = True
 
     def _renew_now(self) -> None:
-        """On a thread of its own: a ZooKeeper that does not answer must not keep the loop from its work."""
+        """On a thread of its own: a ZooKeeper that does not answer must not keep the loop from its
+        work."""
         try:
             self._revive()
             self._state.renew()
@@ -427,14 +440,16 @@ class Engine:
         self._surroundings.post(functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew))
 
     def _backoff_s(self, failures: int) -> float:
-        """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between half of it and all of it."""
+        """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between
+        half of it and all of it."""
         if failures == 0:
             return 0.0
         bound = min(self._conf.backoff_max_s, self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30))
         return bound * (0.5 + self._rng.random() / 2)
 
     def close(self) -> None:
-        """Let go of everything; what still runs in Spark is cancelled, and may end a little later."""
+        """Let go of everything; what still runs in Spark is cancelled, and may end a little later.
+        """
         for work in self._attempts.values():
             self._runner.cancel(work)
         self._attempts.clear()

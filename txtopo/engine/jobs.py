@@ -1,4 +1,5 @@
-"""The port to whatever runs jobs: Spark in a run, the simulator in a test; and what a job of the plan comes to.
+"""The port to whatever runs jobs: Spark in a run, the simulator in a test; and what a job of the
+plan comes to.
 
 Runs on: driver.
 """
@@ -20,12 +21,14 @@ from txtopo.plan.levels import Levels
 
 
 class JobLostError(Exception):
-    """The job did not run to its end: a worker or executor died, a block was lost, or it was cancelled."""
+    """The job did not run to its end: a worker or executor died, a block was lost, or it was
+    cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned(abc.ABC):
-    """Results that stay on the executors as ``blocks``, cut off from their lineage, so that a lost block fails its reader."""
+    """Results that stay on the executors as ``blocks``, cut off from their lineage, so that a lost
+    block fails its reader."""
 
     blocks: Any
     task_attempts: tuple[int, ...]
@@ -60,13 +63,15 @@ class Jobs(Protocol):
     """Whatever runs the jobs of one run."""
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
-        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if it came to no end; a failure of user code is in the result."""
+        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if it came to no end; a
+        failure of user code is in the result."""
 
     def group(self, job: Job) -> str:
         """The group ``job`` is cancelled by."""
 
     def cancel(self, group: str) -> None:
-        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks have stopped."""
+        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks
+        have stopped."""
 
     def is_running(self, group: str) -> bool:
         """Whether a task of ``group`` still runs, as far as anybody knows."""
@@ -81,8 +86,9 @@ def reading(job: Job, levels: Levels, source: Source) -> Job:
 
 
 def result_of(job: Job, records: Iterable[bytes], slots: int, pinned: Callable[[tuple[int, ...]], Pinned] | None = None) -> JobResult:
-    """Put the records of the last level together, and check that all of it is of one computation (R33). ``pinned`` makes what stands for
-    results that stayed where they are, of the task attempts that made them."""
+    """Put the records of the last level together, and check that all of it is of one computation
+    (R33). ``pinned`` makes what stands for results that stayed where they are, of the task attempts
+    that made them."""
     reports: list[Report] = []
     frames: list[Frame] = []
     for record in records:

@@ -13,7 +13,8 @@ from typing import Any
 from txtopo.engine.status import StatusBoard
 
 LOGGER = logging.getLogger("txtopo")
-"""Without a handler of the program's, Python writes warnings and errors to standard error, and nothing else."""
+"""Without a handler of the program's, Python writes warnings and errors to standard error, and
+nothing else."""
 
 
 def first_line(text: str) -> str:

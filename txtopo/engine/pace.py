@@ -1,12 +1,15 @@
 """How much of Spark a transaction is worth, judged by the ones before it.
 
-A Spark job and a Python task cost the same however little they do. While transactions are small, one task for all of a transaction is faster than
-several side by side, and processing it together with its commit is faster than a job of its own. Neither changes a result: where a task runs
-decides nothing (R17), and what has failed once is processed by itself.
+A Spark job and a Python task cost the same however little they do. While transactions are small,
+one task for all of a transaction is faster than several side by side, and processing it together
+with its commit is faster than a job of its own. Neither changes a result: where a task runs decides
+nothing (R17), and what has failed once is processed by itself.
 
-Apart from the engine because it is the only place where time already spent decides what is done next.
+Apart from the engine because it is the only place where time already spent decides what is done
+next.
 
-Invariants: a single transaction that is not small ends the savings; it takes several small ones in a row to have them again.
+Invariants: a single transaction that is not small ends the savings; it takes several small ones in
+a row to have them again.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ _STILL_SMALL = 2.0
 
 
 class Pace:
-    """``small_s`` is how long the tasks of a small transaction are at work, in seconds, all together; with 0 none is small."""
+    """``small_s`` is how long the tasks of a small transaction are at work, in seconds, all
+    together; with 0 none is small."""
 
     def __init__(self, small_s: float, overlaps: bool) -> None:
-        """``overlaps``: several transactions may be in flight, so that processing can be hidden behind the commit before."""
+        """``overlaps``: several transactions may be in flight, so that processing can be hidden
+        behind the commit before."""
         self._small_s, self._overlaps = small_s, overlaps
         self._small_in_a_row = 0
         self._processing_s = 0.0
@@ -47,5 +52,6 @@ class Pace:
 
     @property
     def defers(self) -> bool:
-        """Whether processing is left until the commit: where it cannot be hidden, or is too short for that to pay."""
+        """Whether processing is left until the commit: where it cannot be hidden, or is too short
+        for that to pay."""
         return self.is_small and (not self._overlaps or self._processing_s <= self._small_s / 2)

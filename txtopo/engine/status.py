@@ -27,13 +27,15 @@ class RunStatus:
     active: tuple[tuple[int, int, str], ...] = ()
     """(txid, attempt id, status) of every transaction in flight, ascending."""
     waiting_to_commit: int = 0
-    """How many of them are processed and wait for their turn; that time counts towards no time-out (R8)."""
+    """How many of them are processed and wait for their turn; that time counts towards no time-out
+    (R8)."""
     idle: bool = False
     """Nothing is in flight, and the spout had nothing when it was last asked."""
     asked: int = 0
     """How often the spout was asked whether a new transaction may begin."""
     idle_at: int = 0
-    """Which of these questions last found the run idle; what the source got before it was asked is committed."""
+    """Which of these questions last found the run idle; what the source got before it was asked is
+    committed."""
     committed: int = 0
     """Transactions committed by this run."""
     replays: int = 0
@@ -43,19 +45,22 @@ class RunStatus:
     tuples: int = 0
     """Tuples the spout emitted in committed transactions of this run."""
     tuples_per_s: float = 0.0
-    """The same per second, over the last ten seconds, or since the commit before the last one if that is longer ago."""
+    """The same per second, over the last ten seconds, or since the commit before the last one if
+    that is longer ago."""
     fraction_done: float | None = None
     """How much of the source is committed, from 0 to 1; ``None`` where the spout does not say."""
     last_commit_latency_s: float | None = None
     """From opening to commit, for the newest committed transaction."""
     last_error: str | None = None
-    """What made the newest failed attempt fail, or ended the run. It stays when the run goes on: see ``standing_error``."""
+    """What made the newest failed attempt fail, or ended the run. It stays when the run goes on:
+    see ``standing_error``."""
     last_error_txid: int | None = None
     """The transaction that ``last_error`` is about; ``None`` if it is about the whole run."""
     last_error_at: datetime.datetime | None = None
     """When it was; UTC."""
     is_error_over: bool = False
-    """The run has got past ``last_error``: that transaction is committed, or was opened after all."""
+    """The run has got past ``last_error``: that transaction is committed, or was opened after all.
+    """
 
     @property
     def standing_error(self) -> str | None:
@@ -72,7 +77,8 @@ class StatusBoard:
         self._status, self._clock = status, clock or time.monotonic
         self._changed = threading.Condition()
         self._recent: deque[tuple[float, int]] = deque([(self._clock(), 0)])
-        """Commits: when, and how many tuples. The first is where the window begins; its own tuples came before."""
+        """Commits: when, and how many tuples. The first is where the window begins; its own tuples
+        came before."""
         self._recent_tuples = 0
         """The tuples of all commits in the window, so that who looks often need not add them up."""
 
@@ -93,16 +99,19 @@ class StatusBoard:
         self.update(state="running", **changes)
 
     def failed(self, error: str, txid: int | None, is_unexpected: bool = False, **changes: Any) -> None:
-        """Transaction ``txid`` could not be opened, or an attempt of it has failed; ``None``: the run has, or its
-        ZooKeeper cannot be brought back now, which the run waits for. Change fields, too.
+        """Transaction ``txid`` could not be opened, or an attempt of it has failed; ``None``: the
+        run has, or its ZooKeeper cannot be brought back now, which the run waits for. Change
+        fields, too.
 
-        ``is_unexpected``: the attempt has failed without user code: a worker died, or it took too long.
+        ``is_unexpected``: the attempt has failed without user code: a worker died, or it took too
+        long.
         """
         now = datetime.datetime.now(datetime.UTC)
         self.update(last_error=error, last_error_txid=txid, last_error_at=now, is_error_over=False, **changes)
 
     def opened(self, txid: int) -> None:
-        """The spout has answered for ``txid``: if the last error was that it did not, that is over."""
+        """The spout has answered for ``txid``: if the last error was that it did not, that is over.
+        """
         if self._status.last_error_txid == txid:
             self.update(is_error_over=True)
 
@@ -127,7 +136,8 @@ class StatusBoard:
             return replace(self._status, tuples_per_s=self._recent_tuples / max(now - begin, 0.1))
 
     def _forget_old(self, now: float) -> None:
-        # The newest commit always counts: where each takes longer than the window, the rate is that of the last.
+        # The newest commit always counts: where each takes longer than the window, the rate is that
+        # of the last.
         while len(self._recent) > 2 and now - self._recent[1][0] > self._RATE_WINDOW_S:
             self._recent.popleft()
             self._recent_tuples -= self._recent[0][1]

@@ -1,9 +1,12 @@
-"""What an engine stands on: time, threads, and the queue of its loop. The simulator puts others in their place.
+"""What an engine stands on: time, threads, and the queue of its loop. The simulator puts others in
+their place.
 
-Runs on: driver. Apart from ``engine`` so that all the engine decides is decided by the same code in a simulation, where time is virtual, nothing
-runs by itself, and the process may die at every named fault point.
+Runs on: driver. Apart from ``engine`` so that all the engine decides is decided by the same code in
+a simulation, where time is virtual, nothing runs by itself, and the process may die at every named
+fault point.
 
-Invariants: actions are given out one at a time, those that are due first, then those posted, in the order they were posted.
+Invariants: actions are given out one at a time, those that are due first, then those posted, in the
+order they were posted.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ class Threads(Protocol):
         """Do ``work`` as soon as a thread is free."""
 
     def close(self, timeout_s: float) -> bool:
-        """Let the threads end after what was given so far; whether they did within ``timeout_s``."""
+        """Let the threads end after what was given so far; whether they did within ``timeout_s``.
+        """
 
 
 class Surroundings(Protocol):

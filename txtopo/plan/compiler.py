@@ -1,9 +1,11 @@
-"""The plan of a topology: what runs in the processing phase, what is held for the commit, and in which levels.
+"""The plan of a topology: what runs in the processing phase, what is held for the commit, and in
+which levels.
 
-A component is *held* if it is a committer or downstream of one: it executes in the processing phase what reaches it there, and finishes in
-the commit phase (R12). Tuples that a held component emits while *executing* are executed downstream in the processing phase too; few
-topologies do that, so the components that only such tuples can reach are left out of the processing job and run, when there are any,
-in a *late* job of the same phase.
+A component is *held* if it is a committer or downstream of one: it executes in the processing phase
+what reaches it there, and finishes in the commit phase (R12). Tuples that a held component emits
+while *executing* are executed downstream in the processing phase too; few topologies do that, so
+the components that only such tuples can reach are left out of the processing job and run, when
+there are any, in a *late* job of the same phase.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from txtopo.topology.graph import TopologyGraph
 class Plan:
     """What each Spark job of an attempt consists of.
 
-    ``processing`` always runs. ``late`` runs after it if a held component emitted while executing. ``commit`` runs when the transaction's
-    turn has come; it has no levels if nothing is held. ``emission`` holds the spout alone, for spouts that learn their metadata by emitting.
+    ``processing`` always runs. ``late`` runs after it if a held component emitted while executing.
+    ``commit`` runs when the transaction's turn has come; it has no levels if nothing is held.
+    ``emission`` holds the spout alone, for spouts that learn their metadata by emitting.
     """
 
     graph: TopologyGraph
@@ -44,8 +47,8 @@ class Plan:
 
 
 def held_components(graph: TopologyGraph) -> frozenset[str]:
-    """The committers, and everything downstream of one; also a spout that takes part in the commit, but not what is downstream of it: all it
-    emits, it emits in the processing phase."""
+    """The committers, and everything downstream of one; also a spout that takes part in the commit,
+    but not what is downstream of it: all it emits, it emits in the processing phase."""
     sources = {id: [subscription.source for subscription in component.inputs] for id, component in graph.components.items()}
     committers = [id for id, component in graph.components.items() if component.committer]
     return frozenset(soundness.held(sources, committers, graph.spout.id))

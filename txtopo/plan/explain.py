@@ -1,4 +1,5 @@
-"""The plan in words and as a picture, for people: where data crosses a shuffle, and what waits for the commit."""
+"""The plan in words and as a picture, for people: where data crosses a shuffle, and what waits for
+the commit."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ def _counted(n: int, noun: str) -> str:
 
 
 def _form(source: Component, receiver: Component) -> str:
-    """What tuples are on their way, and what they become; nothing where they are tuples all the way."""
+    """What tuples are on their way, and what they become; nothing where they are tuples all the
+    way."""
     if source.emits_columns:
         return "in columns" if receiver.takes_columns else "in columns, which become tuples here"
     return "as tuples, which become columns here" if receiver.takes_columns else ""
@@ -102,7 +104,8 @@ def _label(text: str) -> str:
 
 
 def mermaid(plan: Plan) -> str:
-    """The plan as a Mermaid flow chart: boxes are levels, thick arrows cross a shuffle, hexagons are held until the commit."""
+    """The plan as a Mermaid flow chart: boxes are levels, thick arrows cross a shuffle, hexagons
+    are held until the commit."""
     lines = ["flowchart LR"]
     for i, level in enumerate([*plan.processing.levels, *plan.late.levels]):
         late = i >= len(plan.processing.levels)

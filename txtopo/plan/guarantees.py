@@ -1,7 +1,9 @@
-"""What a topology promises of each store and sink it writes to, in words: by its spout, by what is kept there, by grouping.
+"""What a topology promises of each store and sink it writes to, in words: by its spout, by what is
+kept there, by grouping.
 
-Apart from ``explain``, which draws the plan: this is about effects, and goes by the topology alone. What would break a promise was refused when the
-topology was built (``topology.soundness``), or is when its master is known; so there is nothing here to warn of.
+Apart from ``explain``, which draws the plan: this is about effects, and goes by the topology alone.
+What would break a promise was refused when the topology was built (``topology.soundness``), or is
+when its master is known; so there is nothing here to warn of.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from txtopo.topology.graph import Component, TopologyGraph
 
 
 def lines(graph: TopologyGraph) -> list[str]:
-    """One line per component and destination, headed by the kind of spout; no lines if nothing is held."""
+    """One line per component and destination, headed by the kind of spout; no lines if nothing is
+    held."""
     held = compiler.held_components(graph)
     width = max(len(id) for id in graph.components)
     found = [f"  {id:<{width}}  {text}" for id, component in graph.components.items() if id in held for text in _of(graph, component)]

@@ -1,13 +1,14 @@
 """Levels: which components share a Spark stage.
 
-A component's level is one more than that of its furthest source, unless every tuple it takes from there can stay in the process that
-emitted it: then it is *fused* into the same level, and an emit is a function call. Where there is one slot, that is so for every grouping.
+A component's level is one more than that of its furthest source, unless every tuple it takes from
+there can stay in the process that emitted it: then it is *fused* into the same level, and an emit
+is a function call. Where there is one slot, that is so for every grouping.
 
-Tasks are packed onto *slots*, because a Python task of Spark costs the same however little it does: task ``t`` of every component runs on slot
-``t mod slots`` of its level.
+Tasks are packed onto *slots*, because a Python task of Spark costs the same however little it does:
+task ``t`` of every component runs on slot ``t mod slots`` of its level.
 
-Routing never depends on the number of slots (see :func:`local_task`), so that a plan for two cores and one for eight send every tuple to
-the same task.
+Routing never depends on the number of slots (see :func:`local_task`), so that a plan for two cores
+and one for eight send every tuple to the same task.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ FusedEdge = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The components of one Spark stage, in topological order, and how many slots (Spark partitions) it has."""
+    """The components of one Spark stage, in topological order, and how many slots (Spark
+    partitions) it has."""
 
     components: tuple[str, ...]
     slots: int
@@ -31,7 +33,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels of one job, in order; ``fused`` are the edges whose tuples never leave their process."""
+    """The levels of one job, in order; ``fused`` are the edges whose tuples never leave their
+    process."""
 
     levels: tuple[Level, ...] = ()
     fused: frozenset[FusedEdge] = frozenset()
@@ -45,7 +48,8 @@ class Levels:
 
 
 def local_task(sending_task: int, receiving_tasks: int) -> int:
-    """The receiver of everything task ``sending_task`` emits under none and local_or_shuffle grouping."""
+    """The receiver of everything task ``sending_task`` emits under none and local_or_shuffle
+    grouping."""
     return sending_task % receiving_tasks
 
 
@@ -73,15 +77,18 @@ def _fused_edges(
 
 
 def _can_hold(graph: TopologyGraph, members: Collection[str], cores: int, silent: frozenset[str]) -> bool:
-    """Whether ``members`` may share one level: with the slots they would have, every edge among them stays local."""
+    """Whether ``members`` may share one level: with the slots they would have, every edge among
+    them stays local."""
     slots = _slots([graph.components[id] for id in members], cores)
     return all(_stays_local(*edge, slots) for edge in _fused_edges(graph, members, silent).values())
 
 
 def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int, silent: frozenset[str] = frozenset()) -> Levels:
-    """Level ``components`` of ``graph``, given that only tuples among them move, and none from ``silent`` ones; greedy, in topological order.
+    """Level ``components`` of ``graph``, given that only tuples among them move, and none from
+    ``silent`` ones; greedy, in topological order.
 
-    A component joins the level of its furthest source if all of that level can then still stay local, otherwise the next one.
+    A component joins the level of its furthest source if all of that level can then still stay
+    local, otherwise the next one.
     """
     levels: list[list[str]] = []
     level_of: dict[str, int] = {}
@@ -105,5 +112,6 @@ def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int,
 
 
 def order_of(graph: TopologyGraph) -> Mapping[str, int]:
-    """The rank of every component in topological order: the first key tuples are sorted by (R17)."""
+    """The rank of every component in topological order: the first key tuples are sorted by (R17).
+    """
     return {id: rank for rank, id in enumerate(graph.components)}

@@ -1,4 +1,5 @@
-"""Where topologies run: a local cluster with everything embedded, or the Spark context of ``spark-submit``.
+"""Where topologies run: a local cluster with everything embedded, or the Spark context of
+``spark-submit``.
 
 Runs on: driver.
 """
@@ -38,11 +39,14 @@ DEFAULT_DATA_DIR = directory.DEFAULT
 
 
 class LocalCluster:
-    """Local Spark and, unless ``zookeeper`` says where there is one, a real ZooKeeper of its own (Storm: ``LocalCluster``).
+    """Local Spark and, unless ``zookeeper`` says where there is one, a real ZooKeeper of its own
+    (Storm: ``LocalCluster``).
 
-    ``data_dir`` keeps ZooKeeper's state for the next cluster with the same directory; without it the state goes with the cluster.
-    ``spark_conf`` is added to the settings txtopo makes the session with. Consecutive clusters with equal settings share the Spark session.
-    ``progress`` says whether to show on standard error how a run goes while the program waits for it; by default where that is a terminal.
+    ``data_dir`` keeps ZooKeeper's state for the next cluster with the same directory; without it
+    the state goes with the cluster. ``spark_conf`` is added to the settings txtopo makes the
+    session with. Consecutive clusters with equal settings share the Spark session. ``progress``
+    says whether to show on standard error how a run goes while the program waits for it; by default
+    where that is a terminal.
     """
 
     def __init__(
@@ -78,9 +82,11 @@ class LocalCluster:
         self._end_with_the_process()
 
     def submit_topology(self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> TopologyRun:
-        """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the topology's id.
+        """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the
+        topology's id.
 
-        ``conf`` wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`); where ZooKeeper is, the cluster knows.
+        ``conf`` wins over Spark's configuration, the environment and a file
+        (:func:`txtopo.config.resolve`); where ZooKeeper is, the cluster knows.
         """
         running = self.runs.get(name)
         if running is not None and running.is_alive:
@@ -107,7 +113,8 @@ class LocalCluster:
             _revive(self._embedded)
 
     def _displaces(self, topology_id: str) -> bool:
-        """A lease found in a server of our own is a dead coordinator's, unless one of our own runs holds it."""
+        """A lease found in a server of our own is a dead coordinator's, unless one of our own runs
+        holds it."""
         return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self.runs.values())
 
     def kill_topology(self, name: str) -> None:
@@ -117,7 +124,8 @@ class LocalCluster:
         self.runs.pop(name).kill()
 
     def shutdown(self) -> None:
-        """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next cluster.
+        """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next
+        cluster.
 
         :raises TimeoutError: a topology did not end in time; all else has ended.
         """
@@ -130,12 +138,14 @@ class LocalCluster:
             self.runs.clear()
 
     def _end_with_the_process(self) -> None:
-        """Shut down when the program ends without having done so, and before all that was registered until now: a run reads rows of its spout."""
+        """Shut down when the program ends without having done so, and before all that was
+        registered until now: a run reads rows of its spout."""
         atexit.unregister(self._end_at_exit)
         atexit.register(self._end_at_exit, os.getpid())
 
     def _end_at_exit(self, pid: int) -> None:
-        # A process that is ending may start no thread any more, where that is what a part of the end wants.
+        # A process that is ending may start no thread any more, where that is what a part of the
+        # end wants.
         if os.getpid() == pid:
             with contextlib.suppress(TimeoutError, RuntimeError):
                 self.shutdown()
@@ -176,10 +186,11 @@ def _revive(embedded: EmbeddedZooKeeper | None) -> None:
 
 
 class Submission:
-    """One topology on the Spark context there is (``spark-submit``), or on a local one; with its ZooKeeper. A context manager.
+    """One topology on the Spark context there is (``spark-submit``), or on a local one; with its
+    ZooKeeper. A context manager.
 
-    A standby (``on_held=wait``) with a data directory that is in use waits here until that is free. ``waiting`` is then called, again and again,
-    with what it waits for; it may raise to give up.
+    A standby (``on_held=wait``) with a data directory that is in use waits here until that is free.
+    ``waiting`` is then called, again and again, with what it waits for; it may raise to give up.
     """
 
     def __init__(
@@ -246,10 +257,11 @@ def _own_zookeeper(data_dir: Path, on_held: str, waiting: Callable[[errors.HeldE
 
 
 def submit_topology(name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> RunStatus:
-    """Run ``topology`` on this program's Spark context and return when it has stopped: on an error, which is raised, or when
-    ``conf.until`` or ``conf.max_transactions`` says so.
+    """Run ``topology`` on this program's Spark context and return when it has stopped: on an error,
+    which is raised, or when ``conf.until`` or ``conf.max_transactions`` says so.
 
-    ``conf`` wins over Spark's configuration, the environment and a file (:func:`txtopo.config.resolve`).
+    ``conf`` wins over Spark's configuration, the environment and a file
+    (:func:`txtopo.config.resolve`).
     """
     typed = _configured(conf, topology, settings.of_this_process())
     with Submission(name, typed, topology) as run:

@@ -1,4 +1,5 @@
-"""The earlier name of ``txtopo.spark.daemon``, for clusters whose settings name it as ``spark.python.daemon.module``."""
+"""The earlier name of ``txtopo.spark.daemon``, for clusters whose settings name it as
+``spark.python.daemon.module``."""
 
 from __future__ import annotations
 

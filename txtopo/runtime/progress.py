@@ -1,4 +1,5 @@
-"""What a person sees of a run: where it begins, how it goes, how it ended. One line that is rewritten on a terminal, else few plain lines.
+"""What a person sees of a run: where it begins, how it goes, how it ended. One line that is
+rewritten on a terminal, else few plain lines.
 
 Apart from ``status`` (what there is to know) because this is only how it looks.
 
@@ -59,12 +60,14 @@ def describe(status: RunStatus) -> str:
 
 
 def wanted(asked: bool | None) -> bool:
-    """Whether to show progress on standard error: as ``asked``; if that is ``None``, where it is a terminal."""
+    """Whether to show progress on standard error: as ``asked``; if that is ``None``, where it is a
+    terminal."""
     return sys.stderr is not None and sys.stderr.isatty() if asked is None else asked
 
 
 class Progress:
-    """Writes to ``stream``, by default at most a line every ``INTERVAL_S`` and none that says what the one before said."""
+    """Writes to ``stream``, by default at most a line every ``INTERVAL_S`` and none that says what
+    the one before said."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, is_terminal: bool | None = None) -> None:
         self._stream, self._clock = stream, clock
@@ -110,7 +113,8 @@ class Progress:
         self.say(f"{status.topology_id} {how}: {counts}; the next run begins at txid {status.current}")
 
     def _say_parts(self, *parts: str) -> None:
-        """Lines that stay, of at most ``COLUMNS_MAX`` where the parts allow it; none of them is broken."""
+        """Lines that stay, of at most ``COLUMNS_MAX`` where the parts allow it; none of them is
+        broken."""
         lines = [parts[0]]
         for part in parts[1:]:
             if len(f"{_PREFIX}{lines[-1]}; {part}") <= COLUMNS_MAX:
@@ -137,24 +141,27 @@ class Progress:
 
 
 class Warnings(logging.Handler):
-    """Shows what is logged as a warning among the lines of a command, which tells errors by itself."""
+    """Shows what is logged as a warning among the lines of a command, which tells errors by itself.
+    """
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)
         self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show ``record``, unless nothing can be shown any more: what warns must not fail because of that."""
+        """Show ``record``, unless nothing can be shown any more: what warns must not fail because
+        of that."""
         if record.levelno < logging.ERROR:
             with contextlib.suppress(OSError, ValueError):
                 self._progress.say(self.format(record))
 
 
 class ShownRun:
-    """How one run of a program is shown: while the program waits for the run, and no oftener than a person can read.
+    """How one run of a program is shown: while the program waits for the run, and no oftener than a
+    person can read.
 
-    Invariants: may be called from any thread. A run is announced once, when it has its topology, and ends once. A terminal that has gone
-    ends the showing, and nothing else.
+    Invariants: may be called from any thread. A run is announced once, when it has its topology,
+    and ends once. A terminal that has gone ends the showing, and nothing else.
     """
 
     def __init__(self, progress: Progress, zookeeper: str, master: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -164,7 +171,8 @@ class ShownRun:
         self._updated_at: float | None = None
 
     def update(self, status: RunStatus, began: RunStatus | None) -> None:
-        """Show ``status``. ``began`` is that before anything ran, ``None`` while the run stands by."""
+        """Show ``status``. ``began`` is that before anything ran, ``None`` while the run stands by.
+        """
         with self._showing():
             now = self._clock()
             if self._ended or (self._updated_at is not None and now - self._updated_at < REWRITE_S):

@@ -1,7 +1,9 @@
 """Starts the embedded ZooKeeper of a run again when it has ended, as often as that takes.
 
-Apart from ``run`` because a server that cannot be started now, on a full disk for example, is no reason to end the run: the run waits for it as for
-any ZooKeeper that is away (``zookeeper_wait_s``). Meanwhile the status says why the server does not start; so does the error that ends the run.
+Apart from ``run`` because a server that cannot be started now, on a full disk for example, is no
+reason to end the run: the run waits for it as for any ZooKeeper that is away
+(``zookeeper_wait_s``). Meanwhile the status says why the server does not start; so does the error
+that ends the run.
 
 Runs on: driver.
 """
@@ -16,7 +18,8 @@ from txtopo.state import retry
 
 
 class Revival:
-    """Calls ``revive`` when it is called itself; ``board`` says why that did not succeed, while it does not."""
+    """Calls ``revive`` when it is called itself; ``board`` says why that did not succeed, while it
+    does not."""
 
     def __init__(self, revive: Callable[[], None], board: StatusBoard) -> None:
         self._revive, self._board = revive, board
@@ -36,7 +39,8 @@ class Revival:
         self._why = None
 
     def explained(self, error: BaseException) -> BaseException:
-        """``error``, or why our ZooKeeper was away, if it ends the run that ZooKeeper was away for too long."""
+        """``error``, or why our ZooKeeper was away, if it ends the run that ZooKeeper was away for
+        too long."""
         if self._why is None or not isinstance(error, errors.ZooKeeperUnavailableError) or isinstance(error, retry.AbandonedError):
             return error
         self._why.__cause__ = error

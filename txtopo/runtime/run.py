@@ -48,9 +48,11 @@ def refuse_local_only(graph: TopologyGraph, master: str) -> None:
 
 
 class TopologyRun:
-    """A handle on a running topology: wait for it, look at it, stop it. Made by ``submit_topology``.
+    """A handle on a running topology: wait for it, look at it, stop it. Made by
+    ``submit_topology``.
 
-    ``wait_*`` and :meth:`join` raise what ended the run, if that was an error; they raise ``TimeoutError`` when ``timeout_s`` have passed.
+    ``wait_*`` and :meth:`join` raise what ended the run, if that was an error; they raise
+    ``TimeoutError`` when ``timeout_s`` have passed.
     """
 
     def __init__(
@@ -64,10 +66,12 @@ class TopologyRun:
         revive: Callable[[], None],
         is_state_temporary: bool = False,
     ) -> None:
-        """Take the topology and begin, or begin to wait for it; refuses what cannot run here. Everything that can be wrong beforehand is found now.
+        """Take the topology and begin, or begin to wait for it; refuses what cannot run here.
+        Everything that can be wrong beforehand is found now.
 
-        ``displaces``: whoever left a lease in this ZooKeeper is known to be dead. ``revive`` is called about once a second (see the engine).
-        ``is_state_temporary``: the state goes with the cluster.
+        ``displaces``: whoever left a lease in this ZooKeeper is known to be dead. ``revive`` is
+        called about once a second (see the engine). ``is_state_temporary``: the state goes with the
+        cluster.
         """
         self.name, self.topology_id, self.conf = name, graph.id, conf
         refuse_local_only(graph, str(context.master))
@@ -77,7 +81,8 @@ class TopologyRun:
         self._given_up = threading.Event()
         self._killed = False
         self._not_taken = threading.Event()
-        """Set when the run is stopped while it has no engine yet: then nobody waits for ZooKeeper any more."""
+        """Set when the run is stopped while it has no engine yet: then nobody waits for ZooKeeper
+        any more."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
         self._board = logged.LoggedBoard(RunStatus(graph.id, name, state="standby"))
@@ -104,13 +109,15 @@ class TopologyRun:
 
     @property
     def began(self) -> RunStatus | None:
-        """The status before anything ran, which says with which txid the run began; ``None`` while it waits for the topology."""
+        """The status before anything ran, which says with which txid the run began; ``None`` while
+        it waits for the topology."""
         return self._began
 
     def _take(self) -> None:
         """Take the topology, and make the engine that runs it."""
         conf, graph = self.conf, self._graph
-        # Both may take their time, and must not while we hold the topology, or before we know that we may.
+        # Both may take their time, and must not while we hold the topology, or before we know that
+        # we may.
         cores = session.cores_of(self._context)
         waits = retry.Patience(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
         waits.insist(lambda: self._store.require_protected(layout.Layout(graph.id).top))
@@ -163,7 +170,8 @@ class TopologyRun:
                 self._end_shown(self._shown)
 
     def _state_is_gone(self, error: BaseException) -> BaseException:
-        """``error``; or, if a store remains of a run whose state went with its cluster, what can be done about that."""
+        """``error``; or, if a store remains of a run whose state went with its cluster, what can be
+        done about that."""
         if not self._is_state_temporary or not isinstance(error, errors.StateMismatchError) or not error.without_state:
             return error
         return errors.StateMismatchError(
@@ -175,7 +183,8 @@ class TopologyRun:
         )
 
     def _stand_by(self) -> None:
-        """Until the topology is ours, or not wanted any more. A ZooKeeper that is away is waited for as long as a commit would wait."""
+        """Until the topology is ours, or not wanted any more. A ZooKeeper that is away is waited
+        for as long as a commit would wait."""
         paths = layout.Layout(self.topology_id)
         away_since: float | None = None
         while self._engine is None and not self._given_up.wait(STANDBY_POLL_S):
@@ -227,7 +236,8 @@ class TopologyRun:
         return self._wait(lambda status: status.current > txid, timeout_s, f"txid {txid} to be committed")
 
     def wait_until_idle(self, timeout_s: float = 60.0) -> RunStatus:
-        """Until the spout is not ready and nothing is in flight; what the source held when this was called is committed then."""
+        """Until the spout is not ready and nothing is in flight; what the source held when this was
+        called is committed then."""
         asked = self.status().asked
         return self._wait(lambda status: status.idle_at > asked, timeout_s, "the topology to be idle")
 
@@ -279,12 +289,14 @@ class TopologyRun:
             self._engine.drain()
 
     def stop(self, timeout_s: float = 30.0) -> RunStatus:
-        """Drain commits in flight, abandon the rest, and wait for the end. What was abandoned is replayed by the next run."""
+        """Drain commits in flight, abandon the rest, and wait for the end. What was abandoned is
+        replayed by the next run."""
         self.drain()
         return self.join(timeout_s)
 
     def kill(self) -> None:
-        """Abort now, and wait for the end. Nothing is lost: the next run replays what was not committed."""
+        """Abort now, and wait for the end. Nothing is lost: the next run replays what was not
+        committed."""
         self._killed = True
         self._give_up()
         if self._engine is not None:

@@ -1,12 +1,14 @@
-"""Which transactions of a topology are committed as a whole, for readers of its stores: asked once, waited for, or asked again until a reading fits.
+"""Which transactions of a topology are committed as a whole, for readers of its stores: asked once,
+waited for, or asked again until a reading fits.
 
-Apart from ``inspection``, which shows a person all there is: this is read by programs, again and again. Apart from ``stores.visible``, which says
-what a store shows of it, and knows no ZooKeeper.
+Apart from ``inspection``, which shows a person all there is: this is read by programs, again and
+again. Apart from ``stores.visible``, which says what a store shows of it, and knows no ZooKeeper.
 
-Runs on: wherever the reader runs; it needs neither Spark nor the topology, only its ZooKeeper, or the data directory on this machine.
+Runs on: wherever the reader runs; it needs neither Spark nor the topology, only its ZooKeeper, or
+the data directory on this machine.
 
-Invariants: what is returned was the state of one moment, and once seen is never taken back: a later answer is not a smaller txid, unless the
-topology's state was reset.
+Invariants: what is returned was the state of one moment, and once seen is never taken back: a later
+answer is not a smaller txid, unless the topology's state was reset.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ READ_TRIES_MAX = 100
 
 
 class Visibility:
-    """What is committed of the topology ``topology_id``; a context manager, which keeps its connection.
+    """What is committed of the topology ``topology_id``; a context manager, which keeps its
+    connection.
 
     :param zookeeper: ``host:port[/chroot]`` of the ensemble that the topology's runs were given.
-    :param data_dir: their data directory, if they were given none; while nothing runs there, the files of its ZooKeeper are read.
-    :param conf: settings (``zookeeper``, ``data_dir``, ``zookeeper_root``, credentials) for what is not given here; by default those that a run
-        would have that is started here.
+    :param data_dir: their data directory, if they were given none; while nothing runs there, the
+        files of its ZooKeeper are read.
+    :param conf: settings (``zookeeper``, ``data_dir``, ``zookeeper_root``, credentials) for what is
+        not given here; by default those that a run would have that is started here.
     """
 
     def __init__(
@@ -67,11 +71,13 @@ class Visibility:
         return opening.asked_again(self._look, self._zookeeper)
 
     def wait(self, txid: int, timeout_s: float = 60.0) -> visible.VisibleTxid:
-        """Wait until transaction ``txid`` is visible: every effect of it is in its store, and will never be replayed. What is visible then.
+        """Wait until transaction ``txid`` is visible: every effect of it is in its store, and will
+        never be replayed. What is visible then.
 
         The topology need not have begun. A ZooKeeper that goes away meanwhile is waited for, too.
 
-        :raises TimeoutError: it is not visible after ``timeout_s`` seconds; says how far the topology has come.
+        :raises TimeoutError: it is not visible after ``timeout_s`` seconds; says how far the
+            topology has come.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -87,10 +93,11 @@ class Visibility:
             time.sleep(POLL_S)
 
     def read(self, reading: Callable[[visible.VisibleTxid], T], timeout_s: float = 60.0) -> T:
-        """``reading(visible)``, with what is visible now: called again with what is visible then, while a store has gone on too far.
+        """``reading(visible)``, with what is visible now: called again with what is visible then,
+        while a store has gone on too far.
 
-        ``reading`` should open every ``items`` and ``scan`` before it reads the first of them to its end: what they show is fixed when they are
-        called, however long they are then read.
+        ``reading`` should open every ``items`` and ``scan`` before it reads the first of them to
+        its end: what they show is fixed when they are called, however long they are then read.
 
         :raises errors.OutrunError: the stores were too fast for ``timeout_s`` seconds.
         """
@@ -139,7 +146,8 @@ class Visibility:
             yield None if found is None else found.store
 
     def _read(self, store: base.StateStore) -> visible.VisibleTxid:
-        """Every write changes ``current`` and names itself there: while that stays the same, so does everything else."""
+        """Every write changes ``current`` and names itself there: while that stays the same, so
+        does everything else."""
         paths = self._paths
         for _ in range(READ_TRIES_MAX):
             before = _record(store, paths.current, records.CurrentRecord)
@@ -172,9 +180,11 @@ def visible_txid(
     data_dir: str | Path | None = None,
     conf: config.Config | Mapping[str, Any] | None = None,
 ) -> visible.VisibleTxid:
-    """The last transaction of a topology that is committed as a whole, 0 if there is none: an ``int``, and what stores take as ``as_of=``.
+    """The last transaction of a topology that is committed as a whole, 0 if there is none: an
+    ``int``, and what stores take as ``as_of=``.
 
-    A look of its own each time: whoever looks again and again uses :class:`Visibility`, which takes the same arguments.
+    A look of its own each time: whoever looks again and again uses :class:`Visibility`, which takes
+    the same arguments.
     """
     with Visibility(topology_id, zookeeper=zookeeper, data_dir=data_dir, conf=conf) as visibility:
         return visibility.txid()
@@ -189,6 +199,7 @@ def wait_until_visible(
     data_dir: str | Path | None = None,
     conf: config.Config | Mapping[str, Any] | None = None,
 ) -> visible.VisibleTxid:
-    """Wait until transaction ``txid`` of a topology is committed as a whole; what is visible then. See :meth:`Visibility.wait`."""
+    """Wait until transaction ``txid`` of a topology is committed as a whole; what is visible then.
+    See :meth:`Visibility.wait`."""
     with Visibility(topology_id, zookeeper=zookeeper, data_dir=data_dir, conf=conf) as visibility:
         return visibility.wait(txid, timeout_s)

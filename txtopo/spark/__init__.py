@@ -1,1 +1,2 @@
-"""The engine on Spark: jobs, tasks, the session and its settings. The only package that uses pyspark."""
+"""The engine on Spark: jobs, tasks, the session and its settings. The only package that uses
+pyspark."""

@@ -1,6 +1,8 @@
-"""Refuses Spark Connect: it has no SparkContext, so no jobs of our own, no local properties and no broadcasts.
+"""Refuses Spark Connect: it has no SparkContext, so no jobs of our own, no local properties and no
+broadcasts.
 
-Apart from ``session`` because it is asked before anything is started, by whatever would start something.
+Apart from ``session`` because it is asked before anything is started, by whatever would start
+something.
 
 Runs on: driver.
 """
@@ -20,7 +22,8 @@ _CURE = "Unset SPARK_REMOTE, leave spark.api.mode at classic, and start with --m
 
 
 def refuse(master: str = "", settings: Mapping[str, str] | None = None) -> None:
-    """Refuse it as ``master``, in ``settings``, in Spark's own configuration, in the environment, and as the session there is."""
+    """Refuse it as ``master``, in ``settings``, in Spark's own configuration, in the environment,
+    and as the session there is."""
     if master.lower().startswith("sc://"):
         raise _error(redaction.redacted(master))
     _refuse_environment(os.environ)

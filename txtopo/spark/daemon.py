@@ -1,7 +1,9 @@
-"""The process that PySpark's workers are forked from, on local masters: what every worker needs is imported before the fork.
+"""The process that PySpark's workers are forked from, on local masters: what every worker needs is
+imported before the fork.
 
-Runs on: executor, as ``python -m txtopo.spark.daemon``, in the place of ``pyspark.daemon``. A new worker then begins to work at once, and a worker
-whose job was cancelled, and whose socket is therefore closed, ends without a traceback on the user's terminal.
+Runs on: executor, as ``python -m txtopo.spark.daemon``, in the place of ``pyspark.daemon``. A new
+worker then begins to work at once, and a worker whose job was cancelled, and whose socket is
+therefore closed, ends without a traceback on the user's terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from typing import Any
 from pyspark import daemon
 
 _THREADED = ("pandas", "pyarrow")
-"""Importing these starts threads, which must not happen before a fork. Some versions of ``pyspark.worker`` import them, others do not."""
+"""Importing these starts threads, which must not happen before a fork. Some versions of
+``pyspark.worker`` import them, others do not."""
 
 
 class _Refusal(importlib.abc.MetaPathFinder):
@@ -33,7 +36,8 @@ class _Refusal(importlib.abc.MetaPathFinder):
 
 
 def warm_up() -> None:
-    """Import what workers need, and keep the garbage collector from looking at it after every task."""
+    """Import what workers need, and keep the garbage collector from looking at it after every task.
+    """
     importlib.import_module("txtopo.dataplane.slot")
     _import_worker()
     gc.collect()
@@ -41,7 +45,8 @@ def warm_up() -> None:
 
 
 def _import_worker() -> None:
-    """Import ``pyspark.worker``, unless that asks for what starts threads: then all of it is left to the workers."""
+    """Import ``pyspark.worker``, unless that asks for what starts threads: then all of it is left
+    to the workers."""
     refusal, before = _Refusal(), set(sys.modules)
     sys.meta_path.insert(0, refusal)
     try:
@@ -50,7 +55,8 @@ def _import_worker() -> None:
     finally:
         sys.meta_path.remove(refusal)
     if refusal.was_asked:
-        # A module that was told there is no pyarrow may remember it; imported again, in the worker, it finds what is there.
+        # A module that was told there is no pyarrow may remember it; imported again, in the worker,
+        # it finds what is there.
         for name in [name for name in set(sys.modules) - before if name.startswith("pyspark.")]:
             package, _, module = name.rpartition(".")
             del sys.modules[name]

@@ -1,7 +1,8 @@
 """A JVM whose start was interrupted is ended, because it would not end itself.
 
-PySpark starts Spark's JVM as a child, waits for a file in which that says where it listens, and keeps the child in a local variable. If the wait is
-interrupted, the file's directory goes, the JVM fails to write it, and stays for ever: only what would come after would have made it end with us.
+PySpark starts Spark's JVM as a child, waits for a file in which that says where it listens, and
+keeps the child in a local variable. If the wait is interrupted, the file's directory goes, the JVM
+fails to write it, and stays for ever: only what would come after would have made it end with us.
 
 Apart from ``session`` because it asks the operating system.
 
@@ -22,7 +23,8 @@ _SPARKS = (b"org.apache.spark", b"spark-submit", b"spark-class")
 
 @contextlib.contextmanager
 def ended_if_interrupted() -> Iterator[None]:
-    """While the block starts Spark: end the JVMs it has started, should it be interrupted. An ordinary error leaves a JVM that can be used again."""
+    """While the block starts Spark: end the JVMs it has started, should it be interrupted. An
+    ordinary error leaves a JVM that can be used again."""
     before = children.children_of(os.getpid())
     try:
         yield

@@ -1,9 +1,11 @@
 """Spark jobs: a job of the plan as a chain of RDDs with one raw shuffle per level.
 
-Runs on: driver. One RDD has one consumer, always: Spark computes a shared one twice, concurrently, even when it is persisted.
+Runs on: driver. One RDD has one consumer, always: Spark computes a shared one twice, concurrently,
+even when it is persisted.
 
-Invariants: what a job made in Spark (shuffle files, persisted blocks) is released when its results have been read, or with :meth:`Pinned.release`.
-The number of pools, threads and broadcasts does not grow with the number of transactions.
+Invariants: what a job made in Spark (shuffle files, persisted blocks) is released when its results
+have been read, or with :meth:`Pinned.release`. The number of pools, threads and broadcasts does not
+grow with the number of transactions.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from txtopo.topology import pickling
 
 
 def _one_to_one(key: int) -> int:
-    """The partitioner's identity: one module-level function, because Spark compares partitioners by its id."""
+    """The partitioner's identity: one module-level function, because Spark compares partitioners by
+    its id."""
     return key
 
 
@@ -76,7 +79,8 @@ class SparkJobs:
             self._broadcast.destroy()
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
-        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure of user code is in the result."""
+        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure
+        of user code is in the result."""
         job = reading(job, plan.levels_of(job.part), source)
         try:
             if job.part == "straight" and self._standing is not None:
@@ -107,7 +111,8 @@ class SparkJobs:
         return f"{job.run}/{job.name}"
 
     def _begin(self, group: str, pool: str, description: str) -> None:
-        # Properties belong to the thread, which runs nothing but jobs of ours: the next one begins by setting them again.
+        # Properties belong to the thread, which runs nothing but jobs of ours: the next one begins
+        # by setting them again.
         self._context.setJobGroup(group, description, False)
         if getattr(self._thread, "pool", None) != pool:
             self._context.setLocalProperty("spark.scheduler.pool", pool)
@@ -136,7 +141,8 @@ class SparkJobs:
         return RDD(jvm.PythonRDD.valueOfPair(pairs.partitionBy(self._partitioners[slots])), self._context, NoOpSerializer())
 
     def _seed(self, frames: Sequence[Frame], slots: int) -> Any:
-        """One record per slot: the frames for its tasks. Without frames, one RDD per number of slots serves every job."""
+        """One record per slot: the frames for its tasks. Without frames, one RDD per number of
+        slots serves every job."""
         if not frames and slots in self._seeds:
             return self._seeds[slots]
         records = [bytearray(b"")] * slots
@@ -157,7 +163,8 @@ class SparkJobs:
         _raw(self._seed((), 1).mapPartitionsWithIndex(task.StandingFunction(self._broadcast, self._run.token, group, address))).collect()
 
     def _others_have_jobs(self) -> bool:
-        """Whether anybody, a user of the session included, has a Spark job besides our standing task."""
+        """Whether anybody, a user of the session included, has a Spark job besides our standing
+        task."""
         with contextlib.suppress(*_GONE):
             return len(self._context.statusTracker().getActiveJobsIds()) > 1
         return False
@@ -165,13 +172,15 @@ class SparkJobs:
     # -- the results -------------------------------------------------------------------------------------------------------
 
     def _collect(self, job: Job, rdd: Any, slots: int, shuffles: bool) -> JobResult:
-        # A checkpoint cuts the RDD off from its shuffles, so they are found from the one before. Left to Spark, their files would stay until the
-        # JVM happens to collect garbage, of which large batches make no more than small ones.
+        # A checkpoint cuts the RDD off from its shuffles, so they are found from the one before.
+        # Left to Spark, their files would stay until the JVM happens to collect garbage, of which
+        # large batches make no more than small ones.
         shuffled = rdd.prev
         try:
             if not job.pinned:
                 return result_of(job, rdd.collect(), slots)
-            # Serialized persistence first, then the local checkpoint: so a lost or recomputed block fails its reader.
+            # Serialized persistence first, then the local checkpoint: so a lost or recomputed block
+            # fails its reader.
             rdd.persist(StorageLevel.MEMORY_AND_DISK)
             rdd.localCheckpoint()
             try:
@@ -187,7 +196,8 @@ class SparkJobs:
     # -- stopping ----------------------------------------------------------------------------------------------------------
 
     def cancel(self, group: str) -> None:
-        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks have stopped."""
+        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks
+        have stopped."""
         if self._standing is not None:
             self._standing.cancel(group)
         self._cancel(group)

@@ -1,12 +1,15 @@
-"""Standard error of a JVM that this process starts: passed on line by line, without a warning that says nothing to a user.
+"""Standard error of a JVM that this process starts: passed on line by line, without a warning that
+says nothing to a user.
 
-What the JVM writes goes through a pipe that this process reads, and not to the terminal. So the JVM of a driver that was killed writes to
-a pipe without a reader: its complaints about the lost driver do not reach a terminal on which the next command is being typed.
+What the JVM writes goes through a pipe that this process reads, and not to the terminal. So the JVM
+of a driver that was killed writes to a pipe without a reader: its complaints about the lost driver
+do not reach a terminal on which the next command is being typed.
 
 Runs on: driver, and where ``txtopo submit`` is typed; a thread of its own for each pipe.
 
-Invariants: every byte but those of ``UNWANTED`` lines is passed on, in order, without waiting for the end of a line. The JVM never
-waits for a reader: this process reads until the JVM has closed its end.
+Invariants: every byte but those of ``UNWANTED`` lines is passed on, in order, without waiting for
+the end of a line. The JVM never waits for a reader: this process reads until the JVM has closed its
+end.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from types import TracebackType
 from txtopo.state import directory
 
 UNWANTED = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
-"""Lines that are left out. Spark itself adds this module to every JVM of its own, and Java says so each time."""
+"""Lines that are left out. Spark itself adds this module to every JVM of its own, and Java says so
+each time."""
 
 _CHUNK_BYTES = 64 * 1024
 _STDERR = 2
@@ -60,10 +64,12 @@ def _may_be(line: bytes, unwanted: bytes) -> bool:
 
 
 class PassedOn:
-    """A context manager around the start of one process, whose standard error is the file descriptor it gives; passed on until it ends."""
+    """A context manager around the start of one process, whose standard error is the file
+    descriptor it gives; passed on until it ends."""
 
     def __init__(self) -> None:
-        # What standard error is now, as a child would have inherited it: something else may be put there later.
+        # What standard error is now, as a child would have inherited it: something else may be put
+        # there later.
         try:
             descriptor = os.dup(_STDERR)
         except OSError:

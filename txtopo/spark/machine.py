@@ -1,4 +1,5 @@
-"""The surroundings of an engine in a real driver: the clock, threads that talk to Spark, and a queue of actions.
+"""The surroundings of an engine in a real driver: the clock, threads that talk to Spark, and a
+queue of actions.
 
 Runs on: driver.
 """

@@ -1,12 +1,14 @@
-"""Code for executors that have none of it: this package, and the user's own, each as a zip that Python imports from.
+"""Code for executors that have none of it: this package, and the user's own, each as a zip that
+Python imports from.
 
-Apart from ``submit`` because a zip is the same whoever takes it: spark-submit, ``SparkContext.addPyFile``, or an image that is built once. Only pure
-Python can be imported from a zip; what has native code travels in an archive (see the page about clusters).
+Apart from ``submit`` because a zip is the same whoever takes it: spark-submit,
+``SparkContext.addPyFile``, or an image that is built once. Only pure Python can be imported from a
+zip; what has native code travels in an archive (see the page about clusters).
 
 Runs on: driver.
 
-Invariants: the name of a zip tells its content, so one that is there is never written again, and a line that names it means the same tomorrow.
-Zips of equal content are equal, byte by byte.
+Invariants: the name of a zip tells its content, so one that is there is never written again, and a
+line that names it means the same tomorrow. Zips of equal content are equal, byte by byte.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _NATIVE = (".so", ".pyd", ".dylib")
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A zip. ``names`` are the modules and packages in it; ``native``, files in it that cannot be imported from a zip."""
+    """A zip. ``names`` are the modules and packages in it; ``native``, files in it that cannot be
+    imported from a zip."""
 
     path: Path
     names: tuple[str, ...]
@@ -50,10 +53,11 @@ def of_txtopo(directory: Path) -> Package:
 
 
 def of_code(directory: Path, modules: Mapping[str, ModuleType] | None = None) -> Package | None:
-    """What is loaded of ``modules`` (default: of everything) and is neither part of Python, nor installed, nor ours; ``None`` if nothing is.
+    """What is loaded of ``modules`` (default: of everything) and is neither part of Python, nor
+    installed, nor ours; ``None`` if nothing is.
 
-    Of a package all files travel, also those not loaded yet. The file that a topology was loaded from is not among it: what it defines travels
-    by value.
+    Of a package all files travel, also those not loaded yet. The file that a topology was loaded
+    from is not among it: what it defines travels by value.
     """
     loaded = dict(sys.modules if modules is None else modules)
     files: dict[str, Path] = {}
@@ -101,7 +105,8 @@ def _zipped(directory: Path, stem: str, names: tuple[str, ...], files: Mapping[s
 
 
 def _with_compiled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """``contents`` and, beside each source, what it compiles to: else every new worker would compile all it imports, since nothing keeps it.
+    """``contents`` and, beside each source, what it compiles to: else every new worker would
+    compile all it imports, since nothing keeps it.
 
     An interpreter of another version passes by what is compiled, and takes the source.
     """
@@ -112,7 +117,8 @@ def _with_compiled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
                 code = compile(source, name, "exec", dont_inherit=True)
             except (SyntaxError, ValueError):
                 continue
-            # PEP 552, by hash and unchecked: the zip's name changes with its content. Version 2 of marshal makes equal bytes of equal code.
+            # PEP 552, by hash and unchecked: the zip's name changes with its content. Version 2 of
+            # marshal makes equal bytes of equal code.
             header = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
             both[f"{name}c"] = header + marshal.dumps(code, 2)
     return both

@@ -1,16 +1,21 @@
-"""A Spark task that stays for more than one transaction: asked by the driver, answering it, over a socket of this machine.
+"""A Spark task that stays for more than one transaction: asked by the driver, answering it, over a
+socket of this machine.
 
-A Spark job with one Python task costs some fifteen milliseconds before the task begins, and a small transaction is a millisecond of work. So
-the task that runs a small transaction from end to end (see ``dataplane.straight``) waits for the next one, which the driver sends it when the one
-before is recorded. For the coordinator each is still a job of its own, with its own seal before it and its own record after it.
+A Spark job with one Python task costs some fifteen milliseconds before the task begins, and a small
+transaction is a millisecond of work. So the task that runs a small transaction from end to end (see
+``dataplane.straight``) waits for the next one, which the driver sends it when the one before is
+recorded. For the coordinator each is still a job of its own, with its own seal before it and its
+own record after it.
 
-Runs on: driver; ``task.StandingFunction`` is the other end. Local masters only: executors elsewhere might not reach the driver.
+Runs on: driver; ``task.StandingFunction`` is the other end. Local masters only: executors elsewhere
+might not reach the driver.
 
 Invariants:
     - A task serves one request at a time, so that what ends it has hit that one transaction.
     - One process connects, once: a task that Spark begins again is not let in.
-    - A task ends when nothing was asked for ``_IDLE_S``, after the answer that comes when it is ``_LIFE_S`` old, and as soon as it has answered
-      if other jobs of the run want its slot. One slot of the session is left to others. Where it is the only one, whoever has a job wants it,
+    - A task ends when nothing was asked for ``_IDLE_S``, after the answer that comes when it is
+      ``_LIFE_S`` old, and as soon as it has answered if other jobs of the run want its slot. One
+      slot of the session is left to others. Where it is the only one, whoever has a job wants it,
       and gets it when the task is as old as an idle one may be: less would pay neither side.
 """
 
@@ -39,11 +44,13 @@ _numbers = itertools.count(1)
 """Of the standing tasks of this process, for their addresses."""
 
 Launch = Callable[[str, str], None]
-"""Runs a Spark job of this group, whose one task is told this address, until it ends; raises what Spark raises."""
+"""Runs a Spark job of this group, whose one task is told this address, until it ends; raises what
+Spark raises."""
 
 
 class TaskLostError(Exception):
-    """The task ended, or was cancelled, before it answered; the text is what Spark said, and the cause the exception that said it."""
+    """The task ended, or was cancelled, before it answered; the text is what Spark said, and the
+    cause the exception that said it."""
 
 
 class Seats:
@@ -81,7 +88,8 @@ class _Task:
         self.began = self.used = time.monotonic()
         self._lock = threading.Lock()
         self._in_use = threading.Lock()
-        """Held while somebody asks: what was closed meanwhile could be another's descriptor by the time it is read."""
+        """Held while somebody asks: what was closed meanwhile could be another's descriptor by the
+        time it is read."""
         self._hung_up = threading.Event()
         self._socket: socket.socket | None = None
         self._channel: Connection | None = None
@@ -163,7 +171,8 @@ class _Task:
 
 
 class StandingTasks:
-    """The standing task of a run, one after the other; asked by one thread at a time, cancelled by any."""
+    """The standing task of a run, one after the other; asked by one thread at a time, cancelled by
+    any."""
 
     def __init__(
         self,
@@ -174,7 +183,8 @@ class StandingTasks:
         seats: Seats = _SEATS,
         slot_is_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``: somebody in the session has a job besides our task."""
+        """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``:
+        somebody in the session has a job besides our task."""
         self._run, self._cores, self._launch, self._cancel, self._seats = run, cores, launch, cancel, seats
         self._slot_is_wanted = slot_is_wanted
         self._lock = threading.Lock()
@@ -183,12 +193,14 @@ class StandingTasks:
         self._launched = 0
         self._others = 0
         self._cancelled: OrderedDict[str, None] = OrderedDict()
-        """Groups that were cancelled when no task served them; most of them, such as those of processing jobs, will never be asked for."""
+        """Groups that were cancelled when no task served them; most of them, such as those of
+        processing jobs, will never be asked for."""
         self._served: OrderedDict[str, str] = OrderedDict()
         """Groups that were given up when a task served them, with its group of Spark's."""
 
     def ask(self, group: str, request: bytes) -> bytes | None:
-        """The answer to ``request``; ``None`` if there can be no standing task now. :class:`TaskLostError` if there is no answer.
+        """The answer to ``request``; ``None`` if there can be no standing task now.
+        :class:`TaskLostError` if there is no answer.
 
         The request can be cancelled as ``group``.
         """
@@ -214,7 +226,8 @@ class StandingTasks:
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
-        """While a job of the run is Spark's own: an idle task gives up its slot, one at work does so when it has answered."""
+        """While a job of the run is Spark's own: an idle task gives up its slot, one at work does
+        so when it has answered."""
         with self._lock:
             self._others += 1
             task = self._task
@@ -227,7 +240,8 @@ class StandingTasks:
                 self._others -= 1
 
     def cancel(self, group: str) -> None:
-        """Give up the request of ``group``, also one that is still to come. Returns before the task has stopped."""
+        """Give up the request of ``group``, also one that is still to come. Returns before the task
+        has stopped."""
         with self._lock:
             task = self._task if self._task is not None and self._task.serving == group else None
             self._remember(group, task)
@@ -236,7 +250,8 @@ class StandingTasks:
             task.hang_up()
 
     def spark_group(self, group: str) -> str | None:
-        """The group of Spark's that serves, or served when it was given up, the request of ``group``."""
+        """The group of Spark's that serves, or served when it was given up, the request of
+        ``group``."""
         with self._lock:
             if self._task is not None and self._task.serving == group:
                 return self._task.group
@@ -266,9 +281,11 @@ class StandingTasks:
             return self._task
 
     def _begun(self) -> _Task | None:
-        """A new task; ``None`` where a socket cannot be had, for instance because the path of the temporary directory is too long for one."""
+        """A new task; ``None`` where a socket cannot be had, for instance because the path of the
+        temporary directory is too long for one."""
         if self._threads is None:
-            # One that holds the job, one that watches; and the same for the task before, whose end is not waited for.
+            # One that holds the job, one that watches; and the same for the task before, whose end
+            # is not waited for.
             self._threads = WorkThreads("standing", 4)
         self._launched += 1
         try:
@@ -280,18 +297,21 @@ class StandingTasks:
         return task
 
     def _watch(self, task: _Task) -> None:
-        """On a thread of its own: end the task when it is idle, or cancel it if it does not end then; clear up when it has ended."""
+        """On a thread of its own: end the task when it is idle, or cancel it if it does not end
+        then; clear up when it has ended."""
         while not task.ended.wait(_IDLE_S) and task is self._task:
             self._drop(task, idle_s=_IDLE_S)
         self._drop(task)
         if not task.ended.wait(_END_S):
-            # Its worker is suspended, for instance: it would keep its slot, and us from beginning others, for as long as it is.
+            # Its worker is suspended, for instance: it would keep its slot, and us from beginning
+            # others, for as long as it is.
             self._cancel(task.group)
             task.ended.wait()
         task.close()
 
     def _drop(self, task: _Task, idle_s: float | None = None) -> None:
-        """Ask it for nothing more; with ``idle_s`` only if it has not been asked for anything for so long."""
+        """Ask it for nothing more; with ``idle_s`` only if it has not been asked for anything for
+        so long."""
         with self._lock:
             if task is not self._task:
                 return

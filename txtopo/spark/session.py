@@ -1,12 +1,15 @@
 """The Spark context: made with the settings the data plane needs, or checked when it is given.
 
-A local one is made here. One on a cluster is spark-submit's, or the user's own: which files go to the executors, and how much memory they have, must
-be said before it is there, and spark-submit is where Spark lets one say it.
+A local one is made here. One on a cluster is spark-submit's, or the user's own: which files go to
+the executors, and how much memory they have, must be said before it is there, and spark-submit is
+where Spark lets one say it.
 
-Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings share it.
+Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings
+share it.
 
-Invariants: a context we made has every setting of ``REQUIRED`` and ``WANTED``; a given one has at least those of ``REQUIRED``. The driver's address
-is set to 127.0.0.1 for local masters only: the executors of a cluster must reach it.
+Invariants: a context we made has every setting of ``REQUIRED`` and ``WANTED``; a given one has at
+least those of ``REQUIRED``. The driver's address is set to 127.0.0.1 for local masters only: the
+executors of a cluster must reach it.
 """
 
 from __future__ import annotations
@@ -45,10 +48,12 @@ REQUIRED: dict[str, tuple[str, str]] = {
     "spark.stage.maxConsecutiveAttempts": ("1", "a stage that Spark computes again would mix two emissions of a batch"),
     "spark.task.maxFailures": ("1", "a task that Spark retries would run a bolt twice in one attempt"),
 }
-"""Without these an attempt could mix two computations (R33); txtopo itself answers every failure, with a new attempt."""
+"""Without these an attempt could mix two computations (R33); txtopo itself answers every failure,
+with a new attempt."""
 
 WANTED: dict[str, str] = {
-    # Factor 2 to 3 per job: the loopback TCP socket of a reused worker waits about 40 ms for Nagle and delayed ACK.
+    # Factor 2 to 3 per job: the loopback TCP socket of a reused worker waits about 40 ms for Nagle
+    # and delayed ACK.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.scheduler.mode": "FAIR",
     "spark.locality.wait": "0s",
@@ -83,7 +88,8 @@ WANTED: dict[str, str] = {
 _ADVISED = ("spark.python.unix.domain.socket.enabled", "spark.python.task.killTimeout", "spark.locality.wait")
 
 _EXECUTORS_WAIT_S = 30.0
-"""How long to wait for the first executor of a cluster; Spark's own spark.scheduler.maxRegisteredResourcesWaitingTime."""
+"""How long to wait for the first executor of a cluster; Spark's own
+spark.scheduler.maxRegisteredResourcesWaitingTime."""
 
 _EXECUTORS_SETTLED_S = 1.0
 """When no executor has come for so long, those that are there are taken to be all."""
@@ -110,7 +116,8 @@ def local_cores(master: str) -> int | None:
 
 
 def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every setting of a context of ours; those in ``given`` win, except that what R33 needs cannot be overridden."""
+    """Every setting of a context of ours; those in ``given`` win, except that what R33 needs cannot
+    be overridden."""
     settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
     settings["spark.scheduler.allocation.file"] = (_HERE / "fairscheduler.xml").as_uri()
     settings["spark.driver.extraJavaOptions"] = (
@@ -128,7 +135,8 @@ def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[st
 
 
 def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
-    """Refuse ``settings`` that could break R33; those that are missing are taken to be right. ``where`` they come from is said."""
+    """Refuse ``settings`` that could break R33; those that are missing are taken to be right.
+    ``where`` they come from is said."""
     wrong = [key for key, (value, _) in REQUIRED.items() if settings.get(key, value).strip().lower() != value]
     if wrong:
         found = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
@@ -154,7 +162,8 @@ def require_local(master: str) -> None:
 
 
 def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
-    """The process's Spark context on this machine, made with our settings; an earlier one of ours is reused if they are equal, else replaced."""
+    """The process's Spark context on this machine, made with our settings; an earlier one of ours
+    is reused if they are equal, else replaced."""
     global _ours
     java.require_java()
     if pyspark.SparkContext._active_spark_context is None:
@@ -188,7 +197,8 @@ def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
 
 
 def _gateway(conf: pyspark.SparkConf) -> Any | None:
-    """The connection to a JVM that is started for it, with its standard error passed on by us; ``None`` if there is a JVM already."""
+    """The connection to a JVM that is started for it, with its standard error passed on by us;
+    ``None`` if there is a JVM already."""
     if pyspark.SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return None
     output = jvm_output.PassedOn()
@@ -205,7 +215,8 @@ def _gateway(conf: pyspark.SparkConf) -> Any | None:
 
 
 def replaced(found: Mapping[str, str]) -> list[str]:
-    """What to say about settings that Spark would have ``found`` in its own configuration, were they not replaced because of R33."""
+    """What to say about settings that Spark would have ``found`` in its own configuration, were
+    they not replaced because of R33."""
     return [
         f"Spark's own configuration has {key}={found[key]}, which is not used here ({value} is): {why}"
         for key, (value, why) in REQUIRED.items()
@@ -225,12 +236,14 @@ def stop_ours() -> None:
 
 
 def submitted_context() -> Any | None:
-    """The context of ``spark-submit``, made with what the data plane needs where the user set nothing; ``None`` outside of it."""
+    """The context of ``spark-submit``, made with what the data plane needs where the user set
+    nothing; ``None`` outside of it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ and pyspark.SparkContext._active_spark_context is None:
         return None
     active = pyspark.SparkContext._active_spark_context
     if active is None:
-        # Without a JVM, SparkConf would not know what spark-submit was told, and what is missing would not be missing.
+        # Without a JVM, SparkConf would not know what spark-submit was told, and what is missing
+        # would not be missing.
         pyspark.SparkContext._ensure_initialized()
         conf = pyspark.SparkConf()
         connect.refuse_settings(dict(conf.getAll()))
@@ -240,10 +253,12 @@ def submitted_context() -> Any | None:
             if not key.startswith(("spark.driver.", "spark.ui.enabled", "spark.dynamicAllocation")):
                 conf.setIfMissing(key, value)
         if (_HERE / "fairscheduler.xml").is_file():
-            # It is the driver's to read. Where the package was imported from a zip, Spark makes pools of equal weight.
+            # It is the driver's to read. Where the package was imported from a zip, Spark makes
+            # pools of equal weight.
             conf.setIfMissing("spark.scheduler.allocation.file", (_HERE / "fairscheduler.xml").as_uri())
         if local_cores(conf.get("spark.master", "local[*]") or "") is None:
-            # A container's own temporary directory may have a longer path than a socket can have (108 bytes).
+            # A container's own temporary directory may have a longer path than a socket can have
+            # (108 bytes).
             conf.setIfMissing("spark.python.unix.domain.socket.dir", "/tmp")
         elif sockets.is_short_enough(sockets.directory()):
             conf.setIfMissing("spark.python.unix.domain.socket.dir", str(sockets.directory()))
@@ -270,7 +285,8 @@ def check_context(context: Any) -> None:
 
 
 def cores_of(context: Any) -> int:
-    """How many Python tasks run at once: the cores of a local master, or those of a cluster's executors."""
+    """How many Python tasks run at once: the cores of a local master, or those of a cluster's
+    executors."""
     local = local_cores(str(context.master))
     if local is not None:
         return local
@@ -279,7 +295,8 @@ def cores_of(context: Any) -> int:
 
 
 def _wait_for_executors(context: Any) -> None:
-    """Until executors have registered and no more come: before that, Spark counts two cores however many there will be."""
+    """Until executors have registered and no more come: before that, Spark counts two cores however
+    many there will be."""
     began = changed = time.monotonic()
     count = 0
     while time.monotonic() - began < _EXECUTORS_WAIT_S and (count == 0 or time.monotonic() - changed < _EXECUTORS_SETTLED_S):

@@ -1,7 +1,9 @@
-"""Spark's configuration as far as it is ours: ``spark.txtopo.*``, known before there is a SparkContext.
+"""Spark's configuration as far as it is ours: ``spark.txtopo.*``, known before there is a
+SparkContext.
 
-Where a topology's state is must be known before Spark starts, and ``txtopo config show`` starts none at all. What a local Spark would be started with
-is therefore read from where Spark itself reads it: ``PYSPARK_SUBMIT_ARGS``, else ``spark-defaults.conf``.
+Where a topology's state is must be known before Spark starts, and ``txtopo config show`` starts
+none at all. What a local Spark would be started with is therefore read from where Spark itself
+reads it: ``PYSPARK_SUBMIT_ARGS``, else ``spark-defaults.conf``.
 
 Runs on: driver.
 """
@@ -23,7 +25,8 @@ _LINE = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
 
 
 def of_this_process() -> dict[str, str]:
-    """The settings ``spark.txtopo.*`` of the SparkContext there is, of ``spark-submit``, or of a local Spark that is yet to be started."""
+    """The settings ``spark.txtopo.*`` of the SparkContext there is, of ``spark-submit``, or of a
+    local Spark that is yet to be started."""
     active = pyspark.SparkContext._active_spark_context
     if active is not None:
         return of_context(active)
@@ -71,7 +74,8 @@ def _ours(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _options(arguments: list[str]) -> Iterator[tuple[str, str]]:
-    """``--name value`` and ``--name=value``, of all names: the others' values are looked at, too, which harms nobody."""
+    """``--name value`` and ``--name=value``, of all names: the others' values are looked at, too,
+    which harms nobody."""
     for index, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
         if separator and name.startswith("--"):

@@ -1,14 +1,17 @@
 """A directory for the Unix sockets of this process that no other user may enter.
 
-Apart from ``session`` and ``standing`` because both put sockets there. PySpark asks no secret of who connects to a worker's socket: what keeps other
-users out is the directory, whatever the umask is. The path is short, because that of a socket has at most 108 bytes.
+Apart from ``session`` and ``standing`` because both put sockets there. PySpark asks no secret of
+who connects to a worker's socket: what keeps other users out is the directory, whatever the umask
+is. The path is short, because that of a socket has at most 108 bytes.
 
 Runs on: driver. One directory per process; a fork makes its own.
 
 Invariants:
-- The directory has the mode 0700 and is removed when the process ends. One that a killed process left behind is removed by the next one.
-- It is locked as long as its process lives: one whose lock is free belongs to a process that has died. A locked directory is also left alone by
-  ``systemd-tmpfiles``, which removes what is old from ``/tmp``.
+- The directory has the mode 0700 and is removed when the process ends. One that a killed process
+  left behind is removed by the next one.
+- It is locked as long as its process lives: one whose lock is free belongs to a process that has
+  died. A locked directory is also left alone by ``systemd-tmpfiles``, which removes what is old
+  from ``/tmp``.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from txtopo.state import directory as directories
 PREFIX = "txtopo-s-"
 
 PATH_BYTES_MAX = 60
-"""How long the path may be: Spark adds 42 bytes, and 108 are all there is, the final zero included."""
+"""How long the path may be: Spark adds 42 bytes, and 108 are all there is, the final zero included.
+"""
 
 
 class Lock:
@@ -57,7 +61,8 @@ _made: tuple[int, Path, Lock] | None = None
 
 
 def directory() -> Path:
-    """The directory of this process; made, and those of dead processes removed, when it is first asked for."""
+    """The directory of this process; made, and those of dead processes removed, when it is first
+    asked for."""
     global _made
     if _made is None or _made[0] != os.getpid() or not _made[1].is_dir():
         path, lock = _make()
@@ -87,7 +92,8 @@ def _parents() -> list[Path]:
 
 
 def _make() -> tuple[Path, Lock]:
-    """A new directory, in the first place where it may be made and its path is short; else where temporary files are."""
+    """A new directory, in the first place where it may be made and its path is short; else where
+    temporary files are."""
     for parent in _parents():
         if is_short_enough(parent / f"{PREFIX}12345678"):
             with contextlib.suppress(OSError):

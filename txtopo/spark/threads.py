@@ -1,4 +1,5 @@
-"""Threads that talk to Spark. Each keeps one connection to the JVM, with its own local properties, and gives it back when it ends.
+"""Threads that talk to Spark. Each keeps one connection to the JVM, with its own local properties,
+and gives it back when it ends.
 
 Runs on: driver.
 """
@@ -21,7 +22,8 @@ def start(work: Callable[[], None], name: str) -> threading.Thread:
 
 
 class WorkThreads:
-    """``count`` threads that do what they are given, in order of arrival. What is given must not raise."""
+    """``count`` threads that do what they are given, in order of arrival. What is given must not
+    raise."""
 
     def __init__(self, name: str, count: int) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -32,7 +34,8 @@ class WorkThreads:
         self._work.put(work)
 
     def close(self, timeout_s: float) -> bool:
-        """Let the threads end after what was given so far; whether they did within ``timeout_s``."""
+        """Let the threads end after what was given so far; whether they did within ``timeout_s``.
+        """
         for _ in self._threads:
             self._work.put(None)
         deadline = time.monotonic() + timeout_s

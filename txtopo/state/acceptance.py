@@ -1,9 +1,11 @@
-"""``txtopo state accept``: a changed topology goes on, with another spout over the same positions, a new store, or other components (R35).
+"""``txtopo state accept``: a changed topology goes on, with another spout over the same positions,
+a new store, or other components (R35).
 
-Apart from ``administration`` because what a person accepts is written beside what the last run has left, and nothing is removed but plans of batches
-that the other spout would not understand.
+Apart from ``administration`` because what a person accepts is written beside what the last run has
+left, and nothing is removed but plans of batches that the other spout would not understand.
 
-Invariants: one multi, which is refused if a coordinator has taken the topology since it was looked at.
+Invariants: one multi, which is refused if a coordinator has taken the topology since it was looked
+at.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from txtopo.state.components import KINDS, Component, Components, Spout, can_kee
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What a person accepts: ``spout`` goes on from the positions; ``stores`` (``component/name``, with ``*`` for any text) may be begun;
-    ``sealed``: the sealed transaction is completed with whatever components there are."""
+    """What a person accepts: ``spout`` goes on from the positions; ``stores`` (``component/name``,
+    with ``*`` for any text) may be begun; ``sealed``: the sealed transaction is completed with
+    whatever components there are."""
 
     spout: Spout | None = None
     stores: tuple[str, ...] = ()
@@ -79,7 +82,8 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
 
 
 def _open(store: base.StateStore, paths: layout.Layout) -> tuple[list[base.Delete], records.TxidRecord | None]:
-    """What removes the records that are planned and not sealed, unless one is sealed meanwhile; and the record that is sealed and not committed."""
+    """What removes the records that are planned and not sealed, unless one is sealed meanwhile; and
+    the record that is sealed and not committed."""
     node = store.get(paths.current)
     if node is None:
         raise errors.UnreadableStateError(paths.current, "it is missing")

@@ -1,7 +1,8 @@
-"""Looking at stored state from outside, and resetting it: what the command line does to a topology that is not running here.
+"""Looking at stored state from outside, and resetting it: what the command line does to a topology
+that is not running here.
 
-Apart from ``topology`` because nothing here holds a lease. :func:`show` also shows what cannot be understood: it is for the moment when
-something is broken.
+Apart from ``topology`` because nothing here holds a lease. :func:`show` also shows what cannot be
+understood: it is for the moment when something is broken.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from txtopo.state import base, components, layout, lease, records
 RESET_TRIES_MAX = 5
 
 RESTORED_EPOCHS = 1_000_000
-"""By how much :func:`restored` raises the epoch: more than runs can have begun since the copy was made."""
+"""By how much :func:`restored` raises the epoch: more than runs can have begun since the copy was
+made."""
 
 
 def topologies(store: base.StateStore) -> list[str]:
@@ -25,11 +27,13 @@ def topologies(store: base.StateStore) -> list[str]:
 def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """Everything that is stored of a topology, as JSON-able values.
 
-    Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if nobody holds it), ``records`` by txid, ``positions`` by
-    partition, ``components`` (what the topology is made of; None if an older version has written it), ``stores``
-    (names), ``recorded`` (by name of a store, the last recorded attempt that opened it: ``txid:attempt_id``), ``counts``
-    (by name, the store transactions of that attempt; None if an earlier version of txtopo recorded it). What
-    cannot be understood is shown as ``{"unreadable": why, "text": what is there}``; so is, with text None, what should be there and is not.
+    Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if nobody holds
+    it), ``records`` by txid, ``positions`` by partition, ``components`` (what the topology is made
+    of; None if an older version has written it), ``stores`` (names), ``recorded`` (by name of a
+    store, the last recorded attempt that opened it: ``txid:attempt_id``), ``counts`` (by name, the
+    store transactions of that attempt; None if an earlier version of txtopo recorded it). What
+    cannot be understood is shown as ``{"unreadable": why, "text": what is there}``; so is, with
+    text None, what should be there and is not.
 
     :raises UsageError: there is no such topology.
     """
@@ -66,7 +70,8 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
 
 
 def reset(store: base.StateStore, topology_id: str) -> None:
-    """Remove the state of a topology, atomically: the next run begins at txid 1, in a new generation (R27).
+    """Remove the state of a topology, atomically: the next run begins at txid 1, in a new
+    generation (R27).
 
     :raises FencedError: a live coordinator holds it.
     :raises UsageError: there is no such topology.
@@ -78,7 +83,8 @@ def reset(store: base.StateStore, topology_id: str) -> None:
         if found is not None:
             raise _held(paths, found)
         try:
-            # Whoever takes the lease meanwhile adds a child, and the removal of its parent is refused.
+            # Whoever takes the lease meanwhile adds a child, and the removal of its parent is
+            # refused.
             store.multi([base.Delete(path) for path in _tree(store, paths.top)])
             return
         except base.StateConflictError:
@@ -87,7 +93,8 @@ def reset(store: base.StateStore, topology_id: str) -> None:
 
 
 def restored(store: base.StateStore, topology_id: str) -> int:
-    """Raise the epoch, so that attempts after this have numbers that none had which a restored copy has forgotten; the new epoch (R1).
+    """Raise the epoch, so that attempts after this have numbers that none had which a restored copy
+    has forgotten; the new epoch (R1).
 
     :raises FencedError: a live coordinator holds it.
     :raises UsageError: there is no such topology.

@@ -1,9 +1,11 @@
 """The contract of a store of znodes: read one, list children, and change several atomically.
 
-Apart from its implementations because everything above is written against it and tested with both. It is ZooKeeper's data model with
-what we do not use left out: no watches, no sequential nodes, no writes but ``multi``.
+Apart from its implementations because everything above is written against it and tested with both.
+It is ZooKeeper's data model with what we do not use left out: no watches, no sequential nodes, no
+writes but ``multi``.
 
-Paths are absolute within the store (``/words/epoch``); where the store keeps them is its own affair.
+Paths are absolute within the store (``/words/epoch``); where the store keeps them is its own
+affair.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ from typing import Literal
 from txtopo import errors
 
 OPERATION_OVERHEAD_BYTES = 128
-"""What an operation costs on the wire beyond its path and data: header, lengths, version or ACL, and the prefix of the store."""
+"""What an operation costs on the wire beyond its path and data: header, lengths, version or ACL,
+and the prefix of the store."""
 
 ENSURE_TRIES_MAX = 10
-"""How often :meth:`StateStore.ensure` starts again because somebody else made or removed one of the parents."""
+"""How often :meth:`StateStore.ensure` starts again because somebody else made or removed one of the
+parents."""
 
 ConflictReason = Literal["exists", "missing", "version", "not empty", "ephemeral parent", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a znode holds. ``version`` is 0 when it is created and grows by one with every :class:`Set`."""
+    """What a znode holds. ``version`` is 0 when it is created and grows by one with every
+    :class:`Set`."""
 
     data: bytes
     version: int
@@ -35,7 +40,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a znode; its parent must exist or be made earlier in the same multi. An ephemeral one goes with the session."""
+    """Make a znode; its parent must exist or be made earlier in the same multi. An ephemeral one
+    goes with the session."""
 
     path: str
     data: bytes = b""
@@ -53,7 +59,8 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a znode that exists and has no children; with ``version``, only if that is its version."""
+    """Remove a znode that exists and has no children; with ``version``, only if that is its
+    version."""
 
     path: str
     version: int | None = None
@@ -71,7 +78,8 @@ Operation = Create | Set | Delete | Check
 
 
 class StateConflictError(errors.TxtopoError):
-    """A multi was refused, and nothing of it was applied: ``operation`` found the state other than it expected."""
+    """A multi was refused, and nothing of it was applied: ``operation`` found the state other than
+    it expected."""
 
     def __init__(self, operation: Operation, reason: ConflictReason, detail: str = "") -> None:
         super().__init__(operation, reason, detail)
@@ -91,14 +99,15 @@ class StateConflictError(errors.TxtopoError):
 
 
 class StateUnavailableError(errors.ZooKeeperUnavailableError):
-    """The store did not answer. Whether a multi was applied is unknown: read back before deciding anything else."""
+    """The store did not answer. Whether a multi was applied is unknown: read back before deciding
+    anything else."""
 
 
 class StateStore(abc.ABC):
     """A client session with a store of znodes. Thread-safe.
 
-    Every call may raise :class:`StateUnavailableError`; none retries by itself, so that who calls decides what an unknown
-    outcome means.
+    Every call may raise :class:`StateUnavailableError`; none retries by itself, so that who calls
+    decides what an unknown outcome means.
     """
 
     def __init__(self) -> None:
@@ -122,7 +131,8 @@ class StateStore(abc.ABC):
     @property
     @abc.abstractmethod
     def session(self) -> int:
-        """Id of the session whose end takes ephemeral znodes with it; 0 while there is none. Costs no round trip."""
+        """Id of the session whose end takes ephemeral znodes with it; 0 while there is none. Costs
+        no round trip."""
 
     @abc.abstractmethod
     def get(self, path: str) -> Node | None:
@@ -130,19 +140,23 @@ class StateStore(abc.ABC):
 
     @abc.abstractmethod
     def children(self, path: str) -> list[str]:
-        """Names (not paths) of the children of ``path``, sorted; empty if there are none or no such znode."""
+        """Names (not paths) of the children of ``path``, sorted; empty if there are none or no such
+        znode."""
 
     @abc.abstractmethod
     def multi(self, operations: Sequence[Operation]) -> None:
         """Apply ``operations`` in order, all or none, in one round trip.
 
-        :raises StateConflictError: one of them met another state than it expected; nothing was applied.
-        :raises StateUnavailableError: no answer; all or nothing was applied, which of the two is unknown.
+        :raises StateConflictError: one of them met another state than it expected; nothing was
+            applied.
+        :raises StateUnavailableError: no answer; all or nothing was applied, which of the two is
+            unknown.
         """
 
     @abc.abstractmethod
     def wait_until_connected(self, timeout_s: float) -> bool:
-        """Wait until the store can be asked again, at most ``timeout_s``; False if it still cannot."""
+        """Wait until the store can be asked again, at most ``timeout_s``; False if it still cannot.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -166,7 +180,8 @@ class StateStore(abc.ABC):
 
 
 def check_path(path: str) -> str:
-    """``path`` itself if it is one ZooKeeper accepts: absolute, no empty or dotted component, no slash at the end."""
+    """``path`` itself if it is one ZooKeeper accepts: absolute, no empty or dotted component, no
+    slash at the end."""
     if path != "/" and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/")) or "\0" in path):
         raise ValueError(f"{path!r} is not a path of a znode: it must look like /topology/epoch")
     return path

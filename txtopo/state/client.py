@@ -1,11 +1,14 @@
 """ZooKeeper's client, kazoo, as we need it: quiet, never giving up, and known to the server.
 
-Apart from ``zookeeper`` because what has to be said to kazoo, and kept from it, is a subject of its own: its log, its threads and the way it
-authenticates. With ``zookeeper`` it is all that knows kazoo.
+Apart from ``zookeeper`` because what has to be said to kazoo, and kept from it, is a subject of its
+own: its log, its threads and the way it authenticates. With ``zookeeper`` it is all that knows
+kazoo.
 
 Invariants:
-- No password, no answer to a server's challenge and no key of a session gets into a log, at whatever level.
-- A connection that breaks while we authenticate is a broken connection. kazoo takes it for a refusal, and would stop for good.
+- No password, no answer to a server's challenge and no key of a session gets into a log, at
+  whatever level.
+- A connection that breaks while we authenticate is a broken connection. kazoo takes it for a
+  refusal, and would stop for good.
 """
 
 from __future__ import annotations
@@ -23,13 +26,15 @@ RECONNECT_DELAY_MAX_S = 1.0
 """kazoo would by default wait up to an hour between two tries to reconnect."""
 
 _LOGGER = logging.getLogger("txtopo.state.zookeeper.kazoo")
-# Without a handler of its own a library's warnings go to stderr; kazoo warns at every try to reconnect.
+# Without a handler of its own a library's warnings go to stderr; kazoo warns at every try to
+# reconnect.
 for _name in (_LOGGER.name, "kazoo"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 def _is_harmless(record: logging.LogRecord) -> bool:
-    """Whether ``record`` may be logged: at level DEBUG kazoo logs every request, the password and the session's key among them."""
+    """Whether ``record`` may be logged: at level DEBUG kazoo logs every request, the password and
+    the session's key among them."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return "session_passwd" not in str(record.msg) and not any(
         isinstance(argument, serialization.Auth | serialization.SASL | serialization.Connect) for argument in arguments
@@ -42,7 +47,8 @@ _LOGGER.addFilter(_is_harmless)
 class Client:
     """One kazoo client of ``servers``, not yet started, and what is known of its authentication.
 
-    ``owner`` is whose the server itself is, if it is that of a data directory. What is made belongs to both, ``who`` and ``owner``.
+    ``owner`` is whose the server itself is, if it is that of a data directory. What is made belongs
+    to both, ``who`` and ``owner``.
     """
 
     def __init__(
@@ -78,7 +84,8 @@ class Client:
         try:
             self._authenticate(host, timeout_s)
         except exceptions.SessionClosedRequireSaslError:
-            # The refusal of a server that insists on SASL. kazoo does not expect it, and its thread would die of it with a traceback.
+            # The refusal of a server that insists on SASL. kazoo does not expect it, and its thread
+            # would die of it with a traceback.
             self.is_refused = True
             raise exceptions.AuthFailedError("the server requires SASL, and refused it") from None
         except exceptions.AuthFailedError as error:

@@ -1,7 +1,9 @@
-"""What a topology was made of when it last wrote its state: its spout, its components, and the stores that each of them may begin (R35).
+"""What a topology was made of when it last wrote its state: its spout, its components, and the
+stores that each of them may begin (R35).
 
-Apart from ``runtime.continuity``, which compares that with the topology that wants to go on: here is what is remembered, and what can be told of a
-state that does not remember it because an older version wrote it.
+Apart from ``runtime.continuity``, which compares that with the topology that wants to go on: here
+is what is remembered, and what can be told of a state that does not remember it because an older
+version wrote it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class _Entry(pydantic.BaseModel):
 
 
 class Spout(_Entry):
-    """The spout. A committer spout is of the kind ``transactional``, as any that decides a batch as a whole."""
+    """The spout. A committer spout is of the kind ``transactional``, as any that decides a batch as
+    a whole."""
 
     id: str = pydantic.Field(min_length=1)
     kind: SpoutKind
@@ -35,8 +38,9 @@ class Spout(_Entry):
 
 
 class Component(_Entry):
-    """``stores`` are the names of the stores that were attributes of the component before it had results in any; ``accepted`` are names, or
-    patterns with ``*``, of those that a person has accepted since. ``is_former``: it was not in the topology any more."""
+    """``stores`` are the names of the stores that were attributes of the component before it had
+    results in any; ``accepted`` are names, or patterns with ``*``, of those that a person has
+    accepted since. ``is_former``: it was not in the topology any more."""
 
     stores: list[str] = []
     accepted: list[str] = []
@@ -49,7 +53,8 @@ class Component(_Entry):
 
 
 class Components(records.Record):
-    """The record. ``accepted_seal`` is the sealed transaction that may meet other components than it was sealed with, as a person has said."""
+    """The record. ``accepted_seal`` is the sealed transaction that may meet other components than
+    it was sealed with, as a person has said."""
 
     spout: Spout
     components: dict[str, Component]
@@ -61,16 +66,18 @@ class Components(records.Record):
 
 
 def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
-    """Whether positions that the one kind has left can be positions of the other, if the spouts mean the same by them.
+    """Whether positions that the one kind has left can be positions of the other, if the spouts
+    mean the same by them.
 
-    Both kinds of partitioned spouts have metadata by partition, as of the last commit. A spout that decides batches as a whole has a chain of
-    metadata instead, and no partitions.
+    Both kinds of partitioned spouts have metadata by partition, as of the last commit. A spout that
+    decides batches as a whole has a chain of metadata instead, and no partitions.
     """
     return before == now or "transactional" not in (before, now)
 
 
 def possible_kinds(has_positions: bool, sealed: Iterable[Any]) -> set[SpoutKind]:
-    """The kinds of spout that can have left positions by partition, or none, and the metadata ``sealed``, of transactions that were sealed."""
+    """The kinds of spout that can have left positions by partition, or none, and the metadata
+    ``sealed``, of transactions that were sealed."""
     kinds: set[SpoutKind] = {"transactional", "partitioned", "opaque"}
     if has_positions:
         kinds.discard("transactional")

@@ -1,9 +1,12 @@
-"""The user and the password of our ZooKeeper connections; the password is read only where it is used, and never shown.
+"""The user and the password of our ZooKeeper connections; the password is read only where it is
+used, and never shown.
 
-Apart from ``config`` because settings travel: to executors, into Spark's pages, to a terminal. They say only *where* the password is.
+Apart from ``config`` because settings travel: to executors, into Spark's pages, to a terminal. They
+say only *where* the password is.
 
 Invariants:
-- The password is in no ``repr``, in no message, and in no pickle: :class:`Credentials` cannot be pickled.
+- The password is in no ``repr``, in no message, and in no pickle: :class:`Credentials` cannot be
+  pickled.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ FILE_BYTES_MAX = 64 * 1024
 
 
 class Credentials:
-    """``user`` and password under an authentication ``scheme``: ``digest`` (ZooKeeper's own) or ``sasl`` (DIGEST-MD5)."""
+    """``user`` and password under an authentication ``scheme``: ``digest`` (ZooKeeper's own) or
+    ``sasl`` (DIGEST-MD5)."""
 
     __slots__ = ("_password", "scheme", "user")
 
@@ -63,7 +67,8 @@ def owner_text(owner: Credentials) -> str:
 
 
 def owner_of_directory(data_dir: Path) -> Credentials | None:
-    """Whose the ZooKeeper of ``data_dir`` is; ``None`` if it is everybody's, as before there were such users.
+    """Whose the ZooKeeper of ``data_dir`` is; ``None`` if it is everybody's, as before there were
+    such users.
 
     :raises OSError: this process's user may not read it.
     :raises ConfigError: the file says something else.
@@ -87,7 +92,8 @@ def owner_of_server(hosts: str) -> Credentials | None:
 
 
 def remember_owner(hosts: str, owner: Credentials | None) -> None:
-    """The server that this process runs at ``hosts`` is ``owner``'s; ``None``: it has ended, or is everybody's."""
+    """The server that this process runs at ``hosts`` is ``owner``'s; ``None``: it has ended, or is
+    everybody's."""
     if owner is None:
         _owners.pop(hosts, None)
     else:
@@ -95,7 +101,8 @@ def remember_owner(hosts: str, owner: Credentials | None) -> None:
 
 
 def of(conf: config.Config, environment: Mapping[str, str] | None = None) -> Credentials | None:
-    """What ``conf`` and the environment (``os.environ`` unless given) say; None if nobody is to be authenticated.
+    """What ``conf`` and the environment (``os.environ`` unless given) say; None if nobody is to be
+    authenticated.
 
     :raises ConfigError: something is missing, or said twice.
     :raises SetupError: the library that SASL needs is not installed.

@@ -1,17 +1,19 @@
-"""The data directory: the lock of the driver that owns it, and the address of the ZooKeeper server that runs in it.
+"""The data directory: the lock of the driver that owns it, and the address of the ZooKeeper server
+that runs in it.
 
-Apart from the server because a reader (``txtopo status``) needs only this. It knows nothing of ZooKeeper but an address.
+Apart from the server because a reader (``txtopo status``) needs only this. It knows nothing of
+ZooKeeper but an address.
 
-Files: ``lock`` is locked with flock by the owner for as long as it lives, and says who that is; ``endpoint.json`` says where the
-owner's server listens.
+Files: ``lock`` is locked with flock by the owner for as long as it lives, and says who that is;
+``endpoint.json`` says where the owner's server listens.
 
 Invariants:
-    At most one process owns a directory. The kernel frees the lock when that process ends, however it ends; neither a child
-    nor a fork of the owner holds it.
-    A reader never holds the lock (R37). It asks the kernel about a second lock, on the same open file, that the owner takes for this: an
-    open file description lock, which can be looked at without being taken.
-    ``endpoint.json`` is believed only while the lock is held, and a new owner removes what it finds as its first act. So a file
-    left by a process that was killed is never taken for a running server.
+    At most one process owns a directory. The kernel frees the lock when that process ends, however
+    it ends; neither a child nor a fork of the owner holds it. A reader never holds the lock (R37).
+    It asks the kernel about a second lock, on the same open file, that the owner takes for this: an
+    open file description lock, which can be looked at without being taken. ``endpoint.json`` is
+    believed only while the lock is held, and a new owner removes what it finds as its first act. So
+    a file left by a process that was killed is never taken for a running server.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ LOCK = "lock"
 ENDPOINT = "endpoint.json"
 
 ACQUIRE_PATIENCE_S = 0.5
-"""How long to try for the lock: where a lock cannot be looked at, a reader holds it for microseconds, which must not turn an owner away."""
+"""How long to try for the lock: where a lock cannot be looked at, a reader holds it for
+microseconds, which must not turn an owner away."""
 
 RETRY_EVERY_S = 0.01
 
@@ -62,7 +65,8 @@ _not_for_forks: weakref.WeakSet[Closeable] = weakref.WeakSet()
 def keep_from_forks(file: Closeable) -> None:
     """Have ``file`` closed in every child made by ``os.fork``.
 
-    Close-on-exec covers programs, but a child of ``multiprocessing`` that outlives a killed driver would keep its locks and pipes alive.
+    Close-on-exec covers programs, but a child of ``multiprocessing`` that outlives a killed driver
+    would keep its locks and pipes alive.
     """
     _not_for_forks.add(file)
 
@@ -77,7 +81,8 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A running server: ``hosts`` as a ZooKeeper client takes it ("127.0.0.1:port"), its pid, and the pid of its owner."""
+    """A running server: ``hosts`` as a ZooKeeper client takes it ("127.0.0.1:port"), its pid, and
+    the pid of its owner."""
 
     hosts: str
     pid: int
@@ -92,9 +97,11 @@ class DataDirectory:
         self._lock: io.FileIO | None = None
 
     def acquire(self) -> None:
-        """Own the directory until :meth:`release`, or until this process ends. It is made if it does not exist.
+        """Own the directory until :meth:`release`, or until this process ends. It is made if it
+        does not exist.
 
-        Raises HeldError, naming the owner's pid, if another owner has it; SetupError if the directory cannot be used.
+        Raises HeldError, naming the owner's pid, if another owner has it; SetupError if the
+        directory cannot be used.
         """
         if self._lock is not None:
             raise errors.UsageError(f"the data directory {self.path} is owned already by this very object\n  Release it first.")
@@ -140,7 +147,8 @@ class DataDirectory:
         """Give the directory up. Harmless if it is not owned."""
         if self._lock is None:
             return
-        # A fork of the owner has the lock closed: it never owned the directory, and must not take away what the owner published.
+        # A fork of the owner has the lock closed: it never owned the directory, and must not take
+        # away what the owner published.
         if not self._lock.closed:
             with contextlib.suppress(OSError):
                 self._endpoint_file.unlink(missing_ok=True)
@@ -161,7 +169,8 @@ class DataDirectory:
 
 
 def running(path: str | Path) -> Endpoint | None:
-    """The server running in the data directory ``path``; None if nobody owns the directory, or its server does not serve yet.
+    """The server running in the data directory ``path``; None if nobody owns the directory, or its
+    server does not serve yet.
 
     Changes nothing on disk. Raises SetupError if the directory may not be read.
     """
@@ -176,7 +185,8 @@ def running(path: str | Path) -> Endpoint | None:
 
 
 def is_owned(path: str | Path) -> bool:
-    """Whether a process owns the data directory ``path``. Changes nothing on disk, and holds nothing.
+    """Whether a process owns the data directory ``path``. Changes nothing on disk, and holds
+    nothing.
 
     Raises SetupError if the directory may not be read.
     """
@@ -200,7 +210,8 @@ _CAN_LOOK_AT_LOCKS = sys.platform.startswith("linux")
 
 
 def _mark(lock: int) -> None:
-    """Take the lock that readers look at. The kernel frees it together with the owner's other one."""
+    """Take the lock that readers look at. The kernel frees it together with the owner's other one.
+    """
     if _CAN_LOOK_AT_LOCKS:
         fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE_FILE)
 
@@ -222,7 +233,8 @@ def try_flock(descriptor: int, kind: int) -> bool:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace the content of ``path`` at once and on disk: whoever reads it, also after a power loss, sees the old text or the new.
+    """Replace the content of ``path`` at once and on disk: whoever reads it, also after a power
+    loss, sees the old text or the new.
 
     Only this process's user may read it.
     """
@@ -247,7 +259,8 @@ def sync(path: Path) -> None:
 def unusable(path: Path, error: OSError) -> errors.TxtopoError:
     """The error for a data directory that the system does not let us use.
 
-    A full disk is no wrong directory: another one would have another state. What is there is sound, and waits like a ZooKeeper that is away.
+    A full disk is no wrong directory: another one would have another state. What is there is sound,
+    and waits like a ZooKeeper that is away.
     """
     if error.errno in _FULL:
         return no_room(path, error.strerror or str(error))

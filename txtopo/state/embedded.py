@@ -1,18 +1,22 @@
-"""Runs a ZooKeeper server from the jars that pyspark brings: the default where no ensemble is named.
+"""Runs a ZooKeeper server from the jars that pyspark brings: the default where no ensemble is
+named.
 
-Apart because whoever talks to ZooKeeper takes ``hosts`` and needs not care who runs it. Here it is decided when a server may run
-and on which port; ``server_process`` knows how one is run, ``directory`` who owns the data, ``watchdog`` how it ends.
+Apart because whoever talks to ZooKeeper takes ``hosts`` and needs not care who runs it. Here it is
+decided when a server may run and on which port; ``server_process`` knows how one is run,
+``directory`` who owns the data, ``watchdog`` how it ends.
 
-In the data directory: ``zookeeper/`` (the server's data), ``zookeeper.cfg`` (written on every start), ``zookeeper.log`` and
-``zookeeper.log.1`` (bounded), ``server.lock`` (locked by the living server, with its pid), ``user.json`` (whose all of it is, with the password),
-and the files of ``directory``.
+In the data directory: ``zookeeper/`` (the server's data), ``zookeeper.cfg`` (written on every
+start), ``zookeeper.log`` and ``zookeeper.log.1`` (bounded), ``server.lock`` (locked by the living
+server, with its pid), ``user.json`` (whose all of it is, with the password), and the files of
+``directory``.
 
 Invariants:
-    A server runs only while this process owns the data directory, and ends with this process (see ``watchdog``).
-    Two servers never have the same data open: each holds ``server.lock`` for as long as it lives, and is started only by passing
-    it that lock.
-    What is stored is for those alone who may read the directory, before the server can be found there (see ``protection`` and ``privacy``).
-    A server is reported as serving only if it was this data directory that answered, not whoever else got hold of the port.
+    A server runs only while this process owns the data directory, and ends with this process (see
+    ``watchdog``). Two servers never have the same data open: each holds ``server.lock`` for as long
+    as it lives, and is started only by passing it that lock. What is stored is for those alone who
+    may read the directory, before the server can be found there (see ``protection`` and
+    ``privacy``). A server is reported as serving only if it was this data directory that answered,
+    not whoever else got hold of the port.
 """
 
 from __future__ import annotations
@@ -47,10 +51,12 @@ def free_port() -> int:
 
 
 class EmbeddedZooKeeper:
-    """A ZooKeeper server whose data is under ``data_dir``; it lives between :meth:`start` and :meth:`stop`, or inside a ``with``."""
+    """A ZooKeeper server whose data is under ``data_dir``; it lives between :meth:`start` and
+    :meth:`stop`, or inside a ``with``."""
 
     def __init__(self, data_dir: str | Path, *, choose_port: Callable[[], int] = free_port, is_private: bool = True) -> None:
-        """``is_private``: what is stored is for those alone who may read the directory. Otherwise it is everybody's, as in an ensemble."""
+        """``is_private``: what is stored is for those alone who may read the directory. Otherwise
+        it is everybody's, as in an ensemble."""
         self._directory = directory.DataDirectory(data_dir)
         self._choose_port = choose_port
         self._is_private = is_private
@@ -65,7 +71,8 @@ class EmbeddedZooKeeper:
 
     @property
     def hosts(self) -> str:
-        """``127.0.0.1:port``, as a ZooKeeper client takes it. Raises UsageError if the server is not started."""
+        """``127.0.0.1:port``, as a ZooKeeper client takes it. Raises UsageError if the server is
+        not started."""
         self._require_server()
         return f"127.0.0.1:{self._port}"
 
@@ -76,14 +83,16 @@ class EmbeddedZooKeeper:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server is started and has not ended since; if it has, :meth:`restart` brings it back."""
+        """Whether the server is started and has not ended since; if it has, :meth:`restart` brings
+        it back."""
         return self._server is not None and not self._server.has_ended(0)
 
     def start(self) -> Self:
         """Own the data directory, start the server, and return when it serves.
 
-        Raises FencedError if the directory has another owner, SetupError if Java, the jars or the directory are not as needed, and
-        ZooKeeperUnavailableError, with the last lines of the server's log, if the server does not come up.
+        Raises FencedError if the directory has another owner, SetupError if Java, the jars or the
+        directory are not as needed, and ZooKeeperUnavailableError, with the last lines of the
+        server's log, if the server does not come up.
         """
         self._command = server_process.command(self._config)
         self._directory.acquire()
@@ -95,12 +104,14 @@ class EmbeddedZooKeeper:
         return self
 
     def restart(self) -> None:
-        """End the server, if it lives, and start it again at the same address: to its clients, a ZooKeeper that was away for a moment."""
+        """End the server, if it lives, and start it again at the same address: to its clients, a
+        ZooKeeper that was away for a moment."""
         self._require_server().end()
         self._serve([self._port] * PORT_ATTEMPTS)
 
     def stop(self) -> None:
-        """End the server and give the data directory up. Harmless if it is not started, and in a fork of the process that started it."""
+        """End the server and give the data directory up. Harmless if it is not started, and in a
+        fork of the process that started it."""
         if self._server is not None:
             credentials.remember_owner(f"127.0.0.1:{self._port}", None)
             self._server.end()
@@ -165,7 +176,8 @@ class EmbeddedZooKeeper:
             raise directory.no_room(self.data_dir, full)
 
     def _make_private(self) -> None:
-        """Make everything the user's of this directory, also what an earlier version left to everybody."""
+        """Make everything the user's of this directory, also what an earlier version left to
+        everybody."""
         if not self._is_private:
             return
         owner, complete = credentials.owner_of_directory(self.data_dir), self.data_dir / OWNED
@@ -191,11 +203,12 @@ class EmbeddedZooKeeper:
             os.close(lock)
 
     def _wait_for_earlier_server(self, lock: int) -> None:
-        """Lock ``lock``: then no server has our data open, not even one whose owner was killed a moment ago."""
+        """Lock ``lock``: then no server has our data open, not even one whose owner was killed a
+        moment ago."""
         deadline = time.monotonic() + server_process.END_TIMEOUT_S
         while not directory.try_flock(lock, fcntl.LOCK_EX):
-            # We own the directory, so the server that holds this lock has no owner any more. Its watchdog is ending it; help, in case
-            # the watchdog was killed too.
+            # We own the directory, so the server that holds this lock has no owner any more. Its
+            # watchdog is ending it; help, in case the watchdog was killed too.
             pid = os.pread(lock, 32, 0).decode(errors="replace")
             _kill_server(pid, self._config)
             if time.monotonic() > deadline:
@@ -220,7 +233,8 @@ class EmbeddedZooKeeper:
         return False
 
     def _sync_data(self) -> None:
-        """Have the first snapshot on disk before the log has anything: ZooKeeper syncs its logs only, and refuses logs without a snapshot."""
+        """Have the first snapshot on disk before the log has anything: ZooKeeper syncs its logs
+        only, and refuses logs without a snapshot."""
         content = self._data / "version-2"
         for snapshot in content.glob("snapshot.*"):
             # The server may be purging old ones at this moment.
@@ -231,7 +245,8 @@ class EmbeddedZooKeeper:
 
 
 def _kill_server(pid: str, config: Path) -> None:
-    """Kill the process ``pid`` if it is the server with this configuration, and not one that got its pid since."""
+    """Kill the process ``pid`` if it is the server with this configuration, and not one that got
+    its pid since."""
     with contextlib.suppress(OSError, ValueError):
         if os.fsencode(config) in Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0"):
             os.kill(int(pid), signal.SIGKILL)

@@ -1,6 +1,7 @@
 """Finds Java, and refuses a version that is too old before Spark fails with an unreadable error.
 
-Apart because both the embedded ZooKeeper and Spark need Java, and both would otherwise die with a stack trace of their own.
+Apart because both the embedded ZooKeeper and Spark need Java, and both would otherwise die with a
+stack trace of their own.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ class Java:
 
 
 def require_java() -> Java:
-    """The Java to run: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH, which is also where Spark's own launcher looks.
+    """The Java to run: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH, which is also where
+    Spark's own launcher looks.
 
-    Raises SetupError, naming the cure, when there is none, when it does not run, or when it is older than ``OLDEST_VERSION``.
+    Raises SetupError, naming the cure, when there is none, when it does not run, or when it is
+    older than ``OLDEST_VERSION``.
     """
     executable = _find()
     version = _version(executable)
@@ -49,9 +52,11 @@ def require_java() -> Java:
 
 
 def environment() -> dict[str, str]:
-    """The environment for a JVM of our own: this process's, without the options that were meant for the user's JVMs.
+    """The environment for a JVM of our own: this process's, without the options that were meant for
+    the user's JVMs.
 
-    A debugger's port among them, for example, could be bound by one JVM only, or would have ours wait for the debugger.
+    A debugger's port among them, for example, could be bound by one JVM only, or would have ours
+    wait for the debugger.
     """
     return {name: value for name, value in os.environ.items() if name not in _OPTIONS_OF_OTHERS}
 
@@ -60,7 +65,8 @@ def _find() -> str:
     home = os.environ.get("JAVA_HOME")
     if home:
         executable = os.path.join(home, "bin", "java")
-        # Spark (bin/spark-class) does not look on the PATH when JAVA_HOME is set, so falling back here would only postpone the failure.
+        # Spark (bin/spark-class) does not look on the PATH when JAVA_HOME is set, so falling back
+        # here would only postpone the failure.
         if not (os.path.isfile(executable) and os.access(executable, os.X_OK)):
             raise errors.SetupError(f"JAVA_HOME is {home!r}, but there is no executable {executable}\n  Correct it, or `unset JAVA_HOME`.\n{_CURE}")
         return executable

@@ -12,8 +12,9 @@
                   /stores                      stores that hold results
                   /components                  the spout and its kind, components, the stores that each may begin
 
-The empty node named after the generation is there because versions of znodes start again when they are made again: after a reset, the
-epoch of the new incarnation would look to a coordinator of the old one just like its own.
+The empty node named after the generation is there because versions of znodes start again when they
+are made again: after a reset, the epoch of the new incarnation would look to a coordinator of the
+old one just like its own.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Layout:
 
 
 def encode_name(name: str) -> str:
-    """``name`` as one component of a path: what ZooKeeper or a person would stumble over is percent-encoded."""
+    """``name`` as one component of a path: what ZooKeeper or a person would stumble over is
+    percent-encoded."""
     quoted = urllib.parse.quote(name, safe="", errors="surrogatepass")
     return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
 

@@ -1,14 +1,18 @@
-"""The lease: one coordinator per topology id may write (R26), to one incarnation of the state (R27).
+"""The lease: one coordinator per topology id may write (R26), to one incarnation of the state
+(R27).
 
-Two znodes, with two jobs. ``epoch`` is the *fence*: it grows each time the lease is taken, and every write checks it in the same
-multi, so that a coordinator who lost the topology without noticing can change nothing. ``lease`` is ephemeral and only says who is
-*alive*: it is why a second coordinator is refused instead of taking over.
+Two znodes, with two jobs. ``epoch`` is the *fence*: it grows each time the lease is taken, and
+every write checks it in the same multi, so that a coordinator who lost the topology without
+noticing can change nothing. ``lease`` is ephemeral and only says who is *alive*: it is why a second
+coordinator is refused instead of taking over.
 
 Apart from ``writer`` because this is about who, and that about whether.
 
 Invariants:
-- ``epoch`` and ``holder_id`` never change after :meth:`Lease.take`; if the stored ones differ, the topology is another's for ever.
-- Every method may be called again after :class:`~txtopo.state.base.StateUnavailableError`: each begins by reading what is there.
+- ``epoch`` and ``holder_id`` never change after :meth:`Lease.take`; if the stored ones differ, the
+  topology is another's for ever.
+- Every method may be called again after :class:`~txtopo.state.base.StateUnavailableError`: each
+  begins by reading what is there.
 """
 
 from __future__ import annotations
@@ -20,14 +24,17 @@ from txtopo import errors
 from txtopo.state import base, layout, liveness, records
 
 TRIES_MAX = 20
-"""How often a refused multi of ours is tried anew after reading what changed; others would have to interfere each time."""
+"""How often a refused multi of ours is tried anew after reading what changed; others would have to
+interfere each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone; ``name`` that of the run.
+    """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone; ``name``
+    that of the run.
 
-    ``process`` is what :func:`txtopo.state.liveness.process_identity` says of it; empty: nobody but ZooKeeper can tell when it dies.
+    ``process`` is what :func:`txtopo.state.liveness.process_identity` says of it; empty: nobody but
+    ZooKeeper can tell when it dies.
     """
 
     host: str
@@ -40,9 +47,10 @@ class Holder:
 class Lease:
     """The right of ``holder`` to write the state of one topology.
 
-    ``displaces`` says that a lease which is found does not count: its holder is known to be dead, or is to be fenced.
-    ``new_id()`` gives an id that nobody else has; it names this coordinator, and the generation if it is the first.
-    ``first_nodes(epoch record)`` are the znodes a new topology has beside generation, epoch and lease.
+    ``displaces`` says that a lease which is found does not count: its holder is known to be dead,
+    or is to be fenced. ``new_id()`` gives an id that nobody else has; it names this coordinator,
+    and the generation if it is the first. ``first_nodes(epoch record)`` are the znodes a new
+    topology has beside generation, epoch and lease.
     """
 
     def __init__(
@@ -71,7 +79,8 @@ class Lease:
         return self._holder_id
 
     def take(self) -> None:
-        """Take the topology: the next epoch, and the lease in the same multi. Makes everything if the topology is new.
+        """Take the topology: the next epoch, and the lease in the same multi. Makes everything if
+        the topology is new.
 
         :raises HeldError: a live coordinator holds it.
         :raises UnreadableStateError: what is there cannot be understood.
@@ -84,7 +93,8 @@ class Lease:
                     if not self._take_new():
                         continue
                 elif self._take_existing(records.GenerationRecord.decode(self._paths.generation, generation.data).generation):
-                    # An earlier try was applied after all; in which session is not known, so that the next renewal makes the lease anew.
+                    # An earlier try was applied after all; in which session is not known, so that
+                    # the next renewal makes the lease anew.
                     session = 0
             except base.StateConflictError:
                 continue
@@ -117,7 +127,8 @@ class Lease:
         return True
 
     def _take_existing(self, generation: str) -> bool:
-        """True if it turns out that it was taken already, by an earlier try whose outcome was unknown."""
+        """True if it turns out that it was taken already, by an earlier try whose outcome was
+        unknown."""
         paths = self._paths
         node = self._store.get(paths.epoch)
         if node is None:
@@ -144,17 +155,20 @@ class Lease:
         return False
 
     def checks(self) -> list[base.Operation]:
-        """What every multi begins with: it is refused unless generation, epoch and lease are as this holder left them."""
+        """What every multi begins with: it is refused unless generation, epoch and lease are as
+        this holder left them."""
         paths = self._paths
         return [base.Check(paths.marker(self.generation), 0), base.Check(paths.epoch, self._epoch_version), base.Check(paths.lease, 0)]
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the session the lease was taken in is gone, and with it the lease. False while there is no connection."""
+        """Whether the session the lease was taken in is gone, and with it the lease. False while
+        there is no connection."""
         return self._store.session not in (0, self._session)
 
     def reclaim(self) -> None:
-        """Take the lease again after the session it was taken in has expired, if the epoch is still ours.
+        """Take the lease again after the session it was taken in has expired, if the epoch is still
+        ours.
 
         :raises FencedError: it is not; another coordinator has, or has had, the topology.
         """
@@ -165,7 +179,8 @@ class Lease:
             found = self._store.get(paths.lease)
             if found is not None and session == self._session:
                 return
-            # A lease that is found is ours: to take one, somebody else must have raised the epoch. It belongs to the session that is gone.
+            # A lease that is found is ours: to take one, somebody else must have raised the epoch.
+            # It belongs to the session that is gone.
             release = [] if found is None else [base.Delete(paths.lease)]
             try:
                 self._store.multi([*self.checks()[:2], *release, self._create_lease(self.epoch)])
@@ -176,7 +191,8 @@ class Lease:
         raise self._lost("its lease comes and goes")
 
     def require_epoch(self) -> None:
-        """Find out whether the topology is still ours. One that was overtaken need not know, until it asks or writes.
+        """Find out whether the topology is still ours. One that was overtaken need not know, until
+        it asks or writes.
 
         :raises FencedError: it is another's.
         """
@@ -238,7 +254,8 @@ def held_by(topology_id: str, lease: records.LeaseRecord) -> errors.HeldError:
 
 
 def live_holder(store: base.StateStore, paths: layout.Layout) -> records.LeaseRecord | None:
-    """Who holds the topology, as far as anybody can tell; None if nobody does, or one who has certainly died. One round trip.
+    """Who holds the topology, as far as anybody can tell; None if nobody does, or one who has
+    certainly died. One round trip.
 
     :raises UnreadableStateError: the lease cannot be understood.
     """

@@ -1,11 +1,14 @@
 """Whether the process that left its name somewhere has certainly died.
 
-A lease outlives its holder by the session time-out, because ZooKeeper cannot tell a dead process from a silent one. The machine the process ran on
-can: there a pid is free, or another's. So a restart after a crash need not wait. Apart from ``lease`` because it asks the operating system, and may
-be wrong in one direction only: where in doubt, a process is alive. Even that is not needed for safety, which is the epoch's.
+A lease outlives its holder by the session time-out, because ZooKeeper cannot tell a dead process
+from a silent one. The machine the process ran on can: there a pid is free, or another's. So a
+restart after a crash need not wait. Apart from ``lease`` because it asks the operating system, and
+may be wrong in one direction only: where in doubt, a process is alive. Even that is not needed for
+safety, which is the epoch's.
 
-A process is known by the boot of its machine, its namespace of pids, its pid and when it started, in clock ticks since boot (proc(5)): a container
-with the same host name, or a process that got the pid later, is never taken for it.
+A process is known by the boot of its machine, its namespace of pids, its pid and when it started,
+in clock ticks since boot (proc(5)): a container with the same host name, or a process that got the
+pid later, is never taken for it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def process_identity() -> str:
-    """This process, as ``boot/namespace/pid/start``; empty where the system cannot say (anything but Linux)."""
+    """This process, as ``boot/namespace/pid/start``; empty where the system cannot say (anything
+    but Linux)."""
     pid = os.getpid()
     scope = _scope(pid)
     start = _start_of(pid)
@@ -25,7 +29,8 @@ def process_identity() -> str:
 
 
 def has_certainly_died(identity: str) -> bool:
-    """Whether ``identity``, made by :func:`process_identity`, was a process of this machine that has ended, reaped by its parent or not."""
+    """Whether ``identity``, made by :func:`process_identity`, was a process of this machine that
+    has ended, reaped by its parent or not."""
     scope, _, start = identity.rpartition("/")
     scope, _, pid = scope.rpartition("/")
     if not scope or scope != _scope(os.getpid()) or not pid.isdecimal():
@@ -42,7 +47,8 @@ def has_certainly_died(identity: str) -> bool:
 
 
 def _scope(own_pid: int) -> str:
-    """Where a pid means the same process: one boot, one namespace. Empty if nobody can tell, or if ``/proc`` is that of another namespace."""
+    """Where a pid means the same process: one boot, one namespace. Empty if nobody can tell, or if
+    ``/proc`` is that of another namespace."""
     try:
         if os.readlink("/proc/self") != str(own_pid):
             return ""
@@ -52,12 +58,14 @@ def _scope(own_pid: int) -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """When the process started; None if it has ended and only waits for its parent to notice, empty if nobody can tell."""
+    """When the process started; None if it has ended and only waits for its parent to notice, empty
+    if nobody can tell."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    # The second field is a name in parentheses, which may itself contain parentheses and spaces. The 3rd is the state, the 22nd the start.
+    # The second field is a name in parentheses, which may itself contain parentheses and spaces.
+    # The 3rd is the state, the 22nd the start.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
 

@@ -1,7 +1,9 @@
-"""A store of znodes in this process, for tests and the simulator: one :class:`MemoryServer`, any number of client sessions.
+"""A store of znodes in this process, for tests and the simulator: one :class:`MemoryServer`, any
+number of client sessions.
 
-Apart from ``zookeeper`` because it has what a real server cannot offer on request: a session that expires now, a server that is
-away for exactly three requests, an acknowledgement that is lost after the write was applied.
+Apart from ``zookeeper`` because it has what a real server cannot offer on request: a session that
+expires now, a server that is away for exactly three requests, an acknowledgement that is lost after
+the write was applied.
 
 Invariants:
 - A multi is applied to a copy and then swapped in, so that no reader sees half of one.
@@ -19,7 +21,8 @@ from txtopo import errors
 from txtopo.state import base
 
 Fault = Literal["before", "after"]
-"""``"before"``: the request never arrives. ``"after"``: it is applied and its acknowledgement is lost."""
+"""``"before"``: the request never arrives. ``"after"``: it is applied and its acknowledgement is
+lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,8 @@ class MemoryStateStore(base.StateStore):
         return self._session if self.server.running and not self._closed else 0
 
     def expire_session(self) -> None:
-        """End the session as a server does that has not heard of the client for too long; the client gets a new one."""
+        """End the session as a server does that has not heard of the client for too long; the
+        client gets a new one."""
         self.server.end_session(self._session)
         self._session = self.server.new_session()
 

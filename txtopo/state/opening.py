@@ -1,4 +1,5 @@
-"""Opens the stored state of topologies from another process, for a reader or for a command that changes it: while a run owns it, or none does."""
+"""Opens the stored state of topologies from another process, for a reader or for a command that
+changes it: while a run owns it, or none does."""
 
 from __future__ import annotations
 
@@ -17,20 +18,24 @@ from txtopo.state.zookeeper import ZooKeeperStateStore
 T = TypeVar("T")
 
 CONNECT_S = 2.0
-"""How long a reader tries to reach the server of a data directory before it reads the files: a server that has just ended never answers."""
+"""How long a reader tries to reach the server of a data directory before it reads the files: a
+server that has just ended never answers."""
 
 LOOKS_MAX = 10
-"""How often a reader looks anew whose server ended meanwhile; each time another run would have to begin and end."""
+"""How often a reader looks anew whose server ended meanwhile; each time another run would have to
+begin and end."""
 
 STARTING_WAIT_S = 15.0
-"""How long a command that changes something waits for the server of a directory whose owner is just starting it."""
+"""How long a command that changes something waits for the server of a directory whose owner is just
+starting it."""
 
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Stored state, open. ``where`` names it; ``is_live`` is False when no run owns its ZooKeeper, so that a lease that is found is a dead one's."""
+    """Stored state, open. ``where`` names it; ``is_live`` is False when no run owns its ZooKeeper,
+    so that a lease that is found is a dead one's."""
 
     store: base.StateStore
     where: str
@@ -44,7 +49,8 @@ def look(
     root: str = "/txtopo",
     who: credentials.Credentials | None = None,
 ) -> T:
-    """``reading`` of the state, as :func:`opened` opens it; called again if a run ends meanwhile whose ZooKeeper was asked."""
+    """``reading`` of the state, as :func:`opened` opens it; called again if a run ends meanwhile
+    whose ZooKeeper was asked."""
 
     def ask() -> T:
         with opened(data_dir, zookeeper, root, who) as found:
@@ -54,9 +60,11 @@ def look(
 
 
 def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
-    """``ask()``; where the state is in a data directory, again if the run has ended whose ZooKeeper was asked: what that recorded is in the files.
+    """``ask()``; where the state is in a data directory, again if the run has ended whose ZooKeeper
+    was asked: what that recorded is in the files.
 
-    :raises errors.ZooKeeperUnavailableError: an ensemble does not answer; or each time another run has begun and ended.
+    :raises errors.ZooKeeperUnavailableError: an ensemble does not answer; or each time another run
+        has begun and ended.
     """
     for looks in range(1, LOOKS_MAX + 1):
         try:
@@ -75,10 +83,12 @@ def opened(
     who: credentials.Credentials | None = None,
     files: znode_files.ZnodeFiles | None = None,
 ) -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``, for a reader; ``None`` if nothing was ever stored there.
+    """The state in ``zookeeper``, or else in ``data_dir``, for a reader; ``None`` if nothing was
+    ever stored there.
 
-    A server that runs in ``data_dir`` is asked. Otherwise ``files``, those of ``data_dir``, are read as they are: a reader starts nothing and holds
-    nothing, so that it keeps no run from starting (R37).
+    A server that runs in ``data_dir`` is asked. Otherwise ``files``, those of ``data_dir``, are
+    read as they are: a reader starts nothing and holds nothing, so that it keeps no run from
+    starting (R37).
     """
     if zookeeper is not None:
         with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
@@ -111,11 +121,13 @@ def _running_store(data_dir: Path, root: str, who: credentials.Credentials | Non
 def owned(
     data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None
 ) -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes it; ``None`` if nothing was ever stored there.
+    """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes it; ``None``
+    if nothing was ever stored there.
 
     A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
 
-    :raises errors.ZooKeeperUnavailableError: it does not answer, so that nothing tells whether the state was changed.
+    :raises errors.ZooKeeperUnavailableError: it does not answer, so that nothing tells whether the
+        state was changed.
     """
     try:
         with _owned(data_dir, zookeeper, root, who) as found:
@@ -194,5 +206,6 @@ def holder(found: Opened, topology_id: str) -> dict[str, Any] | None:
 
 
 def living(lease: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``lease``, unless who left it has certainly died: then it is only ZooKeeper that has not noticed yet."""
+    """``lease``, unless who left it has certainly died: then it is only ZooKeeper that has not
+    noticed yet."""
     return None if lease is not None and liveness.has_certainly_died(lease.get("process", "")) else lease

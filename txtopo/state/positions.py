@@ -1,11 +1,14 @@
-"""Metadata by partition, as of the last committed transaction, spread over a fixed number of znodes (R25).
+"""Metadata by partition, as of the last committed transaction, spread over a fixed number of znodes
+(R25).
 
-Apart from the txid records because those hold only the partitions that moved: a partition that rests costs nothing, however many there
-are, and continues where it stopped, however long it rests. Partition p is in shard p mod 16.
+Apart from the txid records because those hold only the partitions that moved: a partition that
+rests costs nothing, however many there are, and continues where it stopped, however long it rests.
+Partition p is in shard p mod 16.
 
 Invariants:
 - ``_shards`` is what the store holds: changes are computed, written, and only then applied.
-- Metadata is kept encoded, each partition by itself: only what moved is encoded again, and nobody can change what was given out.
+- Metadata is kept encoded, each partition by itself: only what moved is encoded again, and nobody
+  can change what was given out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """File modes that keep other users of the machine out of a data directory.
 
-Apart from ``directory``, which says which process owns a data directory: here is which user may look in. One of the files holds the password of the
-directory's ZooKeeper.
+Apart from ``directory``, which says which process owns a data directory: here is which user may
+look in. One of the files holds the password of the directory's ZooKeeper.
 
 Invariants:
-- Only what is txtopo's is changed. A directory that holds something else, too, keeps its mode: then the files, and the folder of ZooKeeper, are
-  what keeps others out.
+- Only what is txtopo's is changed. A directory that holds something else, too, keeps its mode: then
+  the files, and the folder of ZooKeeper, are what keeps others out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _OTHERS = 0o077
 
 
 def close_to_others(path: Path) -> None:
-    """Leave ``path`` and what is txtopo's in it to their user alone: directories 0700, files 0600. Costs a look at each file.
+    """Leave ``path`` and what is txtopo's in it to their user alone: directories 0700, files 0600.
+    Costs a look at each file.
 
     :raises SetupError: everybody may write to ``path``, and it is not txtopo's alone.
     :raises OSError: the modes cannot be changed.

@@ -1,11 +1,15 @@
-"""Access control of the embedded ZooKeeper: its znodes are open to users who may read the data directory, and to no others.
+"""Access control of the embedded ZooKeeper: its znodes are open to users who may read the data
+directory, and to no others.
 
-Apart from ``embedded`` because that one runs a server and this one speaks to it. The server listens on 127.0.0.1, where every user of the machine
-may connect; what keeps them out are the rights (ACLs) on every znode, the root included.
+Apart from ``embedded`` because that one runs a server and this one speaks to it. The server listens
+on 127.0.0.1, where every user of the machine may connect; what keeps them out are the rights (ACLs)
+on every znode, the root included.
 
 Invariants:
-- Rights are given from the root down: below a znode that has them, another user can make no more znodes. Znodes made before are met later.
-- After a death half-way, the next start begins at the root again: the work counts as complete only when ``done`` says so.
+- Rights are given from the root down: below a znode that has them, another user can make no more
+  znodes. Znodes made before are met later.
+- After a death half-way, the next start begins at the root again: the work counts as complete only
+  when ``done`` says so.
 """
 
 from __future__ import annotations
@@ -24,13 +28,16 @@ from txtopo.state import client, credentials
 _TIMEOUT_S = 10.0
 
 _OF_ZOOKEEPER = "/zookeeper/config"
-"""ZooKeeper's own: it says how the server is configured, and only its administrator may change it."""
+"""ZooKeeper's own: it says how the server is configured, and only its administrator may change it.
+"""
 
 
 def protect(hosts: str, owner: credentials.Credentials, done: bool, data_dir: Path) -> None:
-    """Make every znode of the server at ``hosts`` that everybody may use ``owner``'s. ``done``: an earlier call has come to its end.
+    """Make every znode of the server at ``hosts`` that everybody may use ``owner``'s. ``done``: an
+    earlier call has come to its end.
 
-    What belongs to somebody else already, by credentials of the user, stays as it is. ``data_dir`` is where the server's data is.
+    What belongs to somebody else already, by credentials of the user, stays as it is. ``data_dir``
+    is where the server's data is.
 
     :raises ZooKeeperAccessError: the data belongs to the owner of another directory.
     :raises ZooKeeperUnavailableError: the server does not answer.
@@ -72,7 +79,8 @@ def _is_open(kazoo: KazooClient, path: str) -> bool:
 
 
 def _paths(kazoo: KazooClient, path: str) -> Iterator[str]:
-    """``path``, and everything below that may be listed, parents first: children are listed when their parent has been dealt with."""
+    """``path``, and everything below that may be listed, parents first: children are listed when
+    their parent has been dealt with."""
     if path == _OF_ZOOKEEPER:
         return
     yield path

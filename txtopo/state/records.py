@@ -1,7 +1,8 @@
 """What the znodes say: versioned JSON that a person can read.
 
-Apart from who writes them because this is the format that must outlive every release. A record that cannot be understood raises
-:class:`~txtopo.errors.UnreadableStateError` and is never taken as absent (R25).
+Apart from who writes them because this is the format that must outlive every release. A record that
+cannot be understood raises :class:`~txtopo.errors.UnreadableStateError` and is never taken as
+absent (R25).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ R = TypeVar("R", bound="Record")
 
 
 class NotJsonError(errors.TxtopoError, ValueError):
-    """A value that JSON would not give back as it is; ``where`` is the place in it, as ``$.offsets[3]``."""
+    """A value that JSON would not give back as it is; ``where`` is the place in it, as
+    ``$.offsets[3]``."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(where, why)
@@ -49,7 +51,8 @@ def encode_json(value: Any) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        # A lone surrogate, as in the name of a file that is not UTF-8, has no UTF-8 form but an escape.
+        # A lone surrogate, as in the name of a file that is not UTF-8, has no UTF-8 form but an
+        # escape.
         return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -123,7 +126,8 @@ class JsonCodec:
 class Record(pydantic.BaseModel):
     """Base of every record; ``version`` is that of its own format.
 
-    A record whose format has grown sets ``FORMAT``, the newest version, which is written, and ``version``, with all that are read.
+    A record whose format has grown sets ``FORMAT``, the newest version, which is written, and
+    ``version``, with all that are read.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -157,7 +161,8 @@ class Record(pydantic.BaseModel):
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with records as dicts. pydantic's own dump would quietly turn dataclasses and the like into dicts, too."""
+    """``value`` with records as dicts. pydantic's own dump would quietly turn dataclasses and the
+    like into dicts, too."""
     return {name: _plain(getattr(value, name)) for name in type(value).model_fields} if isinstance(value, Record) else value
 
 
@@ -175,10 +180,12 @@ class RecordCodec(Codec[R]):
 
 
 class TxidRecord(Record):
-    """What is known of one transaction. *open*: its metadata is made. *sealed*: effects of it may exist (R23).
+    """What is known of one transaction. *open*: its metadata is made. *sealed*: effects of it may
+    exist (R23).
 
-    ``tasks`` are the task counts by component under which it was sealed, ``attempt_id`` the attempt that sealed it. ``opened_at`` is when it
-    was opened, as ISO 8601 with time zone (R36); records of version 1 do not say.
+    ``tasks`` are the task counts by component under which it was sealed, ``attempt_id`` the attempt
+    that sealed it. ``opened_at`` is when it was opened, as ISO 8601 with time zone (R36); records
+    of version 1 do not say.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -212,14 +219,16 @@ class GenerationRecord(Record):
 
 
 class EpochRecord(Record):
-    """How often the lease has been taken, and by whom last: the fence (R26). ``holder_id`` is random, one per coordinator."""
+    """How often the lease has been taken, and by whom last: the fence (R26). ``holder_id`` is
+    random, one per coordinator."""
 
     epoch: int = pydantic.Field(ge=1)
     holder_id: str
 
 
 class LeaseRecord(Record):
-    """Who is alive and holds the topology. ``started`` is for people to read, ``process`` for :mod:`txtopo.state.liveness`."""
+    """Who is alive and holds the topology. ``started`` is for people to read, ``process`` for
+    :mod:`txtopo.state.liveness`."""
 
     host: str
     pid: int
@@ -231,7 +240,8 @@ class LeaseRecord(Record):
 
 
 class CurrentRecord(Record):
-    """The next txid to commit. ``holder_id`` and ``write`` (1, 2, 3 … per holder) name the write that left it so."""
+    """The next txid to commit. ``holder_id`` and ``write`` (1, 2, 3 … per holder) name the write
+    that left it so."""
 
     current: int = pydantic.Field(ge=1)
     epoch: int = pydantic.Field(ge=1)
@@ -246,9 +256,10 @@ class PositionsRecord(Record):
 
 
 class StoresRecord(Record):
-    """The stores that hold results of this generation, by ``component/store`` name: which attempt was the last that opened each and was
-    recorded, as ``{"txid": …, "attempt_id": …, "count": …}`` (R27, R31). ``count`` is the number of its store transactions (R34); a record of
-    format 1 has none, and keeps none for a store that was not opened since."""
+    """The stores that hold results of this generation, by ``component/store`` name: which attempt
+    was the last that opened each and was recorded, as ``{"txid": …, "attempt_id": …, "count": …}``
+    (R27, R31). ``count`` is the number of its store transactions (R34); a record of format 1 has
+    none, and keeps none for a store that was not opened since."""
 
     FORMAT = 2
 

@@ -1,7 +1,8 @@
 """Waiting for ZooKeeper to come back: as long as allowed, and no longer than wanted.
 
-Apart from ``lease`` and ``writer`` because both wait the same way, and neither should know how. Whoever stops the topology calls
-:meth:`Patience.abandon` from another thread, and every wait ends at once.
+Apart from ``lease`` and ``writer`` because both wait the same way, and neither should know how.
+Whoever stops the topology calls :meth:`Patience.abandon` from another thread, and every wait ends
+at once.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ T = TypeVar("T")
 
 PAUSE_MIN_S = 0.01
 PAUSE_MAX_S = 1.0
-"""Pauses between tries grow from the one to the other; all of them together are bounded by ``wait_s``. Before the second try there is none:
-most often a single answer was lost, and the connection is there again, or it is waited for anyway."""
+"""Pauses between tries grow from the one to the other; all of them together are bounded by
+``wait_s``. Before the second try there is none: most often a single answer was lost, and the
+connection is there again, or it is waited for anyway."""
 
 SLICE_S = 0.1
 """How soon a wait for the connection notices that it was abandoned."""
@@ -39,7 +41,8 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         abandoned: threading.Event | None = None,
     ) -> None:
-        """``abandoned``: an event that says what :meth:`abandon` says, for who must say it before there is this object."""
+        """``abandoned``: an event that says what :meth:`abandon` says, for who must say it before
+        there is this object."""
         self._store, self._wait_s, self._clock = store, wait_s, clock
         self._abandoned = abandoned or threading.Event()
 
@@ -48,7 +51,8 @@ class Patience:
         self._abandoned.set()
 
     def insist(self, call: Callable[[], T]) -> T:
-        """``call()``, again and again while it raises :class:`~txtopo.state.base.StateUnavailableError`.
+        """``call()``, again and again while it raises
+        :class:`~txtopo.state.base.StateUnavailableError`.
 
         The call has to find out by itself what an earlier try of it has done.
 

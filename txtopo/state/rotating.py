@@ -1,13 +1,16 @@
-"""One value per txid, of which only the newest few are kept: Storm's ``RotatingTransactionalState`` (R24).
+"""One value per txid, of which only the newest few are kept: Storm's ``RotatingTransactionalState``
+(R24).
 
-Apart from ``topology`` because it knows nothing of leases or seals: it is a sorted map with an opinion about which txid may come
-next. It performs its operations at once, or, *deferred*, remembers what changed until :meth:`take_operations` hands it over for a
-larger multi.
+Apart from ``topology`` because it knows nothing of leases or seals: it is a sorted map with an
+opinion about which txid may come next. It performs its operations at once, or, *deferred*,
+remembers what changed until :meth:`take_operations` hands it over for a larger multi.
 
 Invariants:
-- What is kept in memory is what the store holds, but for the txids in ``pending``; when a write fails, it is read again before use.
+- What is kept in memory is what the store holds, but for the txids in ``pending``; when a write
+  fails, it is read again before use.
 - Values are kept encoded: nobody can change one by changing what was put in or given out.
-- ``init`` is never called while the lock is held that :meth:`take_operations` needs: a slow one delays opening, never a commit.
+- ``init`` is never called while the lock is held that :meth:`take_operations` needs: a slow one
+  delays opening, never a commit.
 - In strict order the txids have no gap.
 """
 
@@ -29,14 +32,16 @@ V = TypeVar("V")
 
 
 class StrictOrderError(errors.TxtopoError):
-    """A txid was asked for out of order (Storm: ``IllegalStateException``): a gap, or one below an existing one."""
+    """A txid was asked for out of order (Storm: ``IllegalStateException``): a gap, or one below an
+    existing one."""
 
 
 class RotatingTransactionalState(Generic[V]):
     """Values by txid under the znode ``path`` of ``store``.
 
-    Values are JSON, or what ``codec`` makes of it; None is what a skipped txid has. ``check(txid, value, data)`` is called before a
-    value is accepted and may raise to refuse it; ``data`` is the value encoded.
+    Values are JSON, or what ``codec`` makes of it; None is what a skipped txid has. ``check(txid,
+    value, data)`` is called before a value is accepted and may raise to refuse it; ``data`` is the
+    value encoded.
     """
 
     def __init__(
@@ -68,7 +73,8 @@ class RotatingTransactionalState(Generic[V]):
         self._load()
 
     def get_state(self, txid: int, init: Callable[[int, V | None], V]) -> V | None:
-        """The value of ``txid``; if it has none, ``init(txid, value of the txid below or None)``, which is kept.
+        """The value of ``txid``; if it has none, ``init(txid, value of the txid below or None)``,
+        which is kept.
 
         Without strict order, a txid below an existing one gets None, and ``init`` is not called.
 
@@ -98,7 +104,8 @@ class RotatingTransactionalState(Generic[V]):
             with self._lock:
                 if txid in self._data:
                     return self._decode(txid), False
-                # The txid before may have been cleaned away meanwhile, for it has committed. If it was removed, this value hangs in the air.
+                # The txid before may have been cleaned away meanwhile, for it has committed. If it
+                # was removed, this value hangs in the air.
                 if self._strict and before is not None and before not in self._data and before >= self._cleaned_below:
                     raise StrictOrderError(f"{self._path}: txid {before} was removed while the value of {txid} was made from it\n  Ask again.")
                 self._put(txid, data)
@@ -163,9 +170,10 @@ class RotatingTransactionalState(Generic[V]):
     def take_operations(self, bytes_max: int | None = None, required: Collection[int] = ()) -> list[base.Operation]:
         """Hand over what changed since the last time, at most one operation per txid.
 
-        Removals and the txids in ``required`` are always handed over; of the others, in ascending order, as many as fit when all
-        together has at most ``bytes_max`` bytes. From here on they count as performed: if the multi they went into is not applied,
-        this object has to be made anew.
+        Removals and the txids in ``required`` are always handed over; of the others, in ascending
+        order, as many as fit when all together has at most ``bytes_max`` bytes. From here on they
+        count as performed: if the multi they went into is not applied, this object has to be made
+        anew.
         """
         with self._lock:
             removed = sorted(txid for txid in self._changed if txid not in self._data)
@@ -185,7 +193,8 @@ class RotatingTransactionalState(Generic[V]):
             return operations
 
     def required_bytes(self, values: dict[int, V]) -> int:
-        """What :meth:`take_operations` will at least hand over once ``values`` have been set, in bytes."""
+        """What :meth:`take_operations` will at least hand over once ``values`` have been set, in
+        bytes."""
         with self._lock:
             removed = [self._operation(txid) for txid in self._changed if txid not in self._data and txid not in values]
             return base.size_of([*removed, *(base.Set(self._path_of(txid), self._codec.encode(value)) for txid, value in values.items())])
@@ -253,7 +262,8 @@ class RotatingTransactionalState(Generic[V]):
         return self._decode_value(self._path_of(txid), self._data[txid])
 
     def _decode_value(self, path: str, data: bytes) -> V | None:
-        # Only without strict order is a txid ever skipped; elsewhere it is for the codec to say what null means.
+        # Only without strict order is a txid ever skipped; elsewhere it is for the codec to say
+        # what null means.
         return None if data == NULL and not self._strict else self._codec.decode(path, data)
 
 

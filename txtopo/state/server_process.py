@@ -1,7 +1,9 @@
-"""How a ZooKeeper server is started from the jars that pyspark brings, and one run of it as its watchdog reports it.
+"""How a ZooKeeper server is started from the jars that pyspark brings, and one run of it as its
+watchdog reports it.
 
-Apart from ``embedded`` because that one decides when a server may run and this one knows what running it means: the command, the
-configuration, the pipes. It does not import pyspark, and it speaks no more of ZooKeeper's protocol than one four-letter word.
+Apart from ``embedded`` because that one decides when a server may run and this one knows what
+running it means: the command, the configuration, the pipes. It does not import pyspark, and it
+speaks no more of ZooKeeper's protocol than one four-letter word.
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ JVM_FLAGS = (
     "-Dorg.apache.logging.log4j.simplelog.showdatetime=true",
 )
 
-# Ticks of half a second allow sessions of one second; the default would not allow less than four. Disk stays bounded, by three
-# snapshots and what is written in an hour: a snapshot is taken after at most 10,000 transactions or 64 MiB, and on every start and
-# every hour (ZooKeeper knows no shorter interval) what the last three snapshots do not need is deleted.
+# Ticks of half a second allow sessions of one second; the default would not allow less than four.
+# Disk stays bounded, by three snapshots and what is written in an hour: a snapshot is taken after
+# at most 10,000 transactions or 64 MiB, and on every start and every hour (ZooKeeper knows no
+# shorter interval) what the last three snapshots do not need is deleted.
 SETTINGS = {
     "tickTime": "500",
     "minSessionTimeout": "1000",
@@ -61,7 +64,8 @@ SETTINGS = {
 
 
 def command(config: Path) -> list[str]:
-    """What to run for a server with this configuration file. Raises SetupError if Java or the jars are not there."""
+    """What to run for a server with this configuration file. Raises SetupError if Java or the jars
+    are not there."""
     classpath = os.pathsep.join(map(str, _jars()))
     # One file, whose name does not change, however often the JVM crashes.
     crash_report = f"-XX:ErrorFile={config.with_name('zookeeper-crash.log')}"
@@ -69,7 +73,8 @@ def command(config: Path) -> list[str]:
 
 
 def configuration(data: Path, port: int) -> str:
-    """The text of a configuration file for a server on ``port`` of 127.0.0.1 that keeps its data in ``data``."""
+    """The text of a configuration file for a server on ``port`` of 127.0.0.1 that keeps its data in
+    ``data``."""
     lines = {"dataDir": str(data), "clientPort": str(port), "clientPortAddress": "127.0.0.1", **SETTINGS}
     return "# Written by txtopo at every start.\n" + "".join(f"{name}={_property(value)}\n" for name, value in lines.items())
 
@@ -77,7 +82,8 @@ def configuration(data: Path, port: int) -> str:
 class ServerProcess:
     """One run of the server, as its watchdog reports it.
 
-    ``lock`` is the descriptor of a locked file which the server keeps open as long as it lives; the caller closes its own.
+    ``lock`` is the descriptor of a locked file which the server keeps open as long as it lives; the
+    caller closes its own.
     """
 
     def __init__(self, command: list[str], log: Path, lock: int) -> None:
@@ -107,7 +113,8 @@ class ServerProcess:
 
     @property
     def tail(self) -> str:
-        """The last lines the server wrote, or why it could not be started; known when it has ended."""
+        """The last lines the server wrote, or why it could not be started; known when it has ended.
+        """
         reported = self._reported()
         words = str(reported.get("failed") or reported.get("tail") or "")
         return "\n".join(words.splitlines()[-TAIL_LINES:])
@@ -126,7 +133,8 @@ class ServerProcess:
         return self._ended
 
     def end(self) -> None:
-        """End the server and its watchdog, and wait until both have gone. Only in the process that started them."""
+        """End the server and its watchdog, and wait until both have gone. Only in the process that
+        started them."""
         assert self._watchdog.stdin is not None
         assert self._watchdog.stdout is not None
         if self._creator != os.getpid():
@@ -147,7 +155,8 @@ class ServerProcess:
             try:
                 reported |= json.loads(line)
             except (ValueError, TypeError):
-                # Not a report, so the watchdog itself has failed, and this is a line of its traceback.
+                # Not a report, so the watchdog itself has failed, and this is a line of its
+                # traceback.
                 reported["tail"] = f"{reported.get('tail', '')}{line.decode(errors='replace')}\n"
         return reported
 
@@ -155,7 +164,8 @@ class ServerProcess:
 def answers(port: int, data: Path) -> bool:
     """Whether the server with this ``data`` serves on ``port``.
 
-    ``conf`` and not ``ruok``: it is refused until requests are served, and it says whose server this is.
+    ``conf`` and not ``ruok``: it is refused until requests are served, and it says whose server
+    this is.
     """
     try:
         with socket.create_connection(("127.0.0.1", port), PROBE_TIMEOUT_S) as connection:
@@ -169,7 +179,8 @@ def answers(port: int, data: Path) -> bool:
 
 
 def _jars() -> list[Path]:
-    """The jars the server needs, from the installed pyspark or, where pyspark came with a Spark distribution, from that."""
+    """The jars the server needs, from the installed pyspark or, where pyspark came with a Spark
+    distribution, from that."""
     package = importlib.util.find_spec("pyspark")
     folders = [Path(place) / "jars" for place in (package.submodule_search_locations or ())] if package else []
     if home := os.environ.get("SPARK_HOME"):

@@ -1,16 +1,20 @@
 """All that must survive of one topology, and the two writes that move it on: *seal* and *record*.
 
-A transaction is **sealed** before its first commit task starts: from then on effects of it may exist, and a restart replays exactly
-it first (R23). It is **recorded** when it has committed: ``current`` moves on, in one multi with everything that follows from it (R25).
-Metadata of transactions that were opened meanwhile rides along with whatever is written next.
+A transaction is **sealed** before its first commit task starts: from then on effects of it may
+exist, and a restart replays exactly it first (R23). It is **recorded** when it has committed:
+``current`` moves on, in one multi with everything that follows from it (R25). Metadata of
+transactions that were opened meanwhile rides along with whatever is written next.
 
-Apart from ``lease`` (who may write), ``writer`` (exactly once) and ``rotating`` (one value per txid), which know nothing of each other;
-this module is where they meet. It refuses to know what metadata means.
+Apart from ``lease`` (who may write), ``writer`` (exactly once) and ``rotating`` (one value per
+txid), which know nothing of each other; this module is where they meet. It refuses to know what
+metadata means.
 
 Invariants:
 - ``current`` only grows, by one. A txid is recorded only after it was sealed, for the same attempt.
-- The record of ``current - 1`` is kept: it is what the metadata of ``current`` was, or will be, made from.
-- After a write whose outcome nobody can tell, or by another's coordinator, nothing is ever written again.
+- The record of ``current - 1`` is kept: it is what the metadata of ``current`` was, or will be,
+  made from.
+- After a write whose outcome nobody can tell, or by another's coordinator, nothing is ever written
+  again.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ Holder = lease.Holder
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Effects of ``attempt`` may exist. ``tasks`` counts the tasks of every component; ``metadata`` is what replays the batch; ``opened_at``,
-    aware, is when the transaction was opened, which no replay changes any more (R36)."""
+    """Effects of ``attempt`` may exist. ``tasks`` counts the tasks of every component; ``metadata``
+    is what replays the batch; ``opened_at``, aware, is when the transaction was opened, which no
+    replay changes any more (R36)."""
 
     attempt: transaction.TransactionAttempt
     tasks: Mapping[str, int]
@@ -60,11 +65,13 @@ class Seal:
 class TopologyState:
     """The state of one topology, held by one coordinator. Made by :meth:`open`.
 
-    Thread-safe: one thread may open transactions (``txids``) while another commits them and a third stops the topology.
+    Thread-safe: one thread may open transactions (``txids``) while another commits them and a third
+    stops the topology.
     """
 
     txids: rotating.RotatingTransactionalState[records.TxidRecord]
-    """The record of every open txid and of the last committed one: strict, deferred. What changes here is written with the next multi."""
+    """The record of every open txid and of the last committed one: strict, deferred. What changes
+    here is written with the next multi."""
 
     def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience, metadata_bytes_max: int) -> None:
         """Load everything; the lease is taken already. Use :meth:`open`."""
@@ -107,12 +114,14 @@ class TopologyState:
     ) -> TopologyState:
         """Take the topology and load its state; make it, with a random generation, if it is new.
 
-        ``displaces`` says that a lease which is found does not count: its holder is known to be dead, because the store is ours alone; or
-        it is to be fenced, and will find out at its next write. ``wait_s`` is how long any call waits for a ZooKeeper that is away.
-        ``abandoned``, when it is set, does what :meth:`abandon` does, also while this waits.
+        ``displaces`` says that a lease which is found does not count: its holder is known to be
+        dead, because the store is ours alone; or it is to be fenced, and will find out at its next
+        write. ``wait_s`` is how long any call waits for a ZooKeeper that is away. ``abandoned``,
+        when it is set, does what :meth:`abandon` does, also while this waits.
 
         :raises HeldError: a live coordinator holds it; names its host, pid and start.
-        :raises UnreadableStateError: something there cannot be understood; nothing was changed but the epoch.
+        :raises UnreadableStateError: something there cannot be understood; nothing was changed but
+            the epoch.
         :raises ZooKeeperUnavailableError: no answer for ``wait_s``.
         """
         paths = layout.Layout(topology_id)
@@ -143,13 +152,15 @@ class TopologyState:
 
     @property
     def known_stores(self) -> Mapping[str, transaction.TransactionAttempt]:
-        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31), with
-        the number of its store transactions, unless an earlier version wrote the record (R34)."""
+        """The stores that hold results of this generation, by ``component/store`` name: the last
+        recorded attempt that opened each (R27, R31), with the number of its store transactions,
+        unless an earlier version wrote the record (R34)."""
         return self._known_stores
 
     @property
     def made_of(self) -> components.Components | None:
-        """What the topology was made of when the state was last written; None if nothing was, or an older version wrote it (R35)."""
+        """What the topology was made of when the state was last written; None if nothing was, or an
+        older version wrote it (R35)."""
         return self._made_of
 
     def remember(self, made_of: components.Components) -> None:
@@ -165,31 +176,37 @@ class TopologyState:
         return self._positions.all()
 
     def committed_positions(self) -> tuple[int, dict[int, Any]]:
-        """The newest recorded txid (0 if there is none) and metadata by partition as of its commit; they fit, also while another thread records."""
+        """The newest recorded txid (0 if there is none) and metadata by partition as of its commit;
+        they fit, also while another thread records."""
         with self._reading:
             return self._positions_of, self._positions.all()
 
     def sealed(self) -> records.TxidRecord | None:
-        """The record of ``current`` if it is sealed: effects of it may exist, and it must be replayed as it says."""
+        """The record of ``current`` if it is sealed: effects of it may exist, and it must be
+        replayed as it says."""
         record = self.txids.find(self.current)
         return record if record is not None and record.status == "sealed" else None
 
     def seal(
         self, attempt: transaction.TransactionAttempt, tasks: Mapping[str, int], metadata: Any, opened_at: datetime.datetime | None = None
     ) -> None:
-        """Make it durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``. One multi.
+        """Make it durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``.
+        One multi.
 
-        What is stored of the txid is replaced: ``metadata`` and ``opened_at`` are kept as they are given. Sealing again, for a new attempt, is
-        allowed.
+        What is stored of the txid is replaced: ``metadata`` and ``opened_at`` are kept as they are
+        given. Sealing again, for a new attempt, is allowed.
 
-        :raises BatchTooLargeError: the record is beyond ``metadata_bytes_max``; nothing was changed.
+        :raises BatchTooLargeError: the record is beyond ``metadata_bytes_max``; nothing was
+            changed.
         """
         self._write(self.current, [], Seal(attempt, tasks, metadata, opened_at))
 
     def require_recordable(self, txid: int, positions: Mapping[int, Any]) -> None:
-        """Refuse now, before effects of ``txid`` can exist, what :meth:`record` would refuse when they do.
+        """Refuse now, before effects of ``txid`` can exist, what :meth:`record` would refuse when
+        they do.
 
-        :raises BatchTooLargeError: recording that ``positions`` have moved would take more than ``metadata_bytes_max``.
+        :raises BatchTooLargeError: recording that ``positions`` have moved would take more than
+            ``metadata_bytes_max``.
         """
         newest = transaction.RecordedAttempt(txid, self.epoch * transaction.ATTEMPTS_PER_EPOCH, records.COUNT_MAX)
         size = self._required_bytes([*self._positions.operations(positions), self._set_stores(dict.fromkeys(self._known_stores, newest))], None)
@@ -205,11 +222,13 @@ class TopologyState:
     ) -> None:
         """Make it durable that ``attempt``, which is sealed, has committed. One multi.
 
-        ``positions`` is the metadata of the partitions that moved, ``touched_stores`` how many store transactions the attempt has committed, by
-        ``component/store`` name (R34). ``next_seal`` seals the next txid in the same multi; only if the two do not fit into one, it follows in a
-        second.
+        ``positions`` is the metadata of the partitions that moved, ``touched_stores`` how many
+        store transactions the attempt has committed, by ``component/store`` name (R34).
+        ``next_seal`` seals the next txid in the same multi; only if the two do not fit into one, it
+        follows in a second.
 
-        :raises BatchTooLargeError: more than ``metadata_bytes_max`` would have to be written at once; nothing was changed.
+        :raises BatchTooLargeError: more than ``metadata_bytes_max`` would have to be written at
+            once; nothing was changed.
         """
         sealed = self.sealed()
         if sealed is None or (sealed.txid, sealed.attempt_id) != (attempt.txid, attempt.attempt_id):
@@ -232,10 +251,11 @@ class TopologyState:
             self._write(self.current, [], next_seal)
 
     def renew(self) -> None:
-        """Take the lease again if the session it was taken in has expired; notice if the topology was taken while nothing was written.
+        """Take the lease again if the session it was taken in has expired; notice if the topology
+        was taken while nothing was written.
 
-        To be called now and then. Costs no round trip while transactions are written, because every write checks the epoch, and does not wait
-        for a ZooKeeper that is away.
+        To be called now and then. Costs no round trip while transactions are written, because every
+        write checks the epoch, and does not wait for a ZooKeeper that is away.
 
         :raises FencedError: another coordinator has taken the topology meanwhile.
         """
@@ -250,7 +270,8 @@ class TopologyState:
             self._writing.release()
 
     def require_held(self) -> None:
-        """Find out whether the topology is still ours: one that was overtaken need not know yet. Waits for ZooKeeper like a write.
+        """Find out whether the topology is still ours: one that was overtaken need not know yet.
+        Waits for ZooKeeper like a write.
 
         :raises FencedError: another coordinator has taken it.
         :raises ZooKeeperUnavailableError: no answer for as long as we wait.
@@ -260,11 +281,13 @@ class TopologyState:
             self._ending(lambda: self._waits.insist(self._lease.require_epoch))
 
     def abandon(self) -> None:
-        """From any thread: make a call that waits for ZooKeeper raise, and every later write, too."""
+        """From any thread: make a call that waits for ZooKeeper raise, and every later write, too.
+        """
         self._waits.abandon()
 
     def close(self) -> None:
-        """Abandon, and give the lease back, so that the next coordinator need not wait for the session to end. May be called again.
+        """Abandon, and give the lease back, so that the next coordinator need not wait for the
+        session to end. May be called again.
 
         Does not wait for ZooKeeper: if it is away, the lease ends with the session.
         """
@@ -364,7 +387,8 @@ def _first_nodes(paths: layout.Layout, epoch: records.EpochRecord) -> list[base.
 
 
 def _entries(metadata: Any) -> int:
-    """How many partitions ``metadata`` speaks of, for a message: it is a dict of them, or has one under ``partitions``."""
+    """How many partitions ``metadata`` speaks of, for a message: it is a dict of them, or has one
+    under ``partitions``."""
     if not isinstance(metadata, Mapping):
         return 1
     partitions = metadata.get("partitions")

@@ -1,18 +1,22 @@
-"""A small process between the driver and the embedded ZooKeeper server: it ends the server when the driver ends, however that ends.
+"""A small process between the driver and the embedded ZooKeeper server: it ends the server when the
+driver ends, however that ends.
 
-A process killed with SIGKILL cleans nothing up, so somebody else must. The driver holds the writing end of this program's standard
-input and never writes to it: the end of that input is the end of the driver, on every POSIX system, at once and without polling.
-The server is this program's child, hence its pid cannot be reused before it was waited for, and what is killed is surely the server.
+A process killed with SIGKILL cleans nothing up, so somebody else must. The driver holds the writing
+end of this program's standard input and never writes to it: the end of that input is the end of the
+driver, on every POSIX system, at once and without polling. The server is this program's child,
+hence its pid cannot be reused before it was waited for, and what is killed is surely the server.
 
-Apart, and run by path as a program of its own (``python -I -S watchdog.py LOG LOCK_FD COMMAND...``), so that it starts in a few
-milliseconds: it imports nothing of txtopo.
+Apart, and run by path as a program of its own (``python -I -S watchdog.py LOG LOCK_FD
+COMMAND...``), so that it starts in a few milliseconds: it imports nothing of txtopo.
 
-On standard output it reports one JSON object per line: first ``{"pid": ...}`` or ``{"failed": ...}``; when the server has ended,
-``{"exit": ..., "tail": ...}`` with its exit code and the last of what it wrote.
+On standard output it reports one JSON object per line: first ``{"pid": ...}`` or ``{"failed":
+...}``; when the server has ended, ``{"exit": ..., "tail": ...}`` with its exit code and the last of
+what it wrote.
 
 Invariants:
-    The server never outlives this process by more than a moment, nor this process the server.
-    Of the server's output at most ``2 * LOG_BYTES_MAX`` are kept on disk: in LOG, and in LOG.1 what was before.
+    The server never outlives this process by more than a moment, nor this process the server. Of
+    the server's output at most ``2 * LOG_BYTES_MAX`` are kept on disk: in LOG, and in LOG.1 what
+    was before.
 """
 
 from __future__ import annotations
@@ -33,19 +37,22 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class BoundedLog:
-    """Appends to a file; when it would grow beyond the bound, what is there moves to ``.1`` and replaces the older ``.1``."""
+    """Appends to a file; when it would grow beyond the bound, what is there moves to ``.1`` and
+    replaces the older ``.1``."""
 
     def __init__(self, path: str, bytes_max: int = LOG_BYTES_MAX) -> None:
         self._path, self._bytes_max = path, bytes_max
         self.tail = b""
 
     def write(self, chunk: bytes) -> None:
-        """Append ``chunk``. What cannot be written is dropped: a full disk must not end the server. ``tail`` has it regardless."""
+        """Append ``chunk``. What cannot be written is dropped: a full disk must not end the server.
+        ``tail`` has it regardless."""
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
         with contextlib.suppress(OSError):
             if os.path.exists(self._path) and os.path.getsize(self._path) + len(chunk) > self._bytes_max:
                 os.replace(self._path, self._path + ".1")
-            # Opened every time, so that it may be moved or removed by whoever likes to; the server writes little.
+            # Opened every time, so that it may be moved or removed by whoever likes to; the server
+            # writes little.
             with open(self._path, "ab") as file:
                 file.write(chunk)
 
@@ -53,8 +60,8 @@ class BoundedLog:
 def run(log: BoundedLog, lock: int, command: list[str]) -> None:
     """Run ``command`` until it ends or our standard input does.
 
-    ``lock`` is a descriptor of a file locked with flock; only the server keeps it open, so that the lock says whether the server
-    lives. The file gets the server's pid.
+    ``lock`` is a descriptor of a file locked with flock; only the server keeps it open, so that the
+    lock says whether the server lives. The file gets the server's pid.
     """
     try:
         server = subprocess.Popen(
@@ -83,7 +90,8 @@ def run(log: BoundedLog, lock: int, command: list[str]) -> None:
             if not chunk:
                 break
             log.write(chunk)
-    # SIGKILL, never an orderly shutdown: ZooKeeper has synced all it has answered, and one way to end is one way to test.
+    # SIGKILL, never an orderly shutdown: ZooKeeper has synced all it has answered, and one way to
+    # end is one way to test.
     server.kill()
     code = server.wait()
     while chunk := os.read(output, CHUNK_BYTES):
@@ -92,7 +100,8 @@ def run(log: BoundedLog, lock: int, command: list[str]) -> None:
 
 
 def _death_signal() -> Callable[[], object] | None:
-    """Where the system can do it (Linux), have it kill the server should this process itself be killed with SIGKILL."""
+    """Where the system can do it (Linux), have it kill the server should this process itself be
+    killed with SIGKILL."""
     try:
         import ctypes
 

@@ -1,13 +1,16 @@
 """Writing exactly once, although an answer may be lost.
 
-Every multi also replaces the znode ``current``, on the condition that nobody wrote it since, and leaves there who wrote it and
-that holder's count of writes. After a lost answer reading that one znode tells which of three things is true: the write was applied;
-nobody wrote since, so it was not; somebody else did, so the topology is lost.
+Every multi also replaces the znode ``current``, on the condition that nobody wrote it since, and
+leaves there who wrote it and that holder's count of writes. After a lost answer reading that one
+znode tells which of three things is true: the write was applied; nobody wrote since, so it was not;
+somebody else did, so the topology is lost.
 
-Apart from ``topology`` because it does not care what is written; it only reaches the fault points that the write is *inside* of.
+Apart from ``topology`` because it does not care what is written; it only reaches the fault points
+that the write is *inside* of.
 
 Invariants:
-- ``_version`` and ``_write`` are those of the znode ``current`` as this writer last left or found it.
+- ``_version`` and ``_write`` are those of the znode ``current`` as this writer last left or found
+  it.
 - One multi at a time (the caller's lock).
 """
 
@@ -20,7 +23,8 @@ from txtopo import errors, faults
 from txtopo.state import base, layout, lease, records, retry
 
 Inside = tuple[faults.FaultPoint, int]
-"""A fault point that is reached when the write was applied and before anybody knows, and the txid it is about."""
+"""A fault point that is reached when the write was applied and before anybody knows, and the txid
+it is about."""
 
 
 @dataclass(slots=True)
@@ -67,11 +71,14 @@ class Writer:
         return [*self._lease.checks(), base.Set(self._paths.current, record.encode(), version=self._version)]
 
     def write(self, current: int, operations: Sequence[base.Operation], inside: Sequence[Inside] = ()) -> None:
-        """Set ``current`` and perform ``operations``, atomically and exactly once. ``inside``: the steps of a commit that this is.
+        """Set ``current`` and perform ``operations``, atomically and exactly once. ``inside``: the
+        steps of a commit that this is.
 
         :raises FencedError: the topology is another's; nothing was written.
-        :raises ZooKeeperUnavailableError: no answer for as long as we wait; whether it was written is unknown.
-        :raises UnreadableStateError: a znode of ours was changed or removed by hand; nothing was written.
+        :raises ZooKeeperUnavailableError: no answer for as long as we wait; whether it was written
+            is unknown.
+        :raises UnreadableStateError: a znode of ours was changed or removed by hand; nothing was
+            written.
         """
         set_current = self.fixed_operations(current)[-1]
         assert isinstance(set_current, base.Set)
@@ -93,7 +100,8 @@ class Writer:
                 self._reach(write.inside)
                 return
             except base.StateConflictError as conflict:
-                # Refused may also mean: applied by a try that was given up, and which therefore cannot be applied again.
+                # Refused may also mean: applied by a try that was given up, and which therefore
+                # cannot be applied again.
                 if self._is_applied(write):
                     return
                 if conflict.operation not in checks:

@@ -1,17 +1,22 @@
 """The znodes in the files of a ZooKeeper server, read without the server.
 
-Apart from ``recorded`` because this module knows the format of ZooKeeper's files and nothing of topologies. A reader of an idle data directory
-reads the files as they are: it starts no server, takes no lock and leaves nothing behind, so that it stands in the way of no run.
+Apart from ``recorded`` because this module knows the format of ZooKeeper's files and nothing of
+topologies. A reader of an idle data directory reads the files as they are: it starts no server,
+takes no lock and leaves nothing behind, so that it stands in the way of no run.
 
-A folder has snapshots (``snapshot.ZXID``) and logs (``log.ZXID``, ZXID in hexadecimal), as ``FileSnap`` and ``FileTxnLog`` of ZooKeeper 3.5 to 3.9
-write them. The znodes are those of the newest whole snapshot, with every later transaction of the logs applied (``FileTxnSnapLog.restore``). A
-snapshot may hold effects of transactions that were applied while it was written; applied again, they change nothing.
+A folder has snapshots (``snapshot.ZXID``) and logs (``log.ZXID``, ZXID in hexadecimal), as
+``FileSnap`` and ``FileTxnLog`` of ZooKeeper 3.5 to 3.9 write them. The znodes are those of the
+newest whole snapshot, with every later transaction of the logs applied
+(``FileTxnSnapLog.restore``). A snapshot may hold effects of transactions that were applied while it
+was written; applied again, they change nothing.
 
 Invariants:
-- A server may run in the folder, or start in it, while it is read. What is read was the state of one moment, not before the reading began: logs are
-  only ever appended to, and a log that has a successor is complete.
-- What a server has answered is in the files, because it writes, and syncs, before it answers. What is read here is synced before it is returned, so
-  that a loss of power takes nothing back that a reader has seen.
+- A server may run in the folder, or start in it, while it is read. What is read was the state of
+  one moment, not before the reading began: logs are only ever appended to, and a log that has a
+  successor is complete.
+- What a server has answered is in the files, because it writes, and syncs, before it answers. What
+  is read here is synced before it is returned, so that a loss of power takes nothing back that a
+  reader has seen.
 """
 
 from __future__ import annotations
@@ -30,7 +35,8 @@ READ_TRIES_MAX = 100
 """How often a folder is read anew whose files a server replaces meanwhile."""
 
 SETTLED_S = 2.0
-"""A file that was written longer ago than this has another time when it is written again, however coarse the clock of the file system is."""
+"""A file that was written longer ago than this has another time when it is written again, however
+coarse the clock of the file system is."""
 
 _SNAPSHOT, _LOG = b"ZKSN", b"ZKLG"
 _HEADER_BYTES = 16
@@ -43,7 +49,8 @@ _WITHOUT_DATA = {_ERROR, -10, 7, 13}
 """Transactions that change no data: a refused one, a new session, a changed ACL, a check."""
 
 _READ_ONLY = (errno.EINVAL, errno.EROFS)
-"""How a file system that nothing is written to, such as an image of a copy, answers a request to sync a file."""
+"""How a file system that nothing is written to, such as an image of a copy, answers a request to
+sync a file."""
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -143,7 +150,8 @@ def _restore(folder: Path, names: list[str]) -> dict[str, Znode]:
         try:
             znodes = _snapshot(_content(folder / name))
         except _TornError:
-            # It is being written, or its writer was killed. ZooKeeper, too, takes the one before it.
+            # It is being written, or its writer was killed. ZooKeeper, too, takes the one before
+            # it.
             continue
         last_before = max((zxid for zxid, _ in logs if zxid <= base), default=0)
         for name in (name for zxid, name in logs if zxid >= last_before):
@@ -197,8 +205,8 @@ def _snapshot(content: bytes) -> dict[str, Znode]:
 
 
 def _apply_log(znodes: dict[str, Znode], path: Path, base: int) -> None:
-    """Apply the transactions after ``base``. A log may end in a torn transaction, which was never answered: it is being written, or its writer was
-    killed, or the disk was full."""
+    """Apply the transactions after ``base``. A log may end in a torn transaction, which was never
+    answered: it is being written, or its writer was killed, or the disk was full."""
     content = _content(path)
     if content[:4] != _LOG:
         if content.strip(b"\0") not in (b"", *(_LOG[:written] for written in range(1, len(_LOG)))):

@@ -1,12 +1,15 @@
 """A store of znodes in a ZooKeeper ensemble.
 
-Apart from everything else because, with ``client``, it is the only module that knows kazoo: its states and its errors end here.
+Apart from everything else because, with ``client``, it is the only module that knows kazoo: its
+states and its errors end here.
 
 Invariants:
 - No request is retried here: kazoo's own retry would hide that an outcome is unknown.
-- A request is queued only while connected. One that was queued and not answered may still be sent; kazoo's queue and ZooKeeper's
-  sessions are first in, first out, so that whatever is read later tells whether it was applied.
-- Whatever is made here, chroot and root included, belongs to whom we have authenticated as, and to everybody if to nobody.
+- A request is queued only while connected. One that was queued and not answered may still be sent;
+  kazoo's queue and ZooKeeper's sessions are first in, first out, so that whatever is read later
+  tells whether it was applied.
+- Whatever is made here, chroot and root included, belongs to whom we have authenticated as, and to
+  everybody if to nobody.
 """
 
 from __future__ import annotations
@@ -50,20 +53,24 @@ _REFUSALS = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.Inva
 
 LARGE_BYTES = 64 * 1024
 DROPPED_MAX = 5
-"""How often in a row a write of at least ``LARGE_BYTES`` may cost the connection, while reads are answered, until it is taken for too large."""
+"""How often in a row a write of at least ``LARGE_BYTES`` may cost the connection, while reads are
+answered, until it is taken for too large."""
 
 
 class ZooKeeperStateStore(base.StateStore):
-    """A session with the ensemble ``hosts`` (``host:port[,host:port…][/chroot]``), under ``root`` within the chroot.
+    """A session with the ensemble ``hosts`` (``host:port[,host:port…][/chroot]``), under ``root``
+    within the chroot.
 
-    Chroot and root are made if missing. ``connect_timeout_s`` bounds the first connection, ``session_timeout_s`` is after how long
-    of silence the server gives the session, and with it the lease, to somebody else; it bounds every request, too.
-    ``who`` we are decides whose everything is that is made here. ``owner`` is whose the server itself is, if it is that of a data directory; of
-    one that this process runs it is known.
+    Chroot and root are made if missing. ``connect_timeout_s`` bounds the first connection,
+    ``session_timeout_s`` is after how long of silence the server gives the session, and with it the
+    lease, to somebody else; it bounds every request, too. ``who`` we are decides whose everything
+    is that is made here. ``owner`` is whose the server itself is, if it is that of a data
+    directory; of one that this process runs it is known.
 
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
     :raises ZooKeeperUnavailableError: nobody answers there.
-    :raises ZooKeeperAccessError: it does not know ``who``, or does not allow what we need; so may every call later.
+    :raises ZooKeeperAccessError: it does not know ``who``, or does not allow what we need; so may
+        every call later.
     """
 
     def __init__(
@@ -153,7 +160,8 @@ class ZooKeeperStateStore(base.StateStore):
             raise
         self._dropped = 0
         for operation, result in zip(operations, results, strict=True):
-            # The operations before the refused one say "rolled back", those after it "runtime inconsistency".
+            # The operations before the refused one say "rolled back", those after it "runtime
+            # inconsistency".
             if isinstance(result, Exception) and not isinstance(result, exceptions.RolledBackError | exceptions.RuntimeInconsistency):
                 if isinstance(result, _REFUSALS):
                     self._refused(result, f"{type(operation).__name__.lower()} {operation.path}")
@@ -161,7 +169,8 @@ class ZooKeeperStateStore(base.StateStore):
                 raise base.StateConflictError(operation, reason, type(result).__name__ if reason == "refused" else "")
 
     def _count_dropped(self, size: int, error: base.StateUnavailableError) -> None:
-        """A server that is sent more than its jute.maxbuffer hangs up without a word, every time, before it reads what it was sent."""
+        """A server that is sent more than its jute.maxbuffer hangs up without a word, every time,
+        before it reads what it was sent."""
         is_hung_up = isinstance(error.__cause__, exceptions.ConnectionLoss)
         self._dropped = self._dropped + 1 if size >= LARGE_BYTES and is_hung_up else 0
         if self._dropped == DROPPED_MAX:
@@ -190,7 +199,8 @@ class ZooKeeperStateStore(base.StateStore):
         return False
 
     def require_protected(self, path: str) -> None:
-        """Refuse a topology at ``path`` that was made without credentials, if we have some: whoever can reach ZooKeeper could change it.
+        """Refuse a topology at ``path`` that was made without credentials, if we have some: whoever
+        can reach ZooKeeper could change it.
 
         Costs two round trips and one for each child, and nothing without credentials.
 
@@ -239,7 +249,8 @@ class ZooKeeperStateStore(base.StateStore):
             raise errors.ZooKeeperUnavailableError(f"the client of ZooKeeper at {self._address} has ended\n  Run again: the topology resumes.")
 
     def _ask(self, result: Any, what: str) -> Any:
-        """The answer to a request that was just queued; one without an answer has an unknown outcome."""
+        """The answer to a request that was just queued; one without an answer has an unknown
+        outcome."""
         try:
             return result.get(timeout=self._session_timeout_s)
         except _UNANSWERED as error:

@@ -1,7 +1,7 @@
 """Columns as a ``pyarrow.Table``.
 
-Apart from ``export`` because it needs pyarrow, which is loaded only where a table of Arrow is asked for. A column holds what the store holds, or
-there is none: see ``exact_columns``.
+Apart from ``export`` because it needs pyarrow, which is loaded only where a table of Arrow is asked
+for. A column holds what the store holds, or there is none: see ``exact_columns``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from txtopo.topology import exact_columns
 
 
 def table(columns: Mapping[str, list[Any]], keys_of_rows: Sequence[keys.Key], address: str, schema: pyarrow.Schema | None) -> pyarrow.Table:
-    """The columns, of the types that ``schema`` gives or that Arrow finds: dicts become structs, lists lists.
+    """The columns, of the types that ``schema`` gives or that Arrow finds: dicts become structs,
+    lists lists.
 
-    :raises errors.UsageError: a column would hold another value than the store; ``schema`` names other columns.
+    :raises errors.UsageError: a column would hold another value than the store; ``schema`` names
+        other columns.
     """
     _check(schema, columns, address)
     declared = {} if schema is None else {field.name: field for field in schema}

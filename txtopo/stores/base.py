@@ -1,17 +1,24 @@
-"""What every store is: keyed results that each transaction changes exactly once, however often it is replayed (R27-R32).
+"""What every store is: keyed results that each transaction changes exactly once, however often it
+is replayed (R27-R32).
 
-A store transaction is one transaction of the database behind it. It first stands at the fence of its component (R29), then
-updates stamped values (R30), and commits. Before it raises a fence it asks what is known of recorded attempts: whether the store is the
-one it was (R27), and whether the attempt that raised the fence counts at all (R31, see ``stamps``). The rules are here, in
-``transaction`` and in ``stamps``, once; a backend implements ``sessions.Session`` and the readings of :class:`Store`, and knows no rule.
+A store transaction is one transaction of the database behind it. It first stands at the fence of
+its component (R29), then updates stamped values (R30), and commits. Before it raises a fence it
+asks what is known of recorded attempts: whether the store is the one it was (R27), and whether the
+attempt that raised the fence counts at all (R31, see ``stamps``). The rules are here, in
+``transaction`` and in ``stamps``, once; a backend implements ``sessions.Session`` and the readings
+of :class:`Store`, and knows no rule.
 
-Apart from ``connectors``: a connector writes where nothing can be read back, a store remembers who wrote what. Runs on executors, so it
-imports the standard library only. A store object is configuration and pickles; connections live in ``context.resource``.
+Apart from ``connectors``: a connector writes where nothing can be read back, a store remembers who
+wrote what. Runs on executors, so it imports the standard library only. A store object is
+configuration and pickles; connections live in ``context.resource``.
 
 Invariants:
-    - Nothing is written to the database before the fence was found to be, or raised to, this attempt's.
-    - The attempt of a block that a refusal or a FailedException has ended has failed, whatever user code makes of that.
-    - ``context.store_steps`` and ``context.touched_stores`` change only after the database has committed.
+    - Nothing is written to the database before the fence was found to be, or raised to, this
+      attempt's.
+    - The attempt of a block that a refusal or a FailedException has ended has failed, whatever user
+      code makes of that.
+    - ``context.store_steps`` and ``context.touched_stores`` change only after the database has
+      committed.
 """
 
 from __future__ import annotations
@@ -62,7 +69,8 @@ class StoreChange:
 
 
 class Store(destination.Destination):
-    """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
+    """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere.
+    """
 
     def __init__(
         self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
@@ -70,16 +78,19 @@ class Store(destination.Destination):
         if opaque and plain:
             raise errors.UsageError(f"store {address} is to be opaque and plain\n  A plain value cannot be taken back: choose one of the two.")
         self.name = name
-        """What the results are called in their database; known to the coordinator as ``component/name``, so that the stores of one
-        component need different names."""
+        """What the results are called in their database; known to the coordinator as
+        ``component/name``, so that the stores of one component need different names."""
         self.address = address
-        """Where the results are, for messages; the same in every process, different for every store."""
+        """Where the results are, for messages; the same in every process, different for every
+        store."""
         self.location = address.removesuffix(f"#{name}") if location is None else location
         """What says on the command line where the results are, beside ``name``."""
         self.opaque = opaque
-        """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout, allowed with any."""
+        """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout,
+        allowed with any."""
         self.plain = plain
-        """True if values keep nothing but the last write: they are set and deleted, and neither updated nor taken back."""
+        """True if values keep nothing but the last write: they are set and deleted, and neither
+        updated nor taken back."""
         self.codec = codecs.checked(codec)
         """What turns values into the texts that are kept."""
 
@@ -90,8 +101,9 @@ class Store(destination.Destination):
 
     @property
     def form(self) -> str:
-        """What is kept beside the results, and must be the same for everybody who opens them; see ``rows``. A transactional store may be opened
-        as an opaque one and the other way round: both keep the same."""
+        """What is kept beside the results, and must be the same for everybody who opens them; see
+        ``rows``. A transactional store may be opened as an opaque one and the other way round: both
+        keep the same."""
         return f"plain {self.codec.name}" if self.plain else self.codec.name
 
     def guarantee(self) -> destination.Guarantee:
@@ -107,15 +119,19 @@ class Store(destination.Destination):
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
         """One transaction of the store: committed when the block ends, rolled back when it raises.
 
-        Called: in ``finish_batch`` of a committer, or of what is downstream of one; as often as you like, one after the other. Open it *also when
-        the batch gave you nothing to write*, and in every task: that is how a store learns that an earlier attempt's writes are void. If no task of
-        the component does, readers outside see them until one does in a later transaction; what is computed from them never counts.
+        Called: in ``finish_batch`` of a committer, or of what is downstream of one; as often as you
+        like, one after the other. Open it *also when the batch gave you nothing to write*, and in
+        every task: that is how a store learns that an earlier attempt's writes are void. If no task
+        of the component does, readers outside see them until one does in a later transaction; what
+        is computed from them never counts.
 
-        :raises errors.UsageError: not in the commit phase, inside another block of this store, or a store of this machine on a cluster.
+        :raises errors.UsageError: not in the commit phase, inside another block of this store, or a
+            store of this machine on a cluster.
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
-        :raises errors.StateMismatchError: the store was emptied, restored from an older copy, or belongs to another generation (R27); or it
-            is newer than the state (R29).
-        :raises errors.FailedException: the database is busy; the batch is replayed, whatever becomes of the exception (R39).
+        :raises errors.StateMismatchError: the store was emptied, restored from an older copy, or
+            belongs to another generation (R27); or it is newer than the state (R29).
+        :raises errors.FailedException: the database is busy; the batch is replayed, whatever
+            becomes of the exception (R39).
         """
         self._check_may_write(context)
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
@@ -133,7 +149,8 @@ class Store(destination.Destination):
                     finally:
                         opened.end()
             except BaseException as error:
-                # User code may drop what it gets, or raise something else instead: the attempt has failed all the same (R39).
+                # User code may drop what it gets, or raise something else instead: the attempt has
+                # failed all the same (R39).
                 for failure in (None if opened is None else opened.doom, error):
                     if isinstance(failure, _UNDENIABLE):
                         context.on_failure(failure)
@@ -143,7 +160,8 @@ class Store(destination.Destination):
             context.touched_stores[name] = context.touched_stores.get(name, 0) + int(session.is_counted)
 
     def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:
-        """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for ``as_of``."""
+        """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for
+        ``as_of``."""
         row = self._read_row(keys.encode_key(key))
         recorded = None if as_of is None else self._check_reaches(as_of)
         if row is None:
@@ -152,7 +170,8 @@ class Store(destination.Destination):
         return default if text is None else codecs.decode(self.codec, text)
 
     def inspect(self, key: keys.Key) -> StoredValue | None:
-        """The committed value of ``key`` with its stamp, None if there is no such row; a deleted key may still have one."""
+        """The committed value of ``key`` with its stamp, None if there is no such row; a deleted
+        key may still have one."""
         row = self._read_row(keys.encode_key(key))
         if row is None:
             return None
@@ -160,40 +179,50 @@ class Store(destination.Destination):
         return StoredValue(curr, prev, stamp.txid, stamp.attempt, stamp.component, stamp.task, stamp.topology_id, stamp.generation)
 
     def items(self, *, as_of: visible.VisibleTxid | None = None) -> Iterator[tuple[keys.Key, Any]]:
-        """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the store, read as you go.
+        """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the
+        store, read as you go.
 
-        That is every transaction of the *database*: some of them may be of a transaction of the topology that is under way, and be replayed. With
-        ``as_of``, what ``topology_id`` had written here when that transaction had committed in all stores, and nothing else; what is read is
-        fixed when this is called.
+        That is every transaction of the *database*: some of them may be of a transaction of the
+        topology that is under way, and be replayed. With ``as_of``, what ``topology_id`` had
+        written here when that transaction had committed in all stores, and nothing else; what is
+        read is fixed when this is called.
 
         :raises errors.OutrunError: that is gone; ask again, as :class:`txtopo.Visibility` does.
-        :raises errors.StateMismatchError: the store is of another generation, or older than ``as_of`` (R27).
-        :raises errors.UsageError: a plain store, which knows no value before the last, was to be read so.
+        :raises errors.StateMismatchError: the store is of another generation, or older than
+            ``as_of`` (R27).
+        :raises errors.UsageError: a plain store, which knows no value before the last, was to be
+            read so.
         """
         return self._pairs(self._read_from(""), as_of)
 
     def scan(
         self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
     ) -> Iterator[tuple[keys.Key, Any]]:
-        """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose first elements it is."""
+        """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose
+        first elements it is."""
         return self._pairs(self._rows_under(prefix), as_of)
 
     def count(self, prefix: str | tuple[keys.Key | None, ...] | None = None, *, as_of: visible.VisibleTxid | None = None) -> int:
-        """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not decoded, so that any codec will do."""
+        """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not
+        decoded, so that any codec will do."""
         rows = self._read_from("") if prefix is None else self._rows_under(prefix)
         return sum(1 for _ in self._texts(rows, as_of))
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
-        """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``, ``key_1``, … where all keys are tuples of one length.
+        """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``,
+        ``key_1``, … where all keys are tuples of one length.
 
-        A column of ``bool``, ``int``, ``float`` or ``str`` alone is one of pandas', where ``None`` is NaN; any other holds the objects themselves.
+        A column of ``bool``, ``int``, ``float`` or ``str`` alone is one of pandas', where ``None``
+        is NaN; any other holds the objects themselves.
         """
         return export.pandas_frame(self.items(as_of=as_of), self.address)
 
     def to_arrow(self, *, schema: Any = None, as_of: visible.VisibleTxid | None = None) -> Any:
-        """The same as a ``pyarrow.Table``, with the types that ``schema`` gives, or else that Arrow finds for values of one type of Python.
+        """The same as a ``pyarrow.Table``, with the types that ``schema`` gives, or else that Arrow
+        finds for values of one type of Python.
 
-        :raises errors.UsageError: a column would hold another value than the store; the error names the key. ``schema`` names other columns.
+        :raises errors.UsageError: a column would hold another value than the store; the error names
+            the key. ``schema`` names other columns.
         """
         return export.arrow_table(self.items(as_of=as_of), self.address, schema)
 
@@ -211,10 +240,12 @@ class Store(destination.Destination):
         from_topology: str | None = None,
         dry_run: bool = False,
     ) -> StoreChange:
-        """Accept what the store holds as the result of transactions 1 to ``txid`` of this generation, whatever wrote it.
+        """Accept what the store holds as the result of transactions 1 to ``txid`` of this
+        generation, whatever wrote it.
 
-        For ``components``: fences are set (made, if the store was emptied on purpose) and rows are stamped anew, so that the next
-        transaction applies on top. With ``from_topology``, rows and fences of that id become this topology's. Stop the topology first.
+        For ``components``: fences are set (made, if the store was emptied on purpose) and rows are
+        stamped anew, so that the next transaction applies on top. With ``from_topology``, rows and
+        fences of that id become this topology's. Stop the topology first.
         """
         chosen = sorted(set(components))
         source = topology_id if from_topology is None else from_topology
@@ -233,7 +264,8 @@ class Store(destination.Destination):
         return self._maintain(change, dry_run)
 
     def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> StoreChange:
-        """Remove the rows and fences of a topology, or of some of its components. Stop the topology first."""
+        """Remove the rows and fences of a topology, or of some of its components. Stop the topology
+        first."""
         if not self.exists():
             return StoreChange(rows=0, fences=0)
         chosen: list[str | None] = [None] if components is None else [*sorted(set(components))]
@@ -246,7 +278,8 @@ class Store(destination.Destination):
 
     @abc.abstractmethod
     def exists(self) -> bool:
-        """True if this store has been written to, or adopted; reading one that has not finds it empty."""
+        """True if this store has been written to, or adopted; reading one that has not finds it
+        empty."""
 
     @abc.abstractmethod
     def stored_form(self) -> str | None:
@@ -256,9 +289,11 @@ class Store(destination.Destination):
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> Iterator[sessions.Session]:
-        """A session that stands at the fence of ``mine``, and of nobody else until it ends. It is counted (R34).
+        """A session that stands at the fence of ``mine``, and of nobody else until it ends. It is
+        counted (R34).
 
-        A backend whose tasks write side by side may raise the fence in a database transaction of its own before; that one does not count.
+        A backend whose tasks write side by side may raise the fence in a database transaction of
+        its own before; that one does not count.
         """
         with self._session(context.resource) as session:
             number = self._number(context)
@@ -269,7 +304,8 @@ class Store(destination.Destination):
 
     @abc.abstractmethod
     def _session(self, resources: Resources) -> contextlib.AbstractContextManager[sessions.Session]:
-        """A database transaction, made with a connection kept in ``resources``: committed on normal exit, else rolled back."""
+        """A database transaction, made with a connection kept in ``resources``: committed on normal
+        exit, else rolled back."""
 
     @abc.abstractmethod
     def _read_row(self, text: str) -> stamps.Row | None:
@@ -284,9 +320,11 @@ class Store(destination.Destination):
         return itertools.takewhile(lambda row: row.key.startswith(beginning), self._read_from(beginning))
 
     def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
-        """The committed row of the key's text ``itself``, and then those of :meth:`_read_prefix`, all of one state.
+        """The committed row of the key's text ``itself``, and then those of :meth:`_read_prefix`,
+        all of one state.
 
-        ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not read what lies between the two.
+        ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not
+        read what lies between the two.
         """
         read = itertools.takewhile(lambda row: row.key <= itself, self._read_from(beginning))
         under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
@@ -316,7 +354,8 @@ class Store(destination.Destination):
     def _stand_at_fence(
         self, session: sessions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
-        """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29, R31)."""
+        """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29,
+        R31)."""
         fence = session.read_fence(mine.topology_id, mine.component)
         last = None if recorded is None else recorded.get(mine.component)
         where = stamps.fence_standing(fence, mine, recorded)
@@ -340,7 +379,8 @@ class Store(destination.Destination):
         elif last is not None and where == "unexplained":
             raise completeness.unexplained(self.address, fence, last, _command(self, "adopt", fence.topology_id))
         elif where == "replayed" and fence.attempt < context.first_attempt and not self.opaque:
-            # The batch was made anew, and may be another: only opaque values can be taken back to before it.
+            # The batch was made anew, and may be another: only opaque values can be taken back to
+            # before it.
             raise _never_sealed(self, fence)
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
             self._take_back(session, fence)
@@ -349,7 +389,8 @@ class Store(destination.Destination):
             session.sweep(mine)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
-        """Undo what the attempts of ``void`` wrote, in the transaction that raises the fence (R31). What keeps more than values undoes that too."""
+        """Undo what the attempts of ``void`` wrote, in the transaction that raises the fence (R31).
+        What keeps more than values undoes that too."""
         session.take_back(void)
 
     def _known_name(self, component: str) -> str:
@@ -367,13 +408,15 @@ class Store(destination.Destination):
         return self._read_prefix(beginning) if itself is None else self._read_under(itself, beginning)
 
     def _texts_as_of(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
-        # Fences only rise: if they still allow it once the first row is there, they did for the one state that all rows are of.
+        # Fences only rise: if they still allow it once the first row is there, they did for the one
+        # state that all rows are of.
         first = list(itertools.islice(rows, 1))
         recorded = self._check_reaches(as_of)
         return ((row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows))
 
     def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
-        """Refuse if what was read up to now cannot be shown as of ``as_of``; what is recorded of this store."""
+        """Refuse if what was read up to now cannot be shown as of ``as_of``; what is recorded of
+        this store."""
         given: object = as_of
         if not isinstance(given, visible.VisibleTxid):
             cure = "Give what txtopo.visible_txid(…) returns."

@@ -1,6 +1,8 @@
-"""Which stores a component may begin to write: once it has results, only expected ones (R35); and no more than ``stores_max``.
+"""Which stores a component may begin to write: once it has results, only expected ones (R35); and
+no more than ``stores_max``.
 
-Apart from ``base``, which asks when it finds no fence of the component. Runs on executors: standard library only.
+Apart from ``base``, which asks when it finds no fence of the component. Runs on executors: standard
+library only.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _SHOWN_MAX = 5
 
 
 def may_begin(name: str, context: contexts.TopologyContext) -> bool:
-    """Whether the component of ``context`` may write to the empty store ``name`` (R35): it has no results yet, or was expected to."""
+    """Whether the component of ``context`` may write to the empty store ``name`` (R35): it has no
+    results yet, or was expected to."""
     return context.expected_stores is None or is_expected(name, context.expected_stores)
 
 

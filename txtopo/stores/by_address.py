@@ -1,7 +1,8 @@
 """Opens a store by its address, as the command line and settings give it, without a topology.
 
-Apart from the backends because it must know all of them, by the scheme of their addresses; they know nothing of each other. A store is opened as
-what it *is*, which it says itself (``Store.stored_form``): nobody has to know whether its values are plain, or which codec wrote them.
+Apart from the backends because it must know all of them, by the scheme of their addresses; they
+know nothing of each other. A store is opened as what it *is*, which it says itself
+(``Store.stored_form``): nobody has to know whether its values are plain, or which codec wrote them.
 """
 
 from __future__ import annotations
@@ -47,11 +48,14 @@ EXAMPLES = (
 
 
 def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
-    """The store ``table`` at ``address``: the URL of a database, or the path of an SQLite file, also after ``sqlite:///``.
+    """The store ``table`` at ``address``: the URL of a database, or the path of an SQLite file,
+    also after ``sqlite:///``.
 
-    A password is where the database's own clients look for it. A store whose codec is not JSON shows the texts that are kept, and is not written.
+    A password is where the database's own clients look for it. A store whose codec is not JSON
+    shows the texts that are kept, and is not written.
 
-    :raises errors.UsageError: there is no such store, although ``must_exist``; or its server does not answer.
+    :raises errors.UsageError: there is no such store, although ``must_exist``; or its server does
+        not answer.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(\+[A-Za-z0-9.-]+)?://", address)
     opener = OPENERS.get(scheme[1].lower() if scheme else "")

@@ -1,10 +1,12 @@
 """What turns a value into the text that a store keeps, and back: JSON, or a codec of the user's.
 
-Apart from ``keys``, which says what JSON may hold, because a user may put something else in its place. A codec is pickled with its store, and its
-*name* is kept beside the results: whoever opens them with a codec of another name is refused, before anything is misread or mixed. Runs on
+Apart from ``keys``, which says what JSON may hold, because a user may put something else in its
+place. A codec is pickled with its store, and its *name* is kept beside the results: whoever opens
+them with a codec of another name is refused, before anything is misread or mixed. Runs on
 executors: standard library only.
 
-Invariants: a text that is stored is a ``str`` which UTF-8 can hold, without NUL; no value is ever stored as "there is none".
+Invariants: a text that is stored is a ``str`` which UTF-8 can hold, without NUL; no value is ever
+stored as "there is none".
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from txtopo.stores import keys
 
 
 class Codec(Protocol):
-    """Turns values into texts. Give it to a store as ``codec=``; it is pickled with the store, so define its class in a module.
+    """Turns values into texts. Give it to a store as ``codec=``; it is pickled with the store, so
+    define its class in a module.
 
-    :ivar name: what is kept beside the results: up to 50 of ``A-Za-z0-9._-``. Change it when texts that are stored could no longer be read.
+    :ivar name: what is kept beside the results: up to 50 of ``A-Za-z0-9._-``. Change it when texts
+    that are stored could no longer be read.
     """
 
     name: str
@@ -40,7 +44,8 @@ class JsonCodec:
     name = "json"
 
     def dumps(self, value: Any) -> str:
-        """``value`` as compact JSON; :class:`UsageError` naming the place if JSON would not give it back."""
+        """``value`` as compact JSON; :class:`UsageError` naming the place if JSON would not give it
+        back."""
         return keys.encode_value(value)
 
     def loads(self, text: str) -> Any:

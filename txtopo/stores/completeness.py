@@ -1,4 +1,5 @@
-"""The errors for a store that does not fit the state: it lacks attempts (R27), has one that was not recorded, or its count is another one (R34).
+"""The errors for a store that does not fit the state: it lacks attempts (R27), has one that was not
+recorded, or its count is another one (R34).
 
 Apart from ``base``, which refuses, and from ``stamps``, which compares. Standard library only.
 """
@@ -11,7 +12,8 @@ from txtopo.topology import transaction
 
 
 def behind(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
-    """Why the store at ``address``, whose fence is below the recorded attempt, may not be written; ``adopt`` is the command that takes it."""
+    """Why the store at ``address``, whose fence is below the recorded attempt, may not be written;
+    ``adopt`` is the command that takes it."""
     return errors.StateMismatchError(
         f"store {address} is behind: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
@@ -22,7 +24,8 @@ def behind(address: str, fence: stamps.Fence, last: transaction.TransactionAttem
 
 
 def unexplained(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
-    """Why the store at ``address``, whose fence is above the recorded attempt of the same transaction, may not be written."""
+    """Why the store at ``address``, whose fence is above the recorded attempt of the same
+    transaction, may not be written."""
     return errors.StateMismatchError(
         f"store {address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
@@ -32,7 +35,8 @@ def unexplained(address: str, fence: stamps.Fence, last: transaction.Transaction
 
 
 def lost(address: str, fence: stamps.Fence, mine: stamps.Stamp) -> errors.FailedException:
-    """Why a task of ``mine``, which has committed store transactions in this attempt, may not go on at ``fence``, which is of an earlier attempt.
+    """Why a task of ``mine``, which has committed store transactions in this attempt, may not go on
+    at ``fence``, which is of an earlier attempt.
 
     The replay writes the whole transaction again.
     """
@@ -43,7 +47,8 @@ def lost(address: str, fence: stamps.Fence, mine: stamps.Stamp) -> errors.Failed
 
 
 def mismatch(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
-    """Why the store at ``address`` may not be written; ``adopt`` is the command that takes it as it is."""
+    """Why the store at ``address`` may not be written; ``adopt`` is the command that takes it as it
+    is."""
     held, recorded = fence.count or 0, transaction.count_of(last) or 0
     fact = (
         f"it holds {held} store transactions of attempt {fence.position} of component {fence.component!r}, but ZooKeeper has recorded {recorded}"

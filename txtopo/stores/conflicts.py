@@ -1,6 +1,8 @@
-"""Why a store transaction is refused: two writers of one key, a plain value that was read, a store that others change.
+"""Why a store transaction is refused: two writers of one key, a plain value that was read, a store
+that others change.
 
-Apart from ``transaction``, which finds out, because what people read is to be found in one place. Standard library only.
+Apart from ``transaction``, which finds out, because what people read is to be found in one place.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from txtopo import errors
 
 
 class StoreConflict(Exception):
-    """Two writers met at one key: in one transaction, or from two topologies (R32). The engine reports it as ``StoreConflictError``."""
+    """Two writers met at one key: in one transaction, or from two topologies (R32). The engine
+    reports it as ``StoreConflictError``."""
 
     def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int) -> None:
         super().__init__(store, key, first_writer, second_writer, txid)

@@ -1,7 +1,9 @@
 """What a store holds, in columns: a ``pandas.DataFrame`` or a ``pyarrow.Table``.
 
-Apart from ``base``, whose methods lead here, and from ``arrow_export``, which knows pyarrow: neither is needed where stores are written. Keys that
-are tuples of one length become columns ``key_0``, ``key_1``, …; any others are one column ``key``. Standard library only, but for what is asked for.
+Apart from ``base``, whose methods lead here, and from ``arrow_export``, which knows pyarrow:
+neither is needed where stores are written. Keys that are tuples of one length become columns
+``key_0``, ``key_1``, …; any others are one column ``key``. Standard library only, but for what is
+asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def columns(pairs: Pairs) -> dict[str, list[Any]]:
 
 
 def pandas_frame(pairs: Pairs, address: str) -> Any:
-    """The pairs as a ``pandas.DataFrame``, each value as it is stored: a column of which pandas would change a value holds the objects themselves."""
+    """The pairs as a ``pandas.DataFrame``, each value as it is stored: a column of which pandas
+    would change a value holds the objects themselves."""
     pandas = _imported("pandas", "pandas", address)
     return pandas.DataFrame({name: _series(pandas, values) for name, values in columns(pairs).items()})
 
@@ -41,7 +44,8 @@ _WITH_NONE: list[set[type]] = [{float, type(None)}, {str, type(None)}]
 
 
 def _series(pandas: Any, values: list[Any]) -> Any:
-    """``values`` as a column, of the type that pandas finds if they are the same there. ``None`` among numbers or text is NaN: pandas' own null."""
+    """``values`` as a column, of the type that pandas finds if they are the same there. ``None``
+    among numbers or text is NaN: pandas' own null."""
     types = set(map(type, values))
     if types in _KEPT or (types in _WITH_NONE and all(value == value for value in values)):
         try:
@@ -52,7 +56,8 @@ def _series(pandas: Any, values: list[Any]) -> Any:
 
 
 def arrow_table(pairs: Pairs, address: str, schema: Any) -> Any:
-    """The pairs as a ``pyarrow.Table``, each value as it is stored, in columns of the types that ``schema`` gives, or that Arrow finds.
+    """The pairs as a ``pyarrow.Table``, each value as it is stored, in columns of the types that
+    ``schema`` gives, or that Arrow finds.
 
     :raises errors.UsageError: a column would hold another value; the error names its key.
     """

@@ -1,11 +1,13 @@
-"""Keys and values of a store as text: one text per key, and only values that JSON gives back as they were.
+"""Keys and values of a store as text: one text per key, and only values that JSON gives back as
+they were.
 
-Apart from the rules and the databases because every backend must write the same text: a store is then readable by any of
-them, and by a person.
+Apart from the rules and the databases because every backend must write the same text: a store is
+then readable by any of them, and by a person.
 
-A key is a ``str``, an ``int`` or a tuple of these, of tuples and of ``None``. ``bool`` is refused: Python says that ``True == 1``, so
-two rows would answer to what a ``dict`` holds to be one key. A value is anything made of ``None``, ``bool``, ``int`` of any size, finite
-``float``, ``str``, lists and dicts with ``str`` keys; tuples come back as lists.
+A key is a ``str``, an ``int`` or a tuple of these, of tuples and of ``None``. ``bool`` is refused:
+Python says that ``True == 1``, so two rows would answer to what a ``dict`` holds to be one key. A
+value is anything made of ``None``, ``bool``, ``int`` of any size, finite ``float``, ``str``, lists
+and dicts with ``str`` keys; tuples come back as lists.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ _encode_text = json.encoder.encode_basestring
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 DIGITS_FAST = 10**15
-"""Integers smaller than this are written and read without JSON's help; as text they are the same."""
+"""Integers smaller than this are written and read without JSON's help; as text they are the same.
+"""
 
 IMMUTABLE = frozenset({type(None), bool, int, float, str})
-"""Types that need no comparison with what JSON makes of them: it gives them back exactly or refuses them. Nor can they be changed in place."""
+"""Types that need no comparison with what JSON makes of them: it gives them back exactly or refuses
+them. Nor can they be changed in place."""
 
 
 def encode_key(key: Key) -> str:
@@ -62,10 +66,11 @@ def decode_key(text: str) -> Key:
 
 
 def prefix_texts(prefix: str | tuple[Key | None, ...]) -> tuple[str | None, str]:
-    """How the texts of the keys under ``prefix`` look: ``(the one text that is the prefix itself, how all the others begin)``.
+    """How the texts of the keys under ``prefix`` look: ``(the one text that is the prefix itself,
+    how all the others begin)``.
 
-    A ``str`` finds the ``str`` keys that begin with it; a tuple finds the tuples whose first elements it is, and never takes
-    ``("a", 10)`` for a continuation of ``("a", 1)``.
+    A ``str`` finds the ``str`` keys that begin with it; a tuple finds the tuples whose first
+    elements it is, and never takes ``("a", 10)`` for a continuation of ``("a", 1)``.
     """
     if isinstance(prefix, str):
         return None, encode_key(prefix)[:-1]
@@ -78,7 +83,8 @@ def prefix_texts(prefix: str | tuple[Key | None, ...]) -> tuple[str | None, str]
 def encode_value(value: Any) -> str:
     """``value`` as compact JSON.
 
-    :raises errors.UsageError: JSON would not give ``value`` back (but for tuples, which become lists); names the place.
+    :raises errors.UsageError: JSON would not give ``value`` back (but for tuples, which become
+        lists); names the place.
     """
     if type(value) is int and -DIGITS_FAST < value < DIGITS_FAST:
         return repr(value)
@@ -93,7 +99,8 @@ def encode_value(value: Any) -> str:
 
 
 def decode_value(text: str | None) -> Any:
-    """The value whose text is ``text``; ``None`` for no value. Always a new object, so that changing it changes no other."""
+    """The value whose text is ``text``; ``None`` for no value. Always a new object, so that
+    changing it changes no other."""
     if text is None:
         return None
     # Most values are counts, and a general reader of JSON takes several times as long for a number.
@@ -140,7 +147,8 @@ def _difference(value: Any, back: Any, path: str) -> str | None:
 
 
 def _short(value: Any) -> str:
-    """``repr`` for a message: bounded, and never itself the failure (an integer may be too long to print)."""
+    """``repr`` for a message: bounded, and never itself the failure (an integer may be too long to
+    print)."""
     try:
         shown = repr(value)
     except (ValueError, RecursionError):

@@ -1,13 +1,16 @@
-"""How a row is laid out in a relational table: the columns of every backend that has tables, and what they make of a row.
+"""How a row is laid out in a relational table: the columns of every backend that has tables, and
+what they make of a row.
 
-Apart from the backends because two of them must write the same columns, so that a table can be carried from one to the other.
-Standard library only.
+Apart from the backends because two of them must write the same columns, so that a table can be
+carried from one to the other. Standard library only.
 
-The *form* of a store says what its values are: the name of the codec that wrote their texts, after ``plain`` where values keep no ``prev``. It is
-kept with the version, since whoever took values of one form for those of another would misread them, or take them back to what they never were.
+The *form* of a store says what its values are: the name of the codec that wrote their texts, after
+``plain`` where values keep no ``prev``. It is kept with the version, since whoever took values of
+one form for those of another would misread them, or take them back to what they never were.
 
 Invariants:
-    - ``steps`` is NULL unless a transaction updated the key repeatedly; ``curr`` alone then says what ``steps`` would.
+    - ``steps`` is NULL unless a transaction updated the key repeatedly; ``curr`` alone then says
+      what ``steps`` would.
 """
 
 from __future__ import annotations
@@ -21,16 +24,19 @@ from txtopo import errors
 from txtopo.stores import stamps
 
 LAYOUT_VERSION = 4
-"""Of the tables. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are written; what has any other is refused."""
+"""Of the tables. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are
+written; what has any other is refused."""
 
 EARLIER_VERSION = 3
 """The layout without ``txtopo_count``, and without the column ``counted`` of fences."""
 
 UNCOUNTED = -1
-"""In the column ``counted`` of a fence, instead of a number of store transactions: an earlier version raised it, and did not count."""
+"""In the column ``counted`` of a fence, instead of a number of store transactions: an earlier
+version raised it, and did not count."""
 
 BEING_MADE = 0
-"""Instead of the version, until all tables of a store are there: where a database makes them one by one, a process may die between two."""
+"""Instead of the version, until all tables of a store are there: where a database makes them one by
+one, a process may die between two."""
 
 COLUMNS = ("key", "curr", "prev", "topology", "generation", "component", "task", "txid", "attempt", "prev_txid", "steps")
 """Of a table of values, in the order of :func:`row_of` and :func:`columns_of`."""
@@ -76,9 +82,11 @@ def steps_of(row: stamps.Row) -> str | None:
 
 
 def count_of(counted: int, total: int | None) -> int | None:
-    """The count of a fence, of its own column and the sum over the tasks of its attempt; None if it is not known (R34).
+    """The count of a fence, of its own column and the sum over the tasks of its attempt; None if it
+    is not known (R34).
 
-    The column counts a component's only task, so that this task's row, if there is one, has a number that is no smaller.
+    The column counts a component's only task, so that this task's row, if there is one, has a
+    number that is no smaller.
     """
     return None if counted == UNCOUNTED else max(int(counted), int(total or 0))
 
@@ -93,14 +101,16 @@ def check_version(place: str, store: str, version: int) -> None:
 
 
 def check_neighbours(place: str, versions: Mapping[str, int]) -> None:
-    """Refuse to make a store in ``place`` if all that it holds, by store, are of another version: so are the tables that stores share."""
+    """Refuse to make a store in ``place`` if all that it holds, by store, are of another version:
+    so are the tables that stores share."""
     if versions and not {LAYOUT_VERSION, EARLIER_VERSION, BEING_MADE} & set(versions.values()):
         store, version = min(versions.items())
         check_version(place, store, version)
 
 
 def check_form(address: str, found: str, expected: str) -> None:
-    """Refuse values of another form; ``found`` is what is there, ``expected`` what the store at ``address`` was opened as."""
+    """Refuse values of another form; ``found`` is what is there, ``expected`` what the store at
+    ``address`` was opened as."""
     if found == expected:
         return
     raise errors.StateMismatchError(

@@ -1,7 +1,8 @@
-"""What the rules need of a database: one open transaction of it, in which fences and rows are read and written.
+"""What the rules need of a database: one open transaction of it, in which fences and rows are read
+and written.
 
-Apart from ``transaction``, which has the rules and asks for no more than this: a backend implements :class:`Session`, and knows no rule. Runs on
-executors: standard library only.
+Apart from ``transaction``, which has the rules and asks for no more than this: a backend implements
+:class:`Session`, and knows no rule. Runs on executors: standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from txtopo.topology import merge
 
 
 class RowsChangedError(Exception):
-    """Rows to be written are not what was read: another transaction has changed them. Raised by a :class:`Session`, and judged here."""
+    """Rows to be written are not what was read: another transaction has changed them. Raised by a
+    :class:`Session`, and judged here."""
 
     def __init__(self, found: Mapping[str, stamps.Row | None]) -> None:
         super().__init__(found)
@@ -27,11 +29,13 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        """The fence with its count, under a lock that until the end of this transaction lets no other attempt raise it."""
+        """The fence with its count, under a lock that until the end of this transaction lets no
+        other attempt raise it."""
 
     @abc.abstractmethod
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
-        """The fences of all components of a topology, without a lock; asked only where something is wrong."""
+        """The fences of all components of a topology, without a lock; asked only where something is
+        wrong."""
 
     @abc.abstractmethod
     def write_fence(self, fence: stamps.Fence) -> None:
@@ -39,48 +43,60 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def count(self, mine: stamps.Stamp, number: int) -> None:
-        """Have this transaction count for the fence, which is that of ``mine``; ``number`` is its number among those of the task in this attempt,
-        from 1 on (R34). One is added to what is counted of the task, unless that has reached ``number``: the task then runs again in its attempt.
-        Never more than one: a copy that took the place of the database may lack earlier transactions of the task. :attr:`stamps.Fence.count` is
-        the sum over all tasks. Two tasks of an attempt do not wait for each other here: so each task is counted by itself."""
+        """Have this transaction count for the fence, which is that of ``mine``; ``number`` is its
+        number among those of the task in this attempt, from 1 on (R34). One is added to what is
+        counted of the task, unless that has reached ``number``: the task then runs again in its
+        attempt. Never more than one: a copy that took the place of the database may lack earlier
+        transactions of the task. :attr:`stamps.Fence.count` is the sum over all tasks. Two tasks of
+        an attempt do not wait for each other here: so each task is counted by itself."""
 
     is_alone = False
-    """Whether the transaction is of its component's only task: the fence itself may then count, since no other task has to count there."""
+    """Whether the transaction is of its component's only task: the fence itself may then count,
+    since no other task has to count there."""
 
     is_counted = True
-    """Whether the transaction was counted when it committed. One that left nothing behind need not be."""
+    """Whether the transaction was counted when it committed. One that left nothing behind need not
+    be."""
 
     @abc.abstractmethod
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         """The rows of these keys, tombstones too; absent keys are left out."""
 
     def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """As :meth:`read_rows`, of keys that will be written; a database may lock them here, so that nobody changes them meanwhile.
+        """As :meth:`read_rows`, of keys that will be written; a database may lock them here, so
+        that nobody changes them meanwhile.
 
         :raises RowsChangedError: another writer of these keys stood in the way.
         """
         return self.read_rows(texts)
 
     merges_midway = True
-    """Whether :meth:`merge_rows` may be followed by more reading and writing, or is the last act before :meth:`apply`."""
+    """Whether :meth:`merge_rows` may be followed by more reading and writing, or is the last act
+    before :meth:`apply`."""
 
     def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
-        """Combine ``deltas``, by key, with the rows that are there, without reading these first; what the rules would make of an *ordinary* row.
+        """Combine ``deltas``, by key, with the rows that are there, without reading these first;
+        what the rules would make of an *ordinary* row.
 
-        A row is ordinary if there is none, which then is the delta; or if it was written in the same topology, generation and component by
-        transaction ``settled_txid`` or an earlier one, and its value is an integer as JSON has it, of fewer than 16 digits: then it
-        becomes what comes before this transaction. No key was read or written in this transaction before. Integers have fewer than 16 digits.
+        A row is ordinary if there is none, which then is the delta; or if it was written in the
+        same topology, generation and component by transaction ``settled_txid`` or an earlier one,
+        and its value is an integer as JSON has it, of fewer than 16 digits: then it becomes what
+        comes before this transaction. No key was read or written in this transaction before.
+        Integers have fewer than 16 digits.
 
-        Returns the keys whose rows are not ordinary, or are not known to be; these rows are as they were, and the rules see to them.
+        Returns the keys whose rows are not ordinary, or are not known to be; these rows are as they
+        were, and the rules see to them.
 
         :raises RowsChangedError: as :meth:`write_rows`.
         """
         return deltas
 
     def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
-        """As :meth:`read_rows_to_write`; but of rows that an earlier transaction of the same topology, generation and component wrote, up to
-        ``settled_txid``, a database may read the values alone, if it can make the rest what was before this transaction when they are
-        written: their ``prev_txid`` is then :data:`stamps.KEPT`, and their stamp any that stands so. Not for plain stores.
+        """As :meth:`read_rows_to_write`; but of rows that an earlier transaction of the same
+        topology, generation and component wrote, up to ``settled_txid``, a database may read the
+        values alone, if it can make the rest what was before this transaction when they are
+        written: their ``prev_txid`` is then :data:`stamps.KEPT`, and their stamp any that stands
+        so. Not for plain stores.
 
         :raises RowsChangedError: as :meth:`read_rows_to_write`.
         """
@@ -90,24 +106,26 @@ class Session(abc.ABC):
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         """Make or replace these rows, all of which were looked for with :meth:`read_rows_to_write`.
 
-        :raises RowsChangedError: not all are as they were read. Where nobody else can write meanwhile, this cannot happen.
+        :raises RowsChangedError: not all are as they were read. Where nobody else can write
+            meanwhile, this cannot happen.
         """
 
     def apply(self) -> None:
-        """Called after the last :meth:`write_rows`: a database that takes all rows of a transaction in one step takes them now.
+        """Called after the last :meth:`write_rows`: a database that takes all rows of a transaction
+        in one step takes them now.
 
         :raises RowsChangedError: as :meth:`write_rows`.
         """
 
     @abc.abstractmethod
     def take_back(self, void: stamps.Fence) -> None:
-        """Restore every row of the component and transaction of ``void`` that its attempt, or an earlier one, wrote; remove those that were
-        not there (R31)."""
+        """Restore every row of the component and transaction of ``void`` that its attempt, or an
+        earlier one, wrote; remove those that were not there (R31)."""
 
     @abc.abstractmethod
     def sweep(self, mine: stamps.Stamp) -> None:
-        """Remove the component's tombstones of earlier transactions: these are committed, nothing will ask for them again. Another
-        component's may be void."""
+        """Remove the component's tombstones of earlier transactions: these are committed, nothing
+        will ask for them again. Another component's may be void."""
 
     @abc.abstractmethod
     def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
@@ -117,4 +135,5 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
-        """Remove the rows and fences of a component, or of the whole topology; returns how many of each."""
+        """Remove the rows and fences of a component, or of the whole topology; returns how many of
+        each."""

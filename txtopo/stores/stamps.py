@@ -1,25 +1,30 @@
 """What a store's rules say about a fence and about a stamped value, before any database is asked.
 
-Apart from the stores because these few comparisons are where exactly-once is decided: they are pure, they know no database and
-no topology, and every backend goes through them.
+Apart from the stores because these few comparisons are where exactly-once is decided: they are
+pure, they know no database and no topology, and every backend goes through them.
 
-A value is kept as text (see ``keys``); ``None`` stands for "there is none". A tombstone is a row whose current value is None,
-and a row whose previous value is None did not exist before; a stored JSON null is the text ``null`` and neither of these.
+A value is kept as text (see ``keys``); ``None`` stands for "there is none". A tombstone is a row
+whose current value is None, and a row whose previous value is None did not exist before; a stored
+JSON null is the text ``null`` and neither of these.
 
-**Void attempts.** The attempt that raised a fence may have failed, and in the replay that was recorded no task of the component may have
-opened the store: then nothing in the store says that its writes do not count. ZooKeeper does, which remembers the last *recorded* attempt
-that opened the store (:data:`Recorded`). What a component wrote after that, in a transaction that is over, is void: it is taken back when
-the component opens the store again, and until then every other component sees through it.
+**Void attempts.** The attempt that raised a fence may have failed, and in the replay that was
+recorded no task of the component may have opened the store: then nothing in the store says that its
+writes do not count. ZooKeeper does, which remembers the last *recorded* attempt that opened the
+store (:data:`Recorded`). What a component wrote after that, in a transaction that is over, is void:
+it is taken back when the component opens the store again, and until then every other component sees
+through it.
 
-A transactional store is no exception, although a replay there has the same batch and opens the same stores. If it did not, then because
-the code decided otherwise, or was changed between two runs. The effect of a transaction is what its recorded attempt did (R28); to keep
-what the other one left would keep as much of it as was done when it died, which is the effect of no attempt at all.
+A transactional store is no exception, although a replay there has the same batch and opens the same
+stores. If it did not, then because the code decided otherwise, or was changed between two runs. The
+effect of a transaction is what its recorded attempt did (R28); to keep what the other one left
+would keep as much of it as was done when it died, which is the effect of no attempt at all.
 
 Invariants:
     - ``Row.steps`` is never empty; its last entry is the current value.
-    - ``Row.prev_txid < Row.stamp.txid``: the row as it was before the transaction of its stamp is always of an earlier one.
-    - All void rows of a component are of the transaction of its fence: a fence that is not recorded is never raised beyond its
-      transaction without taking them back.
+    - ``Row.prev_txid < Row.stamp.txid``: the row as it was before the transaction of its stamp is
+      always of an earlier one.
+    - All void rows of a component are of the transaction of its fence: a fence that is not recorded
+      is never raised beyond its transaction without taking them back.
 """
 
 from __future__ import annotations
@@ -31,22 +36,25 @@ from typing import Literal
 from txtopo.topology import transaction
 
 UNKNOWN_ATTEMPT = -1
-"""Attempt of a value that was taken back to or adopted: the one that made it is no longer known. Its transaction is over, whoever comes."""
+"""Attempt of a value that was taken back to or adopted: the one that made it is no longer known.
+Its transaction is over, whoever comes."""
 
 KEPT = -1
-"""Instead of a row's ``prev_txid``: the transaction of the row that the database has in its place, and nobody has read."""
+"""Instead of a row's ``prev_txid``: the transaction of the row that the database has in its place,
+and nobody has read."""
 
 CLOSED_ATTEMPT = 2**63 - 1
 """Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
 
 
 Kind = Literal["plain", "transactional", "opaque"]
-"""What a value remembers. Transactional and opaque ones know what they were before their transaction (R30); of a plain one only the last write is
-kept: it can be set and deleted, but not be updated, nor taken back."""
+"""What a value remembers. Transactional and opaque ones know what they were before their
+transaction (R30); of a plain one only the last write is kept: it can be set and deleted, but not be
+updated, nor taken back."""
 
 Recorded = Mapping[str, transaction.TransactionAttempt]
-"""Of one store, by component: the last recorded attempt that opened it, with the number of its store transactions if that is known (R34). A component
-that is not in it has never done so."""
+"""Of one store, by component: the last recorded attempt that opened it, with the number of its
+store transactions if that is known (R34). A component that is not in it has never done so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +81,8 @@ class Stamp:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fence:
-    """The newest attempt of one component that has written to a store; older ones may not write any more (R29)."""
+    """The newest attempt of one component that has written to a store; older ones may not write any
+    more (R29)."""
 
     topology_id: str
     component: str
@@ -81,8 +90,9 @@ class Fence:
     txid: int
     attempt: int
     count: int | None = dataclasses.field(default=0, compare=False)
-    """How many store transactions of this attempt the store holds, over all tasks (R34); None if an earlier version of txtopo raised the fence, which
-    did not count. Fences are equal if they are of the same attempt."""
+    """How many store transactions of this attempt the store holds, over all tasks (R34); None if an
+    earlier version of txtopo raised the fence, which did not count. Fences are equal if they are of
+    the same attempt."""
 
     @property
     def position(self) -> str:
@@ -100,10 +110,12 @@ class Row:
     prev: str | None
     """The value before the transaction of ``stamp``."""
     prev_txid: int
-    """The transaction that made ``prev``; 0 if none of this generation did. :data:`KEPT` if only the database knows: it has ``prev`` in the place of
-    this row, of which nothing else was read (see ``sessions``)."""
+    """The transaction that made ``prev``; 0 if none of this generation did. :data:`KEPT` if only
+    the database knows: it has ``prev`` in the place of this row, of which nothing else was read
+    (see ``sessions``)."""
     steps: list[str | None]
-    """What each update in the transaction of ``stamp`` made of the value, in order; composed updates are told apart by them (R32)."""
+    """What each update in the transaction of ``stamp`` made of the value, in order; composed
+    updates are told apart by them (R32)."""
 
     @property
     def curr(self) -> str | None:
@@ -114,20 +126,24 @@ class Row:
 FenceStanding = Literal[
     "absent", "other generation", "above", "equal", "behind", "replayed", "incomplete", "overfull", "recorded", "void", "unexplained"
 ]  # fmt: skip
-"""How a fence stands to an attempt that wants to write. Apart from absent, other generation, above (the attempt is late) and equal, it is
-below the attempt: behind (the store once stood higher, it is an older copy) · replayed (of an earlier attempt of the same transaction) ·
-incomplete (of the recorded attempt, but store transactions of it are missing) · overfull (the same, but there are more than were recorded) ·
-recorded (of a transaction that is over, by the attempt that counts, or adopted) · void (of a transaction that is over, by an attempt that
-does not count) · unexplained (above the recorded attempt, of the same transaction: the state is older than the store)."""
+"""How a fence stands to an attempt that wants to write. Apart from absent, other generation, above
+(the attempt is late) and equal, it is below the attempt: behind (the store once stood higher, it is
+an older copy) · replayed (of an earlier attempt of the same transaction) · incomplete (of the
+recorded attempt, but store transactions of it are missing) · overfull (the same, but there are more
+than were recorded) · recorded (of a transaction that is over, by the attempt that counts, or
+adopted) · void (of a transaction that is over, by an attempt that does not count) · unexplained
+(above the recorded attempt, of the same transaction: the state is older than the store)."""
 
 Standing = Literal["past", "mine", "undone", "rival", "ahead", "foreign"]
-"""How a row stands to a writer: past (an earlier transaction's, or none) · mine (this writer's, this transaction) · undone (of an
-earlier attempt of this opaque transaction, or of a void one) · rival (another writer's, this transaction) · ahead (of a newer attempt, or
-settled in this transaction: the writer is late) · foreign (another topology's)."""
+"""How a row stands to a writer: past (an earlier transaction's, or none) · mine (this writer's,
+this transaction) · undone (of an earlier attempt of this opaque transaction, or of a void one) ·
+rival (another writer's, this transaction) · ahead (of a newer attempt, or settled in this
+transaction: the writer is late) · foreign (another topology's)."""
 
 
 def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) -> FenceStanding:
-    """How ``fence`` stands to the attempt that wants to write (R27, R29, R31); ``recorded`` is None where nobody keeps a record."""
+    """How ``fence`` stands to the attempt that wants to write (R27, R29, R31); ``recorded`` is None
+    where nobody keeps a record."""
     if fence is None:
         return "absent"
     if fence.generation != mine.generation:
@@ -148,7 +164,8 @@ def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) 
 
 
 def _completeness(fence: Fence, last: transaction.TransactionAttempt) -> Literal["incomplete", "overfull", "recorded"]:
-    """Whether a store whose fence is of the recorded attempt ``last`` holds all of that attempt (R34)."""
+    """Whether a store whose fence is of the recorded attempt ``last`` holds all of that attempt
+    (R34)."""
     count = transaction.count_of(last)
     if count is None or fence.count is None or fence.count == count:
         return "recorded"
@@ -156,18 +173,22 @@ def _completeness(fence: Fence, last: transaction.TransactionAttempt) -> Literal
 
 
 def overtaking(fences: Iterable[Fence], mine: Stamp) -> Fence | None:
-    """The highest of the topology's ``fences`` that stands above ``mine``, whose attempt is then over; None if no fence says so.
+    """The highest of the topology's ``fences`` that stands above ``mine``, whose attempt is then
+    over; None if no fence says so.
 
-    A fence is of one component, but attempts are of the whole topology: a newer one of any component begins when the older one has ended.
+    A fence is of one component, but attempts are of the whole topology: a newer one of any
+    component begins when the older one has ended.
     """
     above = [fence for fence in fences if fence.generation == mine.generation and (fence.txid, fence.attempt) > (mine.txid, mine.attempt)]
     return max(above, key=lambda fence: (fence.txid, fence.attempt), default=None)
 
 
 def is_void(stamp: Stamp, mine: Stamp, recorded: Recorded | None) -> bool:
-    """Whether ``stamp`` is of an attempt that does not count, at a transaction that was over when ``mine`` began.
+    """Whether ``stamp`` is of an attempt that does not count, at a transaction that was over when
+    ``mine`` began.
 
-    The txid tells: in the transaction of the component's last recorded attempt, and before it, what was void has been taken back.
+    The txid tells: in the transaction of the component's last recorded attempt, and before it, what
+    was void has been taken back.
     """
     if recorded is None or stamp.attempt == UNKNOWN_ATTEMPT or stamp.generation != mine.generation or stamp.txid >= mine.txid:
         return False
@@ -178,8 +199,8 @@ def is_void(stamp: Stamp, mine: Stamp, recorded: Recorded | None) -> bool:
 def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | None) -> Standing:
     """How ``row`` stands to the writer ``mine`` (R30, R31, R32).
 
-    A stamp of another generation is past whatever its txid: only adopting the store lets the two meet, and adopting says
-    that all it holds is settled.
+    A stamp of another generation is past whatever its txid: only adopting the store lets the two
+    meet, and adopting says that all it holds is settled.
     """
     if row is None:
         return "past"
@@ -190,7 +211,8 @@ def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | No
         return "undone" if is_void(stamp, mine, recorded) else "past"
     if stamp.txid > mine.txid:
         return "ahead"
-    # Only a later transaction takes back to a value of this one; and what was adopted is of one that is over.
+    # Only a later transaction takes back to a value of this one; and what was adopted is of one
+    # that is over.
     if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
         return "ahead"
     if opaque and stamp.attempt < mine.attempt:
@@ -199,10 +221,12 @@ def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | No
 
 
 def plain_standing(row: Row | None, mine: Stamp) -> Standing:
-    """How a row of a plain store stands to the writer ``mine``: past if it may be overwritten (R29, R32).
+    """How a row of a plain store stands to the writer ``mine``: past if it may be overwritten (R29,
+    R32).
 
-    What an earlier attempt of this transaction wrote is overwritten like anything else. Only within an attempt are two writers told apart: the
-    last write of an attempt that failed says nothing about who writes the key in this one.
+    What an earlier attempt of this transaction wrote is overwritten like anything else. Only within
+    an attempt are two writers told apart: the last write of an attempt that failed says nothing
+    about who writes the key in this one.
     """
     if row is None:
         return "past"
@@ -218,9 +242,11 @@ def plain_standing(row: Row | None, mine: Stamp) -> Standing:
 
 
 def seen(row: Row | None, where: Standing, step: int) -> str | None:
-    """The value a writer sees that has made ``step`` updates to it: as it was before the transaction, plus its own updates.
+    """The value a writer sees that has made ``step`` updates to it: as it was before the
+    transaction, plus its own updates.
 
-    So a replay reads what the first application read, and nobody reads what another writer did in the same transaction.
+    So a replay reads what the first application read, and nobody reads what another writer did in
+    the same transaction.
     """
     if row is None:
         return None
@@ -230,7 +256,8 @@ def seen(row: Row | None, where: Standing, step: int) -> str | None:
 
 
 def advanced(row: Row | None, key: str, where: Standing, mine: Stamp, curr: str | None) -> Row:
-    """The row after one more update by ``mine``; ``row`` itself when it is already of this transaction."""
+    """The row after one more update by ``mine``; ``row`` itself when it is already of this
+    transaction."""
     if row is None:
         return Row(key, mine, prev=None, prev_txid=0, steps=[curr])
     if where == "mine":

@@ -1,13 +1,17 @@
 """One open transaction of a store: the updates of a task, each applied exactly once (R28, R30-R32).
 
-Apart from ``base``, which opens and fences it, and from ``sessions``, which is all that this asks of a database: here a key is read, judged by
-``stamps`` and taken one step further. Where a database can combine an integer with what it has, and the row is as it nearly always is,
-nothing is read: it is asked to, and says which rows are not. Runs on executors: standard library only.
+Apart from ``base``, which opens and fences it, and from ``sessions``, which is all that this asks
+of a database: here a key is read, judged by ``stamps`` and taken one step further. Where a database
+can combine an integer with what it has, and the row is as it nearly always is, nothing is read: it
+is asked to, and says which rows are not. Runs on executors: standard library only.
 
 Invariants:
-    - ``_unwritten`` names rows of ``_rows`` that the database does not have yet, ``_deltas`` what it is to combine; nothing else is ahead of it.
-    - A key of ``_deltas`` is in no other collection here: whoever asks for keys has the database combine first.
-    - Once an update was refused, the transaction can only fail, whatever user code does with the exception.
+    - ``_unwritten`` names rows of ``_rows`` that the database does not have yet, ``_deltas`` what
+      it is to combine; nothing else is ahead of it.
+    - A key of ``_deltas`` is in no other collection here: whoever asks for keys has the database
+      combine first.
+    - Once an update was refused, the transaction can only fail, whatever user code does with the
+      exception.
 """
 
 from __future__ import annotations
@@ -25,18 +29,22 @@ K = TypeVar("K", bound=keys.Key)
 D = TypeVar("D")
 
 ROWS_HELD_MAX = 10_000
-"""How many rows a store transaction holds in memory before it writes them to the (still open) database transaction."""
+"""How many rows a store transaction holds in memory before it writes them to the (still open)
+database transaction."""
 
 
 class StoreTransaction:
-    """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use after its ``with`` block.
+    """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use
+    after its ``with`` block.
 
-    A plain store has ``put`` and ``delete``, which set what they are told to set, and ``get``, each also for many keys. What is computed from the
-    value before needs a store that remembers it, or a replay would compute it again from its own result: ``update`` is refused there, and so is
+    A plain store has ``put`` and ``delete``, which set what they are told to set, and ``get``, each
+    also for many keys. What is computed from the value before needs a store that remembers it, or a
+    replay would compute it again from its own result: ``update`` is refused there, and so is
     writing what was read.
 
-    A key that this attempt updates several times, in one block or in several of the same ``finish_batch``, is taken one step further each
-    time; on replay each of these updates returns what it returned at first (R32).
+    A key that this attempt updates several times, in one block or in several of the same
+    ``finish_batch``, is taken one step further each time; on replay each of these updates returns
+    what it returned at first (R32).
     """
 
     def __init__(
@@ -52,7 +60,8 @@ class StoreTransaction:
         self._address, self._kind, self._session, self._mine, self._earlier_steps = address, kind, session, mine, earlier_steps
         self._recorded, self._codec = recorded, codec
         last = None if recorded is None else recorded.get(mine.component)
-        # What is of a later transaction than the last recorded one is void, and what is of this one is its own (see stamps).
+        # What is of a later transaction than the last recorded one is void, and what is of this one
+        # is its own (see stamps).
         self._settled_txid = mine.txid - 1 if recorded is None else min(mine.txid - 1, 0 if last is None else last.txid)
         self._read: set[str] = set()
         """Keys of a plain store whose value was asked for before this attempt had set it."""
@@ -68,10 +77,12 @@ class StoreTransaction:
         self._is_open = True
 
     def get(self, key: keys.Key) -> Any:
-        """The value as this task sees it, None if there is none: as it was before the transaction, plus this attempt's own updates.
+        """The value as this task sees it, None if there is none: as it was before the transaction,
+        plus this attempt's own updates.
 
-        What another task wrote in the same transaction is not seen, on no attempt: it would be there or not by chance. A plain store cannot
-        tell: it gives the last write, on a replay also one of the attempt before. So a key that was read there cannot be written any more.
+        What another task wrote in the same transaction is not seen, on no attempt: it would be
+        there or not by chance. A plain store cannot tell: it gives the last write, on a replay also
+        one of the attempt before. So a key that was read there cannot be written any more.
         """
         self._check_open()
         self._merge_before_reading()
@@ -113,7 +124,8 @@ class StoreTransaction:
         self.put_many({key: value})
 
     def put_many(self, values: Mapping[K, Any]) -> None:
-        """Set every key to its value; reads and writes in bulk. All or nothing: when a value cannot be kept, the transaction is lost."""
+        """Set every key to its value; reads and writes in bulk. All or nothing: when a value cannot
+        be kept, the transaction is lost."""
         with self._all_or_nothing():
             for chunk in updates.portions_of(values, ROWS_HELD_MAX):
                 texts = keys.encode_keys(chunk)
@@ -122,7 +134,8 @@ class StoreTransaction:
                     self._set(text, codecs.encode(self._codec, value))
 
     def update(self, key: keys.Key, fn: Callable[[Any], Any]) -> Update:
-        """Set ``key`` to ``fn(old)``, where ``old`` is None if there is no value; ``fn`` is not called if that was done before.
+        """Set ``key`` to ``fn(old)``, where ``old`` is None if there is no value; ``fn`` is not
+        called if that was done before.
 
         :raises StoreConflict: another task or component wrote this key in this transaction.
         :raises errors.StaleAttemptError: a newer attempt wrote this key.
@@ -133,13 +146,16 @@ class StoreTransaction:
         return self._made(text, fn)
 
     def update_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> dict[K, Update]:
-        """Set every key to ``combine(old, delta)``; reads and writes in bulk. All or nothing: when ``combine`` raises, the transaction is lost."""
+        """Set every key to ``combine(old, delta)``; reads and writes in bulk. All or nothing: when
+        ``combine`` raises, the transaction is lost."""
         return dict(self._combined(deltas, combine))
 
     def merge_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> None:
-        """As :meth:`update_many`, without an answer; with ``txtopo.stores.ADD``, ``MIN`` or ``MAX`` the database combines integers by itself.
+        """As :meth:`update_many`, without an answer; with ``txtopo.stores.ADD``, ``MIN`` or ``MAX``
+        the database combines integers by itself.
 
-        Integers of up to 15 digits, on either side, kept by the default codec; whatever else there is, is read, combined here and written.
+        Integers of up to 15 digits, on either side, kept by the default codec; whatever else there
+        is, is read, combined here and written.
         """
         self._check_has_previous()
         self._check_open()
@@ -186,7 +202,8 @@ class StoreTransaction:
         return others
 
     def _merge_before_reading(self) -> None:
-        """Have the database combine what it is to combine, since something will be read or written that could be the same."""
+        """Have the database combine what it is to combine, since something will be read or written
+        that could be the same."""
         if not self._deltas:
             return
         with self._all_or_nothing():
@@ -206,7 +223,8 @@ class StoreTransaction:
                 self._steps.update(steps)
             else:
                 self._steps = steps
-        # In the order in which they were given, so that of several mistakes the same one is named in every process.
+        # In the order in which they were given, so that of several mistakes the same one is named
+        # in every process.
         which = set(refused)
         self._merge_here({text: delta for text, delta in self._deltas.items() if text in which} if which else {})
 
@@ -218,13 +236,15 @@ class StoreTransaction:
                 self._made(text, self._merge, delta)
 
     def delete(self, key: keys.Key) -> Update:
-        """Remove ``key``; an update like another, also when there is nothing to remove. Its ``curr`` is None; so is ``prev`` in a plain store."""
+        """Remove ``key``; an update like another, also when there is nothing to remove. Its
+        ``curr`` is None; so is ``prev`` in a plain store."""
         text = keys.encode_key(key)
         self._load([text])
         return self._removed(text)
 
     def delete_many(self, unwanted: Iterable[K]) -> dict[K, Update]:
-        """Remove every key, as :meth:`delete` does; reads and writes in bulk. All or nothing, as :meth:`update_many`."""
+        """Remove every key, as :meth:`delete` does; reads and writes in bulk. All or nothing, as
+        :meth:`update_many`."""
         removed: dict[K, Update] = {}
         with self._all_or_nothing():
             for portion in updates.portions(dict.fromkeys(unwanted), ROWS_HELD_MAX):
@@ -256,7 +276,8 @@ class StoreTransaction:
         self._unwritten[text] = None
 
     def _made(self, text: str, fn: Callable[..., Any], *more: Any) -> Update:
-        """Take a loaded key one step further, to ``fn(old, *more)``; or say what that was, if it was done before."""
+        """Take a loaded key one step further, to ``fn(old, *more)``; or say what that was, if it
+        was done before."""
         row, where, step, known = self._place(text)
         prev = stamps.seen(row, where, step)
         if row is not None and step < known:
@@ -281,7 +302,8 @@ class StoreTransaction:
             self._is_inside_function = False
 
     def _replaced(self, text: str, curr: str | None) -> tuple[str | None, str | None, bool]:
-        """Take a loaded key one step further, to ``curr``, whatever it was; or say what that was, if it was done before: prev, curr, applied."""
+        """Take a loaded key one step further, to ``curr``, whatever it was; or say what that was,
+        if it was done before: prev, curr, applied."""
         row, where, step, known = self._place(text)
         prev = stamps.seen(row, where, step)
         if row is not None and step < known:
@@ -291,7 +313,8 @@ class StoreTransaction:
         return prev, curr, True
 
     def _place(self, text: str) -> tuple[stamps.Row | None, stamps.Standing, int, int]:
-        """The row of a loaded key, how it stands, how many steps this attempt has made, and how many are known; refuses who may not write it."""
+        """The row of a loaded key, how it stands, how many steps this attempt has made, and how
+        many are known; refuses who may not write it."""
         row = self._rows[text]
         where = self._standing(row)
         step = self._steps_taken(text)
@@ -345,19 +368,22 @@ class StoreTransaction:
 
     @property
     def session(self) -> sessions.Session:
-        """The open transaction of the database, for what is written there beside the values and must be committed with them."""
+        """The open transaction of the database, for what is written there beside the values and
+        must be committed with them."""
         self._check_open()
         return self._session
 
     def flush(self) -> None:
-        """Write the updates made so far to the (still open) transaction of the database: whoever wants to make the same ones waits from here on."""
+        """Write the updates made so far to the (still open) transaction of the database: whoever
+        wants to make the same ones waits from here on."""
         self._check_open()
         self._merge_before_reading()
         with self._all_or_nothing():
             self._write()
 
     def finish(self) -> dict[str, int]:
-        """Write what is left; the last act before the database commits. Returns the updates made so far of each key's text, for ``store_steps``.
+        """Write what is left; the last act before the database commits. Returns the updates made so
+        far of each key's text, for ``store_steps``.
 
         A refusal that user code caught and dropped still ends the attempt here.
         """
@@ -401,7 +427,8 @@ class StoreTransaction:
         self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, row.stamp.position, self._mine.position))
 
     def _refuse_gone(self, text: str, step: int) -> NoReturn:
-        """Newer attempts took over what this one did, and then took it back or deleted it; or it was not this topology."""
+        """Newer attempts took over what this one did, and then took it back or deleted it; or it
+        was not this topology."""
         with self._all_or_nothing():
             newer = stamps.overtaking(self._session.read_fences(self._mine.topology_id), self._mine)
         if newer is not None:
@@ -409,7 +436,8 @@ class StoreTransaction:
         self._refuse(conflicts.changed_by_others(self._address, text, step))
 
     def _refuse_changed(self, found: Mapping[str, stamps.Row | None]) -> NoReturn:
-        """Somebody else was faster: another writer of this transaction, a newer attempt, or one whom a replay will not meet again."""
+        """Somebody else was faster: another writer of this transaction, a newer attempt, or one
+        whom a replay will not meet again."""
         places = {text: self._standing(row) for text, row in sorted(found.items())}
         for text, where in places.items():
             row = found[text]
@@ -425,7 +453,8 @@ class StoreTransaction:
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        # After an error a database may have rolled back by itself: not a single statement may follow, it would stand outside the transaction.
+        # After an error a database may have rolled back by itself: not a single statement may
+        # follow, it would stand outside the transaction.
         try:
             yield
         except BaseException as error:

@@ -1,11 +1,14 @@
-"""Turns at a store: a task makes its transactions of one store one after the other, in whichever of its threads.
+"""Turns at a store: a task makes its transactions of one store one after the other, in whichever of
+its threads.
 
-Apart from ``base``, which asks for a turn, and from connections, at which all tasks of a process take turns: here the threads of one task do. A task
-reads what it remembers when a store transaction begins, and changes it when that has committed: how many store transactions there were (R34), and
+Apart from ``base``, which asks for a turn, and from connections, at which all tasks of a process
+take turns: here the threads of one task do. A task reads what it remembers when a store transaction
+begins, and changes it when that has committed: how many store transactions there were (R34), and
 how many updates of each key (R32). Runs on executors: standard library only.
 
 Invariants:
-- From the beginning of a store transaction until the task has remembered it, the task begins no other one of that store.
+- From the beginning of a store transaction until the task has remembered it, the task begins no
+  other one of that store.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from txtopo import errors
 from txtopo.topology import context as contexts
 
 WAIT_S = 60.0
-"""How long a thread of a task waits for the store transaction of another thread, before the attempt fails and is replayed."""
+"""How long a thread of a task waits for the store transaction of another thread, before the attempt
+fails and is replayed."""
 
 
 class Turn:
@@ -32,7 +36,8 @@ class Turn:
 
 @contextlib.contextmanager
 def taken(context: contexts.TopologyContext, name: str, address: str) -> Iterator[None]:
-    """The turn of this thread at the store ``name``, which is ``component/store``; other threads of the task wait until it ends.
+    """The turn of this thread at the store ``name``, which is ``component/store``; other threads of
+    the task wait until it ends.
 
     :raises errors.UsageError: this thread has it already.
     :raises errors.FailedException: another thread did not give it up.

@@ -1,4 +1,5 @@
-"""What user code gives to a store transaction and gets from it: what an update did, and many of them in portions.
+"""What user code gives to a store transaction and gets from it: what an update did, and many of
+them in portions.
 
 Apart from ``transaction``, which does them. Standard library only.
 """
@@ -17,7 +18,8 @@ D = TypeVar("D")
 
 
 class Update(NamedTuple):
-    """What an update did, or had done when the transaction was first applied (R28): a replay gets the same ``prev`` and ``curr``."""
+    """What an update did, or had done when the transaction was first applied (R28): a replay gets
+    the same ``prev`` and ``curr``."""
 
     prev: Any
     """The value before; None if there was none."""
@@ -35,7 +37,8 @@ def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
 
 
 def portions_of(deltas: Mapping[K, D], most: int) -> Iterator[Mapping[K, D]]:
-    """``deltas``, so many at a time at ``most``; as they are, if that is all; nothing, if there are none."""
+    """``deltas``, so many at a time at ``most``; as they are, if that is all; nothing, if there are
+    none."""
     if 0 < len(deltas) <= most:
         yield deltas
     else:

@@ -1,18 +1,23 @@
-"""Which transactions a reader may see, and what a stamped row was when the last of them had committed.
+"""Which transactions a reader may see, and what a stamped row was when the last of them had
+committed.
 
-A store is written before the commit is recorded, and several stores one after the other; so a reader may meet results of a transaction that is
-under way, in one store and not yet in the next. Who restricts himself to what is *recorded* never does. A row remembers one transaction back, which
-is enough because commits are serial (R3): while txid V is the last recorded one, nothing but attempts of V + 1 can have written since, however many
-there were, and each of them left in ``prev`` what the row was before V + 1: also of a key that it deleted (a tombstone, which goes when a transaction
-beyond V + 1 begins to write), and of one that was not there (NULL).
+A store is written before the commit is recorded, and several stores one after the other; so a
+reader may meet results of a transaction that is under way, in one store and not yet in the next.
+Who restricts himself to what is *recorded* never does. A row remembers one transaction back, which
+is enough because commits are serial (R3): while txid V is the last recorded one, nothing but
+attempts of V + 1 can have written since, however many there were, and each of them left in ``prev``
+what the row was before V + 1: also of a key that it deleted (a tombstone, which goes when a
+transaction beyond V + 1 begins to write), and of one that was not there (NULL).
 
-Which attempts count is not said by txids alone. An attempt may have written and died, and the one that was recorded in its place opened nothing
-(R31): so the last *recorded* attempt of every component is asked for, and a row of a later transaction than that is seen as it was before.
+Which attempts count is not said by txids alone. An attempt may have written and died, and the one
+that was recorded in its place opened nothing (R31): so the last *recorded* attempt of every
+component is asked for, and a row of a later transaction than that is seen as it was before.
 
-Apart from ``stamps``, which judges for writers: a reader writes no fence, and comes too late where a writer would be told so by one.
-Standard library only.
+Apart from ``stamps``, which judges for writers: a reader writes no fence, and comes too late where
+a writer would be told so by one. Standard library only.
 
-Invariants: what is given out was the value after transaction V; if that cannot be told any more, it is refused.
+Invariants: what is given out was the value after transaction V; if that cannot be told any more, it
+is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ from txtopo.topology import transaction
 
 
 class VisibleTxid(int):
-    """The last transaction of a topology whose commit is recorded, 0 if there is none; with all that a store needs to show its results as of then.
+    """The last transaction of a topology whose commit is recorded, 0 if there is none; with all
+    that a store needs to show its results as of then.
 
     An ``int``; made by ``txtopo.visible_txid`` and ``txtopo.Visibility``. It pickles.
     """
@@ -60,9 +66,11 @@ def recorded(stores: Mapping[str, transaction.TransactionAttempt], name: str) ->
 
 
 def text_of(row: stamps.Row, as_of: VisibleTxid, recorded: stamps.Recorded) -> str | None:
-    """The text that ``row`` had after the transaction ``as_of``; None if it had none, or if the row is another topology's.
+    """The text that ``row`` had after the transaction ``as_of``; None if it had none, or if the row
+    is another topology's.
 
-    Right only if :func:`check_reaches` has found, after the row was read, that no later transaction than the next one has begun to write.
+    Right only if :func:`check_reaches` has found, after the row was read, that no later transaction
+    than the next one has begun to write.
     """
     stamp = row.stamp
     if stamp.topology_id != as_of.topology_id:
@@ -76,8 +84,10 @@ def text_of(row: stamps.Row, as_of: VisibleTxid, recorded: stamps.Recorded) -> s
 def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTxid, recorded: stamps.Recorded) -> None:
     """Refuse if what was read before ``fences`` cannot be shown as of ``as_of``.
 
-    :raises errors.OutrunError: a later transaction than the next one has begun: a row may have changed twice, and a deleted one be gone.
-    :raises errors.StateMismatchError: the store is of another generation, or holds less than is recorded (R27).
+    :raises errors.OutrunError: a later transaction than the next one has begun: a row may have
+        changed twice, and a deleted one be gone.
+    :raises errors.StateMismatchError: the store is of another generation, or holds less than is
+        recorded (R27).
     """
     found = {fence.component: fence for fence in fences if fence.topology_id == as_of.topology_id}
     for component, fence in sorted(found.items()):

@@ -1,7 +1,7 @@
 """What tests of topologies are made of.
 
-Executors import this package to unpickle the memory spouts, so it must not import more than the standard library and ``txtopo.topology``.
-What needs more is imported when it is first asked for.
+Executors import this package to unpickle the memory spouts, so it must not import more than the
+standard library and ``txtopo.topology``. What needs more is imported when it is first asked for.
 """
 
 from __future__ import annotations

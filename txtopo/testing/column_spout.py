@@ -1,6 +1,7 @@
 """A transactional spout over RecordBatches given in the program: the memory spout, for columns.
 
-Apart from the memory spouts over rows because it needs pyarrow. The RecordBatches live in the same kind of spool, one as one row of it.
+Apart from the memory spouts over rows because it needs pyarrow. The RecordBatches live in the same
+kind of spool, one as one row of it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ Columns: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]
 
 
 class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
-    """Emits columns held in memory: ``take_per_partition`` RecordBatches of each partition per transaction, in order, as they were given.
+    """Emits columns held in memory: ``take_per_partition`` RecordBatches of each partition per
+    transaction, in order, as they were given.
 
-    ``partitions`` maps a partition (0, 1, …) to a Table, a RecordBatch, or several RecordBatches, all of one schema, whose columns are the fields
-    of the stream; field ``tx``, the attempt, comes before them. A Table is taken in RecordBatches of at most ``rows_per_record_batch`` rows.
+    ``partitions`` maps a partition (0, 1, …) to a Table, a RecordBatch, or several RecordBatches,
+    all of one schema, whose columns are the fields of the stream; field ``tx``, the attempt, comes
+    before them. A Table is taken in RecordBatches of at most ``rows_per_record_batch`` rows.
 
-    Everything else is as for :class:`MemoryTransactionalSpout`: positions, ``always_ready``, and :meth:`append`.
+    Everything else is as for :class:`MemoryTransactionalSpout`: positions, ``always_ready``, and
+    :meth:`append`.
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a RecordBatch of another schema.
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a RecordBatch of
+    another schema.
     """
 
     emits_columns = True

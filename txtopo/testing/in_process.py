@@ -1,7 +1,8 @@
 """Jobs in this process: the data plane without Spark.
 
-The same ``SlotRun`` that Spark's workers run, level after level, with everything that would cross a process pickled as it would be. A job is
-computed slot by slot, by whoever holds it: what happens between two slots, and to what a slot sent, is not decided here.
+The same ``SlotRun`` that Spark's workers run, level after level, with everything that would cross a
+process pickled as it would be. A job is computed slot by slot, by whoever holds it: what happens
+between two slots, and to what a slot sent, is not decided here.
 
 Invariants: a level begins when every slot of the one before has delivered; a slot delivers once.
 """
@@ -24,7 +25,8 @@ Outputs = list[tuple[int, bytes]]
 """What a slot sends: (receiving slot, bytes)."""
 
 FORWARDING = -1
-"""The level at which pinned results are sent on, where the job that reads them has other slots than the ones that hold them."""
+"""The level at which pinned results are sent on, where the job that reads them has other slots than
+the ones that hold them."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,8 @@ class Computed:
 
 
 class InProcessJob:
-    """One job under way. ``pinned`` are the records of the pinned results it reads, by slot; otherwise it begins from ``seeds``."""
+    """One job under way. ``pinned`` are the records of the pinned results it reads, by slot;
+    otherwise it begins from ``seeds``."""
 
     def __init__(
         self,
@@ -77,7 +80,8 @@ class InProcessJob:
         return list(itertools.chain.from_iterable(self.inputs))
 
     def compute(self, slot: int) -> Computed:
-        """Compute a slot of the current level; may be done repeatedly. Raises what Spark's task would raise."""
+        """Compute a slot of the current level; may be done repeatedly. Raises what Spark's task
+        would raise."""
         task_attempt = next(self._task_attempts)
         incoming = iter(self.inputs[slot])
         if self.level == FORWARDING:
@@ -112,7 +116,8 @@ def _seeded(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
 
 
 class InProcessJobs:
-    """Runs jobs one at a time. ``rng``, if given, shuffles the order in which slots run and chunks arrive, as Spark would."""
+    """Runs jobs one at a time. ``rng``, if given, shuffles the order in which slots run and chunks
+    arrive, as Spark would."""
 
     def __init__(self, worker: WorkerRun, rng: random.Random | None = None, slot_run: straight.SlotFactory = execute.SlotRun) -> None:
         self.worker = worker

@@ -1,13 +1,17 @@
-"""Rows in append-only files: how processes of one machine share a source that grows while they read it.
+"""Rows in append-only files: how processes of one machine share a source that grows while they read
+it.
 
-Apart from the spouts because this is all that knows of files, and it knows nothing of transactions. Every instance that
-names the same directory sees the same rows, in whatever process or copy it lives.
+Apart from the spouts because this is all that knows of files, and it knows nothing of transactions.
+Every instance that names the same directory sees the same rows, in whatever process or copy it
+lives.
 
 Invariants:
-- Entry k of a partition's index is where the pickle of row k ends; the entry is written after the row, so a reader never sees half a row.
+- Entry k of a partition's index is where the pickle of row k ends; the entry is written after the
+  row, so a reader never sees half a row.
 - What an index entry covers is never changed again.
 - One writer at a time: appending holds the lock of the directory.
-- A partition is disabled while the file ``<partition>.disabled`` is there; that says nothing about its rows.
+- A partition is disabled while the file ``<partition>.disabled`` is there; that says nothing about
+  its rows.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ class RowSpool:
 
     @classmethod
     def create(cls) -> RowSpool:
-        """A new, empty spool in a private temporary directory, which is removed when this process ends."""
+        """A new, empty spool in a private temporary directory, which is removed when this process
+        ends."""
         spool = cls(tempfile.mkdtemp(prefix="txtopo-memory-spout-"))
         atexit.register(_remove_as_owner, spool.directory, os.getpid())
         return spool
@@ -64,7 +69,8 @@ class RowSpool:
             return 0
 
     def append(self, partition: int, rows: Sequence[Sequence[Any]]) -> None:
-        """Add ``rows`` to ``partition``, making it if it is new; the rows are copied here and now."""
+        """Add ``rows`` to ``partition``, making it if it is new; the rows are copied here and now.
+        """
         pickled = [_dumps(tuple(row)) for row in rows]
         try:
             lock = open(os.path.join(self.directory, "lock"), "ab")  # noqa: SIM115
@@ -76,7 +82,8 @@ class RowSpool:
 
     def _write(self, partition: int, pickled: list[bytes]) -> None:
         with self._open_to_write(partition, "index") as index, self._open_to_write(partition, "rows") as data:
-            # Where the index ends is the truth: a writer that died half-way left bytes behind that nobody can see.
+            # Where the index ends is the truth: a writer that died half-way left bytes behind that
+            # nobody can see.
             count = os.fstat(index.fileno()).st_size // _ENTRY_BYTES
             end = 0
             if count:
@@ -93,7 +100,8 @@ class RowSpool:
             index.write(struct.pack(f">{len(ends)}Q", *ends))
 
     def set_disabled(self, partition: int, disabled: bool) -> None:
-        """Disable ``partition``, which need not have rows yet, or enable it again, for every instance at once."""
+        """Disable ``partition``, which need not have rows yet, or enable it again, for every
+        instance at once."""
         try:
             if disabled:
                 os.close(os.open(self._path(partition, "disabled"), os.O_WRONLY | os.O_CREAT, 0o600))
@@ -113,7 +121,8 @@ class RowSpool:
         return False
 
     def read(self, partition: int, index: int, amount: int) -> list[tuple[Any, ...]]:
-        """Rows ``index … index + amount - 1`` of ``partition``; :class:`~txtopo.errors.InputError` if they are not all there."""
+        """Rows ``index … index + amount - 1`` of ``partition``; :class:`~txtopo.errors.InputError`
+        if they are not all there."""
         count = self.count(partition)
         if count < index + amount:
             raise errors.InputError(
@@ -148,7 +157,8 @@ class RowSpool:
 
 def _dumps(row: tuple[Any, ...]) -> bytes:
     data = pickle.dumps(row, protocol=pickle.HIGHEST_PROTOCOL)
-    # A class of __main__ is pickled by name, which means nothing in a worker; cloudpickle carries it along, but is far slower.
+    # A class of __main__ is pickled by name, which means nothing in a worker; cloudpickle carries
+    # it along, but is far slower.
     return pickling.dumps(row) if any(module.encode() in data for module in pickling.by_value_modules()) else data
 
 

@@ -1,8 +1,10 @@
-"""Spouts over rows given in the program, a transactional and an opaque one: the source of most tests and first steps.
+"""Spouts over rows given in the program, a transactional and an opaque one: the source of most
+tests and first steps.
 
-Storm's ``org.apache.storm.testing.MemoryTransactionalSpout`` and ``OpaqueMemoryTransactionalSpout`` keep their rows in a global of the one
-process there is. Spark's workers are processes of their own, so the rows live in a :class:`~txtopo.testing.spool.RowSpool` that all read.
-Emitters run on executors: nothing here may import more than the standard library and ``txtopo.topology``.
+Storm's ``org.apache.storm.testing.MemoryTransactionalSpout`` and ``OpaqueMemoryTransactionalSpout``
+keep their rows in a global of the one process there is. Spark's workers are processes of their own,
+so the rows live in a :class:`~txtopo.testing.spool.RowSpool` that all read. Emitters run on
+executors: nothing here may import more than the standard library and ``txtopo.topology``.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class _MemorySpout:
             self._spool.append(partition, rows)
 
     def append(self, partition: int, rows: Iterable[Sequence[Any]]) -> None:
-        """Add ``rows`` behind those of ``partition``; a running topology takes them up, a new partition with its next new transaction (R19)."""
+        """Add ``rows`` behind those of ``partition``; a running topology takes them up, a new
+        partition with its next new transaction (R19)."""
         self._spool.append(partition, self._checked(partition, rows))
 
     def close(self) -> None:
@@ -63,17 +66,20 @@ class _MemorySpout:
 
 
 class MemoryTransactionalSpout(_MemorySpout, spout.BasePartitionedTransactionalSpout):
-    """Emits rows held in memory: ``take_per_partition`` of each partition per transaction, each row as ``[attempt, *row]``.
+    """Emits rows held in memory: ``take_per_partition`` of each partition per transaction, each row
+    as ``[attempt, *row]``.
 
-    ``partitions`` maps a partition (0, 1, …; a number left out is an empty partition) to its rows, tuples as long as ``fields``.
-    ``fields`` names the values of a row; field ``tx``, the attempt, is put before them. Metadata of a partition is
-    ``{"index": first row, "amount": rows}``.
+    ``partitions`` maps a partition (0, 1, …; a number left out is an empty partition) to its rows,
+    tuples as long as ``fields``. ``fields`` names the values of a row; field ``tx``, the attempt,
+    is put before them. Metadata of a partition is ``{"index": first row, "amount": rows}``.
 
-    With nothing left to read the spout is not ready, unless ``always_ready``: then, as in Storm, empty transactions follow (R9).
-    :meth:`append` adds rows while a topology runs. Copies of the spout, also pickled ones, share its rows, which last until the
-    process that made the spout ends. After a restart rows are counted from the first one ever: make the spout with the same rows.
+    With nothing left to read the spout is not ready, unless ``always_ready``: then, as in Storm,
+    empty transactions follow (R9). :meth:`append` adds rows while a topology runs. Copies of the
+    spout, also pickled ones, share its rows, which last until the process that made the spout ends.
+    After a restart rows are counted from the first one ever: make the spout with the same rows.
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a row that does not fit ``fields``.
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a row that does not fit
+    ``fields``.
     """
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
@@ -84,17 +90,22 @@ class MemoryTransactionalSpout(_MemorySpout, spout.BasePartitionedTransactionalS
 
 
 class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTransactionalSpout):
-    """Emits rows held in memory as :class:`MemoryTransactionalSpout` does, from partitions that may be away: an opaque spout (R18).
+    """Emits rows held in memory as :class:`MemoryTransactionalSpout` does, from partitions that may
+    be away: an opaque spout (R18).
 
-    Every attempt of a transaction is planned anew, from where the last committed or pending transaction ended. A partition that
-    :meth:`set_disabled` has disabled is left out of the plan and keeps its position (R21). While only disabled partitions have rows left
-    the spout is not ready, unless ``always_ready``. Where a partition is disabled between the plan and its emission, the attempt fails.
+    Every attempt of a transaction is planned anew, from where the last committed or pending
+    transaction ended. A partition that :meth:`set_disabled` has disabled is left out of the plan
+    and keeps its position (R21). While only disabled partitions have rows left the spout is not
+    ready, unless ``always_ready``. Where a partition is disabled between the plan and its emission,
+    the attempt fails.
     """
 
     def set_disabled(self, partition: int, disabled: bool) -> None:
-        """Take ``partition`` away (True) or bring it back (False), at once, also while a topology runs.
+        """Take ``partition`` away (True) or bring it back (False), at once, also while a topology
+        runs.
 
-        (Storm's ``setDisabled`` does the opposite of what it says: ``false`` takes the partition away, and loses its position.)
+        (Storm's ``setDisabled`` does the opposite of what it says: ``false`` takes the partition
+        away, and loses its position.)
         """
         _check_partition(partition)
         self._spool.set_disabled(partition, disabled)
@@ -116,7 +127,8 @@ def _next_index(last_metadata: Any) -> int:
 
 
 class _Planner:
-    """Plans batches from how many rows there are and where the last ones ended; keeps no position of its own."""
+    """Plans batches from how many rows there are and where the last ones ended; keeps no position
+    of its own."""
 
     def __init__(self, rows: spool.RowSpool, take_per_partition: int, always_ready: bool, context: CoordinatorContext) -> None:
         self._rows, self._take, self._always_ready, self._context = rows, take_per_partition, always_ready, context
@@ -134,9 +146,11 @@ class _Planner:
         return self._partitions_of_next
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """Up to ``take_per_partition`` rows of each partition; ``None`` where there is none to be had, so that the position is kept (R21).
+        """Up to ``take_per_partition`` rows of each partition; ``None`` where there is none to be
+        had, so that the position is kept (R21).
 
-        The partitions are those of the last answer of :meth:`num_partitions`: one that is appended meanwhile joins the next transaction.
+        The partitions are those of the last answer of :meth:`num_partitions`: one that is appended
+        meanwhile joins the next transaction.
         """
         partitions = self.num_partitions() if self._partitions_of_next is None else self._partitions_of_next
         return {partition: self._plan(partition, last.get(partition)) for partition in range(partitions)}

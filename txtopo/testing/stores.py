@@ -1,10 +1,13 @@
-"""A store in this process's memory: the contract of every store, nothing to install, and fast enough for thousands of runs a minute.
+"""A store in this process's memory: the contract of every store, nothing to install, and fast
+enough for thousands of runs a minute.
 
-The rules are those of every store (``stores.base``); here is only what a database does: a transaction that is all or nothing, and rows in order.
-Copies of a store, also pickled ones, find the same results; they last until the process ends, or :meth:`MemoryStore.forget`. Local to one
+The rules are those of every store (``stores.base``); here is only what a database does: a
+transaction that is all or nothing, and rows in order. Copies of a store, also pickled ones, find
+the same results; they last until the process ends, or :meth:`MemoryStore.forget`. Local to one
 process, so never for a topology that runs in Spark.
 
-Invariants: a transaction works on a copy, which replaces what is there when it commits. Threads take turns on a database.
+Invariants: a transaction works on a copy, which replaces what is there when it commits. Threads
+take turns on a database.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ class _Table:
 
 @dataclass(slots=True)
 class _Database:
-    """Several stores that one transaction at a time may change. ``commits`` counts those that did."""
+    """Several stores that one transaction at a time may change. ``commits`` counts those that did.
+    """
 
     tables: dict[str, _Table] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -62,11 +66,14 @@ def database_of(name: str) -> _Database:
 
 
 class MemoryStore(base.Store):
-    """Results in table ``name`` of the database ``database``, which is made when it is first written.
+    """Results in table ``name`` of the database ``database``, which is made when it is first
+    written.
 
-    :param database: any text; stores of the same database are written one after the other, like tables of one file.
+    :param database: any text; stores of the same database are written one after the other, like
+        tables of one file.
     :param opaque: True with an opaque spout (R30, R31).
-    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param plain: True for values that are only set and deleted, and keep nothing but the last
+        write.
     :param codec: what makes texts of values; JSON by default.
     """
 
@@ -138,7 +145,8 @@ class MemoryStore(base.Store):
 
 
 class _Session(sessions.Session):
-    """One transaction, on the copy ``table``; ``beside`` is what a subclass writes in the same one."""
+    """One transaction, on the copy ``table``; ``beside`` is what a subclass writes in the same one.
+    """
 
     beside: Any = None
 
@@ -219,7 +227,8 @@ class _Session(sessions.Session):
 
 
 def _is_ordinary(row: stamps.Row | None, mine: stamps.Stamp, settled_txid: int) -> bool:
-    """Whether a database would combine ``row`` with an integer by itself (see ``sessions.Session.merge_rows``)."""
+    """Whether a database would combine ``row`` with an integer by itself (see
+    ``sessions.Session.merge_rows``)."""
     if row is None:
         return True
     same = (row.stamp.topology_id, row.stamp.generation, row.stamp.component) == (mine.topology_id, mine.generation, mine.component)

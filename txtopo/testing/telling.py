@@ -1,4 +1,5 @@
-"""What ``txtopo test`` says while it runs and when it has ended: progress, the verdict as text, the verdict as one JSON document.
+"""What ``txtopo test`` says while it runs and when it has ended: progress, the verdict as text, the
+verdict as one JSON document.
 
 Apart from ``command``, which is what can be typed.
 """
@@ -32,7 +33,8 @@ STOPPED = 130
 
 @contextlib.contextmanager
 def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
-    """Show ``progress`` on standard error while this lasts: one line that is rewritten on a terminal, else lines now and then."""
+    """Show ``progress`` on standard error while this lasts: one line that is rewritten on a
+    terminal, else lines now and then."""
     stream = stream or sys.stderr
     over = threading.Event()
     thread = threading.Thread(target=_show, args=(progress, stream, over), name="txtopo-progress", daemon=True)
@@ -62,7 +64,8 @@ def _show(progress: Progress, stream: TextIO, over: threading.Event) -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; a second one ends the command at once. In a thread of its own, nothing is changed."""
+    """Whether Ctrl-C was pressed; a second one ends the command at once. In a thread of its own,
+    nothing is changed."""
     asked = threading.Event()
 
     def note(number: int, frame: Any) -> None:

@@ -1,14 +1,17 @@
-"""Keyed aggregates: a committer that keeps one value per key in a store, and the bolts that combine before it, so that little travels.
+"""Keyed aggregates: a committer that keeps one value per key in a store, and the bolts that combine
+before it, so that little travels.
 
 ::
 
     source ×n ──none──► partial ×n ──fields(key)──► aggregate ×m (committer)
 
-Each task of the source combines what it made itself; only one value per key and task goes through the shuffle. Made by
-``TransactionalTopologyBuilder.set_aggregate`` (Trident: ``persistentAggregate``). Apart from ``aggregator``, which says what is computed, and from
-the stores: the store is known here by what it is asked for. Standard library only.
+Each task of the source combines what it made itself; only one value per key and task goes through
+the shuffle. Made by ``TransactionalTopologyBuilder.set_aggregate`` (Trident:
+``persistentAggregate``). Apart from ``aggregator``, which says what is computed, and from the
+stores: the store is known here by what it is asked for. Standard library only.
 
-Invariants: what is emitted, and in which order, depends on the tuples and their order alone (R17), and on replay on what was first applied (R28).
+Invariants: what is emitted, and in which order, depends on the tuples and their order alone (R17),
+and on replay on what was first applied (R28).
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
     from txtopo.topology.builder import TransactionalTopologyBuilder
 
 COMBINED_KEYS_MAX = 100_000
-"""How many keys a task combines before it sends on what it has: a bound on its memory, not on the number of keys."""
+"""How many keys a task combines before it sends on what it has: a bound on its memory, not on the
+number of keys."""
 
 ALL = "all"
 """The key of an aggregate that is not grouped."""
@@ -37,7 +41,8 @@ ALL = "all"
 
 @dataclasses.dataclass(frozen=True)
 class KeyOf:
-    """What the key of a tuple is: the values of ``names``, or, where all tuples belong together, ``constant``."""
+    """What the key of a tuple is: the values of ``names``, or, where all tuples belong together,
+    ``constant``."""
 
     names: tuple[str, ...] = ()
     constant: tuple[Any, ...] | None = None
@@ -113,12 +118,14 @@ MERGES: dict[type, merge.Merge] = {
 
 
 class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
-    """One transaction of the store, and downstream what it did to each key: the key, its value before and its value now."""
+    """One transaction of the store, and downstream what it did to each key: the key, its value
+    before and its value now."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
         self.is_heard = True
-        """Whether anybody is downstream; if not, nothing is emitted, and the store need not say what it did."""
+        """Whether anybody is downstream; if not, nothing is emitted, and the store need not say
+        what it did."""
         self.names: tuple[str, ...] = ()
         """Of the fields that are the key, in what it emits."""
 
@@ -128,7 +135,8 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     def finish_batch(self) -> None:
         by_key = {(key[0] if len(key) == 1 else key): delta for key, delta in self.deltas.items()}
-        # Also without anything to write: that is how a store learns that what an earlier attempt wrote is void (R31).
+        # Also without anything to write: that is how a store learns that what an earlier attempt
+        # wrote is void (R31).
         with self.store.transaction(self.context, self.attempt) as transaction:
             if not self.is_heard:
                 transaction.merge_many(by_key, self.merge or self.applied)
@@ -192,7 +200,8 @@ class AggregateDeclarer:
             self._declarer._add_problem(mistake)
 
     def group_by(self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
-        """One value per distinct value of ``fields``, in tuples of ``source``, which is set before. Of several sources, equal values are one key."""
+        """One value per distinct value of ``fields``, in tuples of ``source``, which is set before.
+        Of several sources, equal values are one key."""
         try:
             names = tuple(Fields(fields))
         except (TypeError, ValueError) as error:
@@ -203,7 +212,8 @@ class AggregateDeclarer:
         return self._add(source, stream, KeyOf(names), names)
 
     def of_all(self, source: str, key: str = ALL, stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
-        """One value of all tuples of ``source``, which is set before; the store has it under ``key``."""
+        """One value of all tuples of ``source``, which is set before; the store has it under
+        ``key``."""
         return self._add(source, stream, KeyOf(constant=(key,)), ("key",))
 
     def add_configuration(self, key: str, value: Any) -> AggregateDeclarer:

@@ -1,6 +1,8 @@
-"""What an aggregate computes of the tuples of a key: a count, a sum, a minimum, or anything of the user's (Trident: ``CombinerAggregator``).
+"""What an aggregate computes of the tuples of a key: a count, a sum, a minimum, or anything of the
+user's (Trident: ``CombinerAggregator``).
 
-Apart from ``aggregate``, which has the bolts: here is only the arithmetic, without a batch, a store or a task.
+Apart from ``aggregate``, which has the bolts: here is only the arithmetic, without a batch, a store
+or a task.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from txtopo.topology.stream import Tuple
 
 
 class CombinerAggregator(abc.ABC):
-    """Combines one value per tuple, two at a time, in any order of pairs: so each task that makes tuples combines its own first.
+    """Combines one value per tuple, two at a time, in any order of pairs: so each task that makes
+    tuples combines its own first.
 
-    Called: on executors, on a copy; keep nothing in it. Values are what the store keeps, JSON unless it has another codec.
+    Called: on executors, on a copy; keep nothing in it. Values are what the store keeps, JSON
+    unless it has another codec.
     """
 
     fields: tuple[str, ...] = ()
-    """The fields of the tuples that ``init`` reads; that the source has them is checked when the topology is built."""
+    """The fields of the tuples that ``init`` reads; that the source has them is checked when the
+    topology is built."""
 
     @abc.abstractmethod
     def init(self, tup: Tuple) -> Any:
@@ -26,20 +31,24 @@ class CombinerAggregator(abc.ABC):
 
     @abc.abstractmethod
     def combine(self, left: Any, right: Any) -> Any:
-        """Two values made one. It must be associative; ``left`` comes before ``right`` where that matters within one task.
+        """Two values made one. It must be associative; ``left`` comes before ``right`` where that
+        matters within one task.
 
-        On replay: not again for what a store has applied. The classic mistake: changing one of them in place; make a new value.
+        On replay: not again for what a store has applied. The classic mistake: changing one of them
+        in place; make a new value.
         """
 
 
 class ReducerAggregator(abc.ABC):
-    """Takes one tuple after the other, where values cannot be combined; all tuples of a key travel to the task that has the key.
+    """Takes one tuple after the other, where values cannot be combined; all tuples of a key travel
+    to the task that has the key.
 
     Order: by source component, source task and emission within a batch (R17), and batches by txid.
     """
 
     fields: tuple[str, ...] = ()
-    """The fields of the tuples that ``reduce`` reads; that the source has them is checked when the topology is built."""
+    """The fields of the tuples that ``reduce`` reads; that the source has them is checked when the
+    topology is built."""
 
     @abc.abstractmethod
     def init(self) -> Any:
@@ -47,7 +56,8 @@ class ReducerAggregator(abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, value: Any, tup: Tuple) -> Any:
-        """The value after ``tup``; not None. Runs on: executor, in the commit phase. On replay: not again for what was applied."""
+        """The value after ``tup``; not None. Runs on: executor, in the commit phase. On replay: not
+        again for what was applied."""
 
 
 Aggregator = CombinerAggregator | ReducerAggregator
@@ -77,7 +87,8 @@ class _OfField(CombinerAggregator):
 
 
 class Sum(_OfField):
-    """The sum of a field of numbers. Of floats it depends, in its last digits, on the number of tasks, as every sum of parts does."""
+    """The sum of a field of numbers. Of floats it depends, in its last digits, on the number of
+    tasks, as every sum of parts does."""
 
     def combine(self, left: Any, right: Any) -> Any:
         return left + right

@@ -1,7 +1,8 @@
 """The bolt that takes whole columns: a ``pyarrow.RecordBatch`` at a time instead of a tuple.
 
-Apart from the other bolts because of what it is given; it is built, held and committed as they are. pyarrow is an extra, and this module only
-names it: a driver or an executor that runs no such bolt need not have it.
+Apart from the other bolts because of what it is given; it is built, held and committed as they are.
+pyarrow is an extra, and this module only names it: a driver or an executor that runs no such bolt
+need not have it.
 """
 
 from __future__ import annotations
@@ -24,23 +25,28 @@ if TYPE_CHECKING:
 class BaseArrowBatchBolt(IBatchBolt):
     """A batch bolt that sees its tuples as columns. Subclass it and define ``execute_batch``.
 
-    Where a sender emits tuples they are collected into RecordBatches first; where a receiver takes tuples, the RecordBatches that this bolt
-    emits are taken apart: both kinds of bolts mix freely. It may be an ``ICommitter``. It needs ``pip install 'txtopo[arrow]'``.
+    Where a sender emits tuples they are collected into RecordBatches first; where a receiver takes
+    tuples, the RecordBatches that this bolt emits are taken apart: both kinds of bolts mix freely.
+    It may be an ``ICommitter``. It needs ``pip install 'txtopo[arrow]'``.
     """
 
     emits_columns = True
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        """Begin a batch; as for every batch bolt. Keep the attempt, if it is wanted: it is not a column."""
+        """Begin a batch; as for every batch bolt. Keep the attempt, if it is wanted: it is not a
+        column."""
 
     @abc.abstractmethod
     def execute_batch(self, batch: pyarrow.RecordBatch) -> None:
-        """Take some tuples of the batch, one row each. The columns are the sender's fields without the first, which is the attempt.
+        """Take some tuples of the batch, one row each. The columns are the sender's fields without
+        the first, which is the attempt.
 
-        Runs on: executor. Called: as often as it takes to give every tuple meant for this task once; never with zero rows. Order: the rows
-        come by source component, source task and emission (R17); all rows of one call are of one task and stream, which ``context.source``
-        names. How many rows come at once may change with the plan: RecordBatches are merged and split on their way. On replay: again.
-        The classic mistake: taking one call for the whole transaction; what is known only at its end belongs in ``finish_batch``.
+        Runs on: executor. Called: as often as it takes to give every tuple meant for this task
+        once; never with zero rows. Order: the rows come by source component, source task and
+        emission (R17); all rows of one call are of one task and stream, which ``context.source``
+        names. How many rows come at once may change with the plan: RecordBatches are merged and
+        split on their way. On replay: again. The classic mistake: taking one call for the whole
+        transaction; what is known only at its end belongs in ``finish_batch``.
         """
 
     def execute(self, tup: Tuple) -> None:

@@ -1,7 +1,8 @@
 """The bolts users write.
 
-A batch bolt sees one attempt of one batch: a fresh instance per attempt and task, ``prepare`` once, ``execute`` per tuple,
-``finish_batch`` once (R10). It keeps what it needs in its attributes and never in module globals: the process outlives it.
+A batch bolt sees one attempt of one batch: a fresh instance per attempt and task, ``prepare`` once,
+``execute`` per tuple, ``finish_batch`` once (R10). It keeps what it needs in its attributes and
+never in module globals: the process outlives it.
 """
 
 from __future__ import annotations
@@ -25,29 +26,36 @@ class BatchOutputCollector(abc.ABC):
 
     @abc.abstractmethod
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple; ``values[0]`` is the current attempt. Values are frozen here: changing a list later changes nothing (R14)."""
+        """Emit one tuple; ``values[0]`` is the current attempt. Values are frozen here: changing a
+        list later changes nothing (R14)."""
 
     def emit_all(self, rows: Iterable[Sequence[Any]], stream: str = DEFAULT_STREAM) -> None:
-        """Emit tuples one after the other: the same as :meth:`emit` for each of ``rows``, in less time.
+        """Emit tuples one after the other: the same as :meth:`emit` for each of ``rows``, in less
+        time.
 
-        ``rows`` may make its tuples as they are taken. An error it raises is one of the emit, and fails the attempt even if it is caught (R7).
+        ``rows`` may make its tuples as they are taken. An error it raises is one of the emit, and
+        fails the attempt even if it is caught (R7).
         """
         for values in rows:
             self.emit(values, stream)
 
     @abc.abstractmethod
     def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to task ``task_index`` of every component that subscribed to ``stream`` by direct grouping."""
+        """Emit one tuple to task ``task_index`` of every component that subscribed to ``stream`` by
+        direct grouping."""
 
     def emit_batch(self, batch: pyarrow.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple per row. The columns are the fields of ``stream``, by name and in order, without the first: the attempt is no column.
+        """Emit one tuple per row. The columns are the fields of ``stream``, by name and in order,
+        without the first: the attempt is no column.
 
-        The batch is not copied. Arrow's arrays cannot be changed, but those made over memory of somebody else (NumPy's, say) change with it.
+        The batch is not copied. Arrow's arrays cannot be changed, but those made over memory of
+        somebody else (NumPy's, say) change with it.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no columns")
 
     def emit_batch_direct(self, task_index: int, batch: pyarrow.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple per row to task ``task_index`` of every component that subscribed to ``stream`` by direct grouping."""
+        """Emit one tuple per row to task ``task_index`` of every component that subscribed to
+        ``stream`` by direct grouping."""
         raise NotImplementedError(f"{type(self).__name__} takes no columns")
 
 
@@ -59,16 +67,19 @@ class _Component:
     """What spouts and bolts have in common."""
 
     emits_columns: ClassVar[bool] = False
-    """Set it to True in a class that emits mostly by ``emit_batch``: then ``txtopo explain`` says so, and pyarrow is asked for at the start."""
+    """Set it to True in a class that emits mostly by ``emit_batch``: then ``txtopo explain`` says
+    so, and pyarrow is asked for at the start."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the streams this component emits on; need not be defined by a bolt that emits nothing.
+        """Declare the streams this component emits on; need not be defined by a bolt that emits
+        nothing.
 
         Runs on: driver. Called: once, by ``build_topology``, on a copy.
         """
 
     def get_component_configuration(self) -> dict[str, Any] | None:
-        """Settings of this component alone; they win over the topology's in the ``conf`` its tasks receive.
+        """Settings of this component alone; they win over the topology's in the ``conf`` its tasks
+        receive.
 
         Runs on: driver. Called: once, by ``build_topology``, on a copy.
         """
@@ -79,44 +90,52 @@ class IBatchBolt(_Component, abc.ABC):
     """A bolt that sees a whole batch (Storm: ``IBatchBolt``). Subclass :class:`BaseBatchBolt`."""
 
     has_own_keys: ClassVar[bool] = False
-    """Set it to True in a class whose tasks never write the same key of a store in one transaction, however their input is grouped: because the
-    task's index is part of every key, or because it only reads there. Otherwise several tasks need a fields grouping on the key (R32)."""
+    """Set it to True in a class whose tasks never write the same key of a store in one transaction,
+    however their input is grouped: because the task's index is part of every key, or because it
+    only reads there. Otherwise several tasks need a fields grouping on the key (R32)."""
     input_fields: Fields | None = None
-    """Fields that it needs of every stream it listens to; that they are there is checked when the topology is built."""
+    """Fields that it needs of every stream it listens to; that they are there is checked when the
+    topology is built."""
     key_fields: Fields | None = None
-    """The fields of its input that its keys in a store are made of; a fields grouping on others is then refused (R32)."""
+    """The fields of its input that its keys in a store are made of; a fields grouping on others is
+    then refused (R32)."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         """Begin a batch.
 
-        Runs on: executor. Called: once per attempt and task, also when no tuple will come. Order: before every other call.
-        On replay: again, on a new instance, with a larger attempt id. The classic mistake: opening a connection here and keeping
-        it in an attribute of a committer, which is pickled between the phases: use ``context.resource``.
+        Runs on: executor. Called: once per attempt and task, also when no tuple will come. Order:
+        before every other call. On replay: again, on a new instance, with a larger attempt id. The
+        classic mistake: opening a connection here and keeping it in an attribute of a committer,
+        which is pickled between the phases: use ``context.resource``.
         """
 
     @abc.abstractmethod
     def execute(self, tup: Tuple) -> None:
         """Take one tuple of the batch.
 
-        Runs on: executor. Called: once per tuple meant for this task. Order: by source component, source task, emission (R17).
-        On replay: again. The classic mistake: writing to the outside here, in the processing phase, which may run many times.
+        Runs on: executor. Called: once per tuple meant for this task. Order: by source component,
+        source task, emission (R17). On replay: again. The classic mistake: writing to the outside
+        here, in the processing phase, which may run many times.
         """
 
     def finish_batch(self) -> None:
         """End the batch: every tuple of it has been executed (R11).
 
-        Runs on: executor. Called: once per attempt and task, also with zero tuples. Order: for committers, and everything downstream
-        of one, in the commit phase, one transaction after the other by txid. On replay: again, even if it succeeded before: what it
-        writes must say which transaction it belongs to, as the stores of ``txtopo.stores`` do.
+        Runs on: executor. Called: once per attempt and task, also with zero tuples. Order: for
+        committers, and everything downstream of one, in the commit phase, one transaction after the
+        other by txid. On replay: again, even if it succeeded before: what it writes must say which
+        transaction it belongs to, as the stores of ``txtopo.stores`` do.
         """
 
 
 class BaseBatchBolt(IBatchBolt):
-    """Subclass this and define ``execute``; usually also ``prepare``, ``finish_batch`` and ``declare_output_fields``."""
+    """Subclass this and define ``execute``; usually also ``prepare``, ``finish_batch`` and
+    ``declare_output_fields``."""
 
 
 class BaseTransactionalBolt(BaseBatchBolt):
-    """A batch bolt whose batches are transactions. The usual base of a committer: ``class C(BaseTransactionalBolt, ICommitter)``."""
+    """A batch bolt whose batches are transactions. The usual base of a committer: ``class
+    C(BaseTransactionalBolt, ICommitter)``."""
 
 
 class ICommitter:
@@ -124,17 +143,21 @@ class ICommitter:
 
 
 class IBasicBolt(_Component, abc.ABC):
-    """One tuple in, any number out, no notion of a batch (Storm: ``IBasicBolt``). Subclass :class:`BaseBasicBolt`."""
+    """One tuple in, any number out, no notion of a batch (Storm: ``IBasicBolt``). Subclass
+    :class:`BaseBasicBolt`."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext) -> None:
-        """Begin. Runs on: executor. Called: once per attempt and task (R15). Order: first. On replay: again, on a new instance."""
+        """Begin. Runs on: executor. Called: once per attempt and task (R15). Order: first. On
+        replay: again, on a new instance."""
 
     @abc.abstractmethod
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        """Take one tuple; emit with ``tup[0]`` first. Runs on: executor. Called: per tuple. Order: as for a batch bolt. On replay: again."""
+        """Take one tuple; emit with ``tup[0]`` first. Runs on: executor. Called: per tuple. Order:
+        as for a batch bolt. On replay: again."""
 
     def cleanup(self) -> None:
-        """End. Runs on: executor. Called: once, after the last tuple. Order: last. On replay: again, on a new instance."""
+        """End. Runs on: executor. Called: once, after the last tuple. Order: last. On replay:
+        again, on a new instance."""
 
 
 class BaseBasicBolt(IBasicBolt):

@@ -1,6 +1,7 @@
 """The builder: from spouts and bolts to a valid graph.
 
-Nothing here raises before ``build_topology``, which reports every mistake at once: a user mends a topology in one go.
+Nothing here raises before ``build_topology``, which reports every mistake at once: a user mends a
+topology in one go.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class BoltDeclarer:
         return self
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples are spread evenly over the tasks: equal counts, give or take one per sending task."""
+        """Tuples are spread evenly over the tasks: equal counts, give or take one per sending task.
+        """
         return self._add("shuffle", component, stream)
 
     def fields_grouping(self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -90,11 +92,13 @@ class BoltDeclarer:
         return self._add("none", component, stream)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """The sender names the task, with ``emit_direct``; ``stream`` is declared with ``direct=True``."""
+        """The sender names the task, with ``emit_direct``; ``stream`` is declared with
+        ``direct=True``."""
         return self._add("direct", component, stream)
 
     def partial_key_grouping(self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples with equal values of ``fields`` go to one of two tasks, the one that the sender has sent less to: spreads frequent keys."""
+        """Tuples with equal values of ``fields`` go to one of two tasks, the one that the sender
+        has sent less to: spreads frequent keys."""
         return self._add_keyed("partial_key", component, stream, fields)
 
     def custom_grouping(self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -121,9 +125,11 @@ class BoltDeclarer:
 
 
 class TransactionalTopologyBuilder:
-    """Builds a topology with one spout and any number of bolts (Storm: ``TransactionalTopologyBuilder``).
+    """Builds a topology with one spout and any number of bolts (Storm:
+    ``TransactionalTopologyBuilder``).
 
-    ``topology_id`` is what the state in ZooKeeper is kept under, for ever: not the name it runs under.
+    ``topology_id`` is what the state in ZooKeeper is kept under, for ever: not the name it runs
+    under.
     """
 
     def __init__(self, topology_id: str, spout_id: str, spout: Any, parallelism: int = 1) -> None:
@@ -132,7 +138,8 @@ class TransactionalTopologyBuilder:
         self._bolts: list[_Draft] = []
 
     def set_spout(self, id: str, spout: Any, parallelism: int = 1) -> SpoutDeclarer:
-        """Have ``build_topology`` refuse this: the one spout of a topology is given to the constructor."""
+        """Have ``build_topology`` refuse this: the one spout of a topology is given to the
+        constructor."""
         cure = f"give it to the constructor: TransactionalTopologyBuilder({self._id!r}, {id!r}, spout, {parallelism!r})"
         self._spout.problems.append(f"spout {id!r}: a topology has one spout, and there is no set_spout; {cure}")
         return SpoutDeclarer(_Draft(id, spout, parallelism, committer=False))
@@ -142,7 +149,8 @@ class TransactionalTopologyBuilder:
         return SpoutDeclarer(self._spout)
 
     def set_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
-        """Add ``bolt``; it is a committer if it is an ``ICommitter``. The instance is a template: every attempt gets a fresh copy."""
+        """Add ``bolt``; it is a committer if it is an ``ICommitter``. The instance is a template:
+        every attempt gets a fresh copy."""
         return self._set(id, bolt, parallelism, isinstance(bolt, bolts.ICommitter))
 
     def set_committer_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
@@ -150,15 +158,17 @@ class TransactionalTopologyBuilder:
         return self._set(id, bolt, parallelism, True)
 
     def set_aggregate(self, id: str, what: aggregator.Aggregator, store: Any, parallelism: int = 1) -> aggregate.AggregateDeclarer:
-        """Add a committer that keeps ``what`` per key in ``store`` (``Count()``, say), and before it bolts that combine where tuples are made.
+        """Add a committer that keeps ``what`` per key in ``store`` (``Count()``, say), and before
+        it bolts that combine where tuples are made.
 
-        For every key that a batch has changed it emits the key, its value before (None if it had none), and its value now: the fields of the key,
-        ``prev`` and ``curr``.
+        For every key that a batch has changed it emits the key, its value before (None if it had
+        none), and its value now: the fields of the key, ``prev`` and ``curr``.
         """
         return aggregate.AggregateDeclarer(self, id, what, store, parallelism)
 
     def parallelism_of(self, id: str) -> int | None:
-        """The number of tasks of a component that was set before; None if none was, or not with a number."""
+        """The number of tasks of a component that was set before; None if none was, or not with a
+        number."""
         found = next((draft.parallelism for draft in (self._spout, *self._bolts) if draft.id == id), None)
         return found if isinstance(found, int) else None
 
@@ -168,12 +178,14 @@ class TransactionalTopologyBuilder:
         return BoltDeclarer(draft)
 
     def build_topology(self) -> TopologyGraph:
-        """The topology, immutable and valid; :class:`InvalidTopologyError` listing every mistake otherwise."""
+        """The topology, immutable and valid; :class:`InvalidTopologyError` listing every mistake
+        otherwise."""
         return _Build(self._id, self._spout, self._bolts).topology()
 
 
 class _Build:
-    """One call of ``build_topology``: collects problems, then either raises them all or returns the graph."""
+    """One call of ``build_topology``: collects problems, then either raises them all or returns the
+    graph."""
 
     def __init__(self, topology_id: str, spout: _Draft, bolts: list[_Draft]) -> None:
         self.topology_id, self.spout, self.bolts = topology_id, spout, bolts
@@ -244,7 +256,8 @@ class _Build:
                 seen.add(draft.id)
 
     def check_pyarrow(self) -> None:
-        """What takes or emits columns cannot run without pyarrow: no mistake of the topology's, so it is an error of its own."""
+        """What takes or emits columns cannot run without pyarrow: no mistake of the topology's, so
+        it is an error of its own."""
         for draft in self.drafts:
             if arrow.takes_columns(draft.instance) or arrow.emits_columns(draft.instance):
                 arrow.require_pyarrow(f"component {draft.id!r} ({type(draft.instance).__name__})")
@@ -306,7 +319,8 @@ class _Build:
             self.outputs.setdefault(draft.id, streams)
 
     def configuration(self, draft: _Draft, copy: Any) -> dict[str, Any]:
-        """The component's own settings under those of its declarer, copied as they will be on their way to the executors."""
+        """The component's own settings under those of its declarer, copied as they will be on their
+        way to the executors."""
         try:
             merged = {**(copy.get_component_configuration() or {}), **draft.config}
         except Exception as error:
@@ -335,7 +349,8 @@ class _Build:
             self.check_subscription(draft, subscription)
 
     def copied_subscription(self, draft: _Draft, subscription: Subscription) -> Subscription:
-        """``subscription`` with a copy of its custom grouping, which the user may go on changing."""
+        """``subscription`` with a copy of its custom grouping, which the user may go on changing.
+        """
         custom = subscription.grouping.custom
         if custom is None:
             return subscription
@@ -395,7 +410,8 @@ class _Build:
         self.problems.extend(soundness.rivals({draft.id: writes[draft] for draft in named if draft.id in held}))
 
     def topological_order(self) -> list[_Draft]:
-        """Kahn's algorithm, always taking the first declared of the components that are free, so that the order is stable."""
+        """Kahn's algorithm, always taking the first declared of the components that are free, so
+        that the order is stable."""
         waiting = {draft: {s.source for s in draft.subscriptions if s.source in self.outputs} for draft in self.drafts}
         order: list[_Draft] = []
         left = list(self.drafts)

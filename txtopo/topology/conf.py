@@ -1,9 +1,12 @@
-"""The settings as a bolt or spout sees them: a read-only mapping that answers both spellings of a key, ours and Storm's.
+"""The settings as a bolt or spout sees them: a read-only mapping that answers both spellings of a
+key, ours and Storm's.
 
-Apart from ``txtopo.config`` because executors may have no pydantic: this is what travels there. It knows which of Storm's keys mean the same as
-one of ours, and in which unit; what is a setting at all, and what its value may be, it refuses to know, because a component may be given any key.
+Apart from ``txtopo.config`` because executors may have no pydantic: this is what travels there. It
+knows which of Storm's keys mean the same as one of ours, and in which unit; what is a setting at
+all, and what its value may be, it refuses to know, because a component may be given any key.
 
-Invariants: what is kept is under our spelling wherever there is one, in our unit; Storm's spelling is answered in Storm's unit.
+Invariants: what is kept is under our spelling wherever there is one, in our unit; Storm's spelling
+is answered in Storm's unit.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from txtopo.topology import redaction
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """Our setting ``key`` under a name of Storm's, where ``per_unit`` of Storm's units make one of ours."""
+    """Our setting ``key`` under a name of Storm's, where ``per_unit`` of Storm's units make one of
+    ours."""
 
     key: str
     per_unit: int = 1
@@ -39,10 +43,12 @@ COUNTERPARTS: Mapping[str, Counterpart] = {
     "storm.zookeeper.connection.timeout": Counterpart("zookeeper_connect_timeout_s", 1000),
     "storm.zookeeper.session.timeout": Counterpart("zookeeper_session_timeout_s", 1000),
 }
-"""Storm's keys that mean the same as one of ours. Source: ``org.apache.storm.Config`` and ``defaults.yaml`` of v1.2.4."""
+"""Storm's keys that mean the same as one of ours. Source: ``org.apache.storm.Config`` and
+``defaults.yaml`` of v1.2.4."""
 
 SERVERS = ("transactional.zookeeper.servers", "storm.zookeeper.servers")
-"""Hosts, without ports; where there is no first, the second counts, as in Storm's ``TransactionalState``."""
+"""Hosts, without ports; where there is no first, the second counts, as in Storm's
+``TransactionalState``."""
 PORTS = ("transactional.zookeeper.port", "storm.zookeeper.port")
 """The port of all of them, likewise."""
 STORM_KEYS = (*COUNTERPARTS, *SERVERS, *PORTS)
@@ -52,7 +58,8 @@ _ZOOKEEPER_PORT = 2181
 
 
 def in_our_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` with Storm's keys replaced by ours where there is a counterpart; of two spellings of one setting the later wins."""
+    """``values`` with Storm's keys replaced by ours where there is a counterpart; of two spellings
+    of one setting the later wins."""
     ours: dict[str, Any] = {}
     for key, value in values.items():
         if key in COUNTERPARTS:
@@ -84,9 +91,11 @@ def _is_number(value: Any) -> bool:
 
 
 class TopologyConf(Mapping[str, Any]):
-    """``conf`` as user code receives it: ``conf["max_spout_pending"]`` and ``conf["topology.max.spout.pending"]`` are the same.
+    """``conf`` as user code receives it: ``conf["max_spout_pending"]`` and
+    ``conf["topology.max.spout.pending"]`` are the same.
 
-    Under Storm's key a value is in Storm's unit: ``conf["storm.zookeeper.session.timeout"]`` is in milliseconds, as it is there.
+    Under Storm's key a value is in Storm's unit: ``conf["storm.zookeeper.session.timeout"]`` is in
+    milliseconds, as it is there.
     """
 
     __slots__ = ("_values",)

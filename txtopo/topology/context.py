@@ -21,7 +21,8 @@ def _ignore(failure: BaseException) -> None:
 
 
 class TopologyContext:
-    """Given to ``prepare`` and ``get_emitter``: which task of which component this is, and what is kept in this process.
+    """Given to ``prepare`` and ``get_emitter``: which task of which component this is, and what is
+    kept in this process.
 
     A held bolt keeps its context across the phases; ``phase`` then tells the phase it is in now.
     """
@@ -55,30 +56,38 @@ class TopologyContext:
         self.local_master = local_master
         """True if every executor runs on the driver's machine."""
         self.known_stores = known_stores
-        """The stores that hold results of this generation, by ``component/store`` name: the last recorded attempt that opened each (R27, R31), with
-        the number of its store transactions (R34).
-        ``None`` where nobody keeps a record of what has committed, as in a test of a single bolt; stores then go by what they hold alone."""
+        """The stores that hold results of this generation, by ``component/store`` name: the last
+        recorded attempt that opened each (R27, R31), with the number of its store transactions
+        (R34). ``None`` where nobody keeps a record of what has committed, as in a test of a single
+        bolt; stores then go by what they hold alone."""
         self.first_attempt = first_attempt
-        """The first attempt of this transaction that may have effects: what came before was never sealed (R23), as far as the state knows."""
+        """The first attempt of this transaction that may have effects: what came before was never
+        sealed (R23), as far as the state knows."""
         self.opened_at = opened_at
-        """When the transaction was opened, aware, in UTC: the same in every attempt of it, and after every restart (R36). What depends on the time
-        takes it from here and not from a clock, or a replay computes something else. The clock is the driver's, which may be set back."""
+        """When the transaction was opened, aware, in UTC: the same in every attempt of it, and
+        after every restart (R36). What depends on the time takes it from here and not from a clock,
+        or a replay computes something else. The clock is the driver's, which may be set back."""
         self.expected_stores = expected_stores
-        """Names of the stores that this component may begin beside those that ``known_stores`` has, or patterns with ``*`` (R35). ``None`` if any:
-        it has no results yet, or nobody keeps a record."""
+        """Names of the stores that this component may begin beside those that ``known_stores`` has,
+        or patterns with ``*`` (R35). ``None`` if any: it has no results yet, or nobody keeps a
+        record."""
         self.stores_max = stores_max
         """How many stores ``known_stores`` may have at most; ``None``: any number."""
         self.touched_stores: dict[str, int] = {}
-        """By ``component/store`` name, how many transactions of that store this task has committed; stores count themselves, the coordinator
-        remembers the sum over all tasks (R34)."""
+        """By ``component/store`` name, how many transactions of that store this task has committed;
+        stores count themselves, the coordinator remembers the sum over all tasks (R34)."""
         self.store_steps: dict[str, dict[str, int]] = {}
-        """By store, how many updates of each key this task has made in this attempt; kept by stores so that several compose (R32)."""
+        """By store, how many updates of each key this task has made in this attempt; kept by stores
+        so that several compose (R32)."""
         self.store_turns: dict[str, Any] = {}
-        """By ``component/store`` name, whose turn it is at that store among the threads of this task; kept by stores."""
+        """By ``component/store`` name, whose turn it is at that store among the threads of this
+        task; kept by stores."""
         self.on_failure: Callable[[BaseException], None] = _ignore
-        """Told by stores of a failure that fails the attempt, whatever user code does with the exception (R39)."""
+        """Told by stores of a failure that fails the attempt, whatever user code does with the
+        exception (R39)."""
         self.source: TupleSource | None = None
-        """While a bolt that takes columns executes: the ``component``, ``task``, ``stream`` and ``fields`` that its RecordBatch comes from."""
+        """While a bolt that takes columns executes: the ``component``, ``task``, ``stream`` and
+        ``fields`` that its RecordBatch comes from."""
         self._task_counts = task_counts
         self._resources = resources
 
@@ -92,10 +101,12 @@ class TopologyContext:
         return range(self._task_counts.get(component, 0))
 
     def resource(self, name: str, factory: Callable[[], T]) -> T:
-        """The object ``name`` of this worker process, made by ``factory()`` when it is first asked for (R12).
+        """The object ``name`` of this worker process, made by ``factory()`` when it is first asked
+        for (R12).
 
-        The place for connections and clients: one per process and topology, kept across transactions. When a task that
-        asked for it fails, it is closed (``close()``, if it has one) and made again for the next.
+        The place for connections and clients: one per process and topology, kept across
+        transactions. When a task that asked for it fails, it is closed (``close()``, if it has one)
+        and made again for the next.
         """
         made: T = self._resources(name, factory)
         return made
@@ -115,7 +126,8 @@ class CoordinatorContext:
 
     @property
     def last_metadata(self) -> Any:
-        """Where the next new transaction begins: the metadata of the newest one, for a partitioned spout a dict by partition.
+        """Where the next new transaction begins: the metadata of the newest one, for a partitioned
+        spout a dict by partition.
 
         ``is_ready`` may compare it with what the source has; it is right also just after a restart.
         """

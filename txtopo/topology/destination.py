@@ -1,6 +1,8 @@
-"""What a topology knows of the places its components write to: every store and every sink is a *destination*, and says what it can do.
+"""What a topology knows of the places its components write to: every store and every sink is a
+*destination*, and says what it can do.
 
-Apart from the stores and sinks, which know no topology, and from ``soundness``, which judges whether the two fit. Standard library only.
+Apart from the stores and sinks, which know no topology, and from ``soundness``, which judges
+whether the two fit. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class Guarantee:
     holds: str
     """What it keeps, for people: ``opaque values``, ``rows, inserted``."""
     takes_back: bool
-    """Whether a replay undoes all that a failed attempt wrote, also where it writes nothing itself: what an opaque spout needs (R31)."""
+    """Whether a replay undoes all that a failed attempt wrote, also where it writes nothing itself:
+    what an opaque spout needs (R31)."""
     is_keyed: bool
     """Whether a key there has one writer per transaction (R32)."""
     cure: str
@@ -30,17 +33,21 @@ class Guarantee:
     promise: str = "exactly once"
     """What holds of a write there in a topology that fits, for people."""
     has_one_writer: bool = False
-    """Whether one component of a topology alone may write there: what is taken back of one would undo what another wrote since."""
+    """Whether one component of a topology alone may write there: what is taken back of one would
+    undo what another wrote since."""
     place: str = ""
     """Where its records are, which is the same for all who open it; empty if it does not say."""
     known_as: str = ""
-    """What the topology's state knows it as, for each component (R27): a component's destinations in different places need different ones."""
+    """What the topology's state knows it as, for each component (R27): a component's destinations
+    in different places need different ones."""
     form: str = ""
-    """What its values are, for people; all who open the same ``place`` must open it for the same. Empty if it does not say."""
+    """What its values are, for people; all who open the same ``place`` must open it for the same.
+    Empty if it does not say."""
 
 
 class Destination(abc.ABC):
-    """A store or a sink, found by ``build_topology`` wherever a component keeps it: in an attribute, in a list, in another object.
+    """A store or a sink, found by ``build_topology`` wherever a component keeps it: in an
+    attribute, in a list, in another object.
 
     Subclass it for a destination of your own, and wrong topologies are refused for it too.
     """
@@ -50,7 +57,8 @@ class Destination(abc.ABC):
 
     @abc.abstractmethod
     def guarantee(self) -> Guarantee:
-        """What it can do. Runs on: driver. Called: once for each time it is found, by ``build_topology``."""
+        """What it can do. Runs on: driver. Called: once for each time it is found, by
+        ``build_topology``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,8 @@ class Writes:
 
 @dataclass(slots=True)
 class Search:
-    """Looks at the parts of a component while it is pickled: at every object in it, however deep."""
+    """Looks at the parts of a component while it is pickled: at every object in it, however deep.
+    """
 
     destinations: dict[Guarantee, None] = field(default_factory=dict)
     local_only: dict[str, None] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """A column of Python values as an Arrow array, unchanged or not at all.
 
-Arrow makes an array of nearly anything, and changes what does not fit: a zone is dropped, ``True`` becomes ``1``. So the Python types of a
-column are looked at before Arrow sees them, all at once, in nested values level by level (R38). Apart from those that need such an array, the
-data plane and the stores, because they name its rows differently. Importing this imports pyarrow.
+Arrow makes an array of nearly anything, and changes what does not fit: a zone is dropped, ``True``
+becomes ``1``. So the Python types of a column are looked at before Arrow sees them, all at once, in
+nested values level by level (R38). Apart from those that need such an array, the data plane and the
+stores, because they name its rows differently. Importing this imports pyarrow.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ _ZONES = frozenset({datetime.timezone, zoneinfo.ZoneInfo})
 class ChangedValueError(ValueError):
     """A column would hold another value than it was given.
 
-    ``row``: the first such value, from 0, or ``None`` if no single one is to blame; ``shown``: the value, shortened; ``why``: what is wrong.
+    ``row``: the first such value, from 0, or ``None`` if no single one is to blame; ``shown``: the
+    value, shortened; ``why``: what is wrong.
     """
 
     def __init__(self, row: int | None, shown: str, why: str) -> None:
@@ -64,8 +66,8 @@ class ChangedValueError(ValueError):
 def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) -> pa.Array:
     """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
 
-    :class:`ChangedValueError` for the first row whose value would become another one. Unless the user declared ``wanted``, all values are of one
-    Python type.
+    :class:`ChangedValueError` for the first row whose value would become another one. Unless the
+    user declared ``wanted``, all values are of one Python type.
     """
     is_declared = is_declared and wanted is not None
     types = set(map(type, column))
@@ -94,9 +96,11 @@ def _made(column: Sequence[Any], types: set[type], wanted: pa.DataType | None) -
 
 
 def exact_decimal(value: int | str | decimal.Decimal, type: pa.DataType) -> decimal.Decimal:
-    """``value`` with as many digits behind the point as ``type`` has; :class:`ValueError` if it is no number of ``type``.
+    """``value`` with as many digits behind the point as ``type`` has; :class:`ValueError` if it is
+    no number of ``type``.
 
-    Arrow itself lets digits overflow, takes small numbers for zero, and crashes on very small ones (seen with pyarrow 26.0.1).
+    Arrow itself lets digits overflow, takes small numbers for zero, and crashes on very small ones
+    (seen with pyarrow 26.0.1).
     """
     try:
         number = _arithmetic(type.precision).quantize(decimal.Decimal(value), decimal.Decimal((0, (1,), -type.scale)))
@@ -137,13 +141,15 @@ def _without_numpy(column: Sequence[Any]) -> Sequence[Any]:
 
 
 def _python_value(scalar: Any, numpy: Any) -> Any:
-    """What ``scalar`` holds. Of a time that Python has no object for NumPy gives the number of its units, which is another value: it stays."""
+    """What ``scalar`` holds. Of a time that Python has no object for NumPy gives the number of its
+    units, which is another value: it stays."""
     value = scalar.item()
     return scalar if type(value) is int and isinstance(scalar, numpy.datetime64 | numpy.timedelta64) else value
 
 
 def _changed(column: Sequence[Any], types: set[type], wanted: pa.DataType | None, is_declared: bool) -> str | None:
-    """Why a column of ``wanted`` would hold other values than ``column``, whose Python types are ``types``; ``None`` if it would not."""
+    """Why a column of ``wanted`` would hold other values than ``column``, whose Python types are
+    ``types``; ``None`` if it would not."""
     types = types - {_NONE}
     for unknown in types - _KNOWN:
         return f"a {unknown.__name__} is no value of a column"
@@ -193,7 +199,8 @@ def _changed_struct(column: list[dict[Any, Any]], wanted: pa.DataType | None, is
 
 
 def _changed_number(column: Sequence[Any], wanted: pa.DataType) -> str | None:
-    """An integer has to be a number of ``wanted`` exactly; a broken one is rounded where the type has fewer digits, and is finite as before."""
+    """An integer has to be a number of ``wanted`` exactly; a broken one is rounded where the type
+    has fewer digits, and is finite as before."""
     numbers = [value for value in column if value is not None]
     try:
         rounded = pa.array(list(map(float, numbers)), wanted).to_pylist()
@@ -208,7 +215,8 @@ def _changed_number(column: Sequence[Any], wanted: pa.DataType) -> str | None:
 
 
 def _in_a_row(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool, why: str) -> ChangedValueError:
-    """``why``, with the first row that is to blame: its value alone, or together with the first one."""
+    """``why``, with the first row that is to blame: its value alone, or together with the first
+    one."""
     first = next((value for value in column if value is not None), None)
     for together in ([], [first]):
         for row, value in enumerate(column):
@@ -264,7 +272,8 @@ def _kind_of(type: pa.DataType) -> str:
 
 
 def check_times(column: pa.Array | pa.ChunkedArray) -> None:
-    """:class:`pyarrow.ArrowInvalid` if ``column`` has times beyond a day, which Arrow takes from user code as they are."""
+    """:class:`pyarrow.ArrowInvalid` if ``column`` has times beyond a day, which Arrow takes from
+    user code as they are."""
     if "time32" in str(column.type) or "time64" in str(column.type):
         column.validate(full=True)
 

@@ -1,4 +1,5 @@
-"""The topology as a value: components, their streams, and who listens to whom how. Immutable and valid by construction."""
+"""The topology as a value: components, their streams, and who listens to whom how. Immutable and
+valid by construction."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ ComponentKind = Literal["spout", "batch", "basic"]
 SpoutKind = Literal["transactional", "partitioned", "opaque"]
 
 NOTEBOOK_CORES = 2
-"""A notebook shows the plan for so many cores: those of ``LocalCluster()``, and of ``txtopo explain``."""
+"""A notebook shows the plan for so many cores: those of ``LocalCluster()``, and of ``txtopo
+explain``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One spout or bolt. ``template`` is the pickled instance every attempt gets a fresh copy of."""
+    """One spout or bolt. ``template`` is the pickled instance every attempt gets a fresh copy of.
+    """
 
     id: str
     kind: ComponentKind
@@ -61,10 +64,12 @@ class Component:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TopologyGraph:
-    """A valid topology. ``components`` is in topological order, the spout first, ties in the order of declaration.
+    """A valid topology. ``components`` is in topological order, the spout first, ties in the order
+    of declaration.
 
     ``by_value`` are the classes that were defined in ``__main__`` and travel with the templates.
-    ``local_only`` names components that work only where every executor is on the driver's machine, with the reason.
+    ``local_only`` names components that work only where every executor is on the driver's machine,
+    with the reason.
     """
 
     id: str
@@ -95,7 +100,8 @@ class TopologyGraph:
         ]
 
     def with_task_counts(self, task_counts: Mapping[str, int]) -> TopologyGraph:
-        """The same topology with other numbers of tasks (R23: a sealed transaction is replayed under its own)."""
+        """The same topology with other numbers of tasks (R23: a sealed transaction is replayed
+        under its own)."""
         changed = {
             component.id: replace(component, parallelism=task_counts.get(component.id, component.parallelism))
             for component in self.components.values()

@@ -1,26 +1,27 @@
-"""Groupings: how a receiver asks that tuples be spread over its tasks (R16), and the encoding of keys behind ``fields``.
+"""Groupings: how a receiver asks that tuples be spread over its tasks (R16), and the encoding of
+keys behind ``fields``.
 
-A grouping is only data here; ``txtopo.dataplane.route`` acts on it. The key encoding is part of the public contract, because it
-decides for the life of a topology which task sees which key: it is versioned, and its test vectors are pinned.
+A grouping is only data here; ``txtopo.dataplane.route`` acts on it. The key encoding is part of the
+public contract, because it decides for the life of a topology which task sees which key: it is
+versioned, and its test vectors are pinned.
 
-Key encoding, version 1: every value becomes a tag byte and a body; a key of several fields is the concatenation of its values, each
-preceded by its length (4 bytes, big-endian). The task is the first 8 bytes of BLAKE2b (digest size 8) of that, big-endian, modulo tasks.
+Key encoding, version 1: every value becomes a tag byte and a body; a key of several fields is the
+concatenation of its values, each preceded by its length (4 bytes, big-endian). The task is the
+first 8 bytes of BLAKE2b (digest size 8) of that, big-endian, modulo tasks.
 
 ====================  =====  ==========================================================================
 value                 tag    body
 ====================  =====  ==========================================================================
-None                  ``0``
-number                ``n``  bool, int, float and Decimal by numeric value: ``numerator/denominator`` in
+None                  ``0`` number                ``n``  bool, int, float and Decimal by numeric
+value: ``numerator/denominator`` in
                              lowest terms, decimal digits; ``nan``, ``inf``, ``-inf``
-str                   ``s``  UTF-8 (lone surrogates passed through)
-bytes, bytearray      ``b``  as they are
-UUID                  ``u``  16 bytes
-date                  ``d``  ISO 8601
-datetime, naive       ``t``  ISO 8601 with microseconds
-datetime, aware       ``T``  the same, in UTC; where UTC has no such year, microseconds since 1970
-enum                  ``e``  name, UTF-8 (``Flag.A | Flag.B`` is ``A|B``; a flag without a name is refused)
-tuple, list           ``l``  the encoded items, each preceded by its length
-TransactionAttempt    ``a``  the txid, decimal digits: every attempt of a batch is routed alike
+str                   ``s``  UTF-8 (lone surrogates passed through) bytes, bytearray      ``b``  as
+they are UUID                  ``u``  16 bytes date                  ``d``  ISO 8601 datetime, naive
+``t``  ISO 8601 with microseconds datetime, aware       ``T``  the same, in UTC; where UTC has no
+such year, microseconds since 1970 enum                  ``e``  name, UTF-8 (``Flag.A | Flag.B`` is
+``A|B``; a flag without a name is refused) tuple, list           ``l``  the encoded items, each
+preceded by its length TransactionAttempt    ``a``  the txid, decimal digits: every attempt of a
+batch is routed alike
 ====================  =====  ==========================================================================
 """
 
@@ -52,11 +53,13 @@ class CustomGrouping(Protocol):
     """Chooses the receiving tasks of a tuple itself (Storm: ``CustomStreamGrouping``)."""
 
     def choose_tasks(self, task_index: int, values: Sequence[Any]) -> list[int]:
-        """The receiving task indices (none, one or many; 0 … tasks - 1) for a tuple emitted by task ``task_index``; ``values[0]`` is the attempt.
+        """The receiving task indices (none, one or many; 0 … tasks - 1) for a tuple emitted by task
+        ``task_index``; ``values[0]`` is the attempt.
 
-        Runs on: executor. Called: once per tuple. Order: of emission. On replay: again, on a fresh copy, and must choose the same: what it
-        chooses may depend on what this sender sent before in this attempt, and on nothing else (R17). The classic mistake: ``hash(str)``,
-        which differs from process to process.
+        Runs on: executor. Called: once per tuple. Order: of emission. On replay: again, on a fresh
+        copy, and must choose the same: what it chooses may depend on what this sender sent before
+        in this attempt, and on nothing else (R17). The classic mistake: ``hash(str)``, which
+        differs from process to process.
         """
         ...
 
@@ -95,7 +98,8 @@ _DECIMAL_EXPONENT_MAX = 100_000
 
 
 def _digits(value: int) -> bytes:
-    """``value`` in decimal. Python refuses to print long integers beyond a bound that an environment variable sets; Decimal does not."""
+    """``value`` in decimal. Python refuses to print long integers beyond a bound that an
+    environment variable sets; Decimal does not."""
     return b"%d" % value if value.bit_length() <= _PRINTABLE_BITS else str(Decimal(value)).encode()
 
 
@@ -132,7 +136,8 @@ def _sequence(values: Sequence[Any]) -> bytes:
 
 
 def encode_value(value: Any) -> bytes:
-    """The version 1 encoding of one value; :class:`UnsupportedKeyError` for a type it does not know."""
+    """The version 1 encoding of one value; :class:`UnsupportedKeyError` for a type it does not
+    know."""
     if type(value) is str:
         return b"s" + value.encode("utf-8", "surrogatepass")
     if value is None:
@@ -175,9 +180,11 @@ def task_for_key(values: Sequence[Any], num_tasks: int) -> int:
 
 
 def two_tasks_for_key(values: Sequence[Any], num_tasks: int) -> tuple[int, int]:
-    """The two tasks that partial key grouping chooses from for the key ``values``; they differ if there is more than one task.
+    """The two tasks that partial key grouping chooses from for the key ``values``; they differ if
+    there is more than one task.
 
-    The first 8 bytes of BLAKE2b (digest size 16) of the encoded key give the first, the others the second among the remaining tasks.
+    The first 8 bytes of BLAKE2b (digest size 16) of the encoded key give the first, the others the
+    second among the remaining tasks.
     """
     digest = blake2b(encode_key(values), digest_size=16).digest()
     first = int.from_bytes(digest[:8], "big") % num_tasks

@@ -1,7 +1,9 @@
-"""Sums, minima and maxima that a database can make of integers by itself, without handing the value before to Python and back.
+"""Sums, minima and maxima that a database can make of integers by itself, without handing the value
+before to Python and back.
 
-Given to ``StoreTransaction.merge_many``; each is a function too, of the value before and what is added to it, and does the same to everything that
-no database is asked to combine. Apart from ``aggregator`` because a bolt that keeps its own results uses them as well. Standard library only.
+Given to ``StoreTransaction.merge_many``; each is a function too, of the value before and what is
+added to it, and does the same to everything that no database is asked to combine. Apart from
+``aggregator`` because a bolt that keeps its own results uses them as well. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ Operator = Literal["add", "min", "max"]
 
 
 class Merge:
-    """``merge(old, delta)``: the value after; ``old`` is None where there is no value, and then it is ``delta``. There are three, see below."""
+    """``merge(old, delta)``: the value after; ``old`` is None where there is no value, and then it
+    is ``delta``. There are three, see below."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator: Operator = operator

@@ -39,7 +39,8 @@ def _check(value: Any, path: str) -> Any:
 
 
 def to_json(value: Any, metadata_type: Any = None) -> Any:
-    """``value`` as plain JSON data (tuples become lists); :class:`NotJsonError` naming the path if it would not survive."""
+    """``value`` as plain JSON data (tuples become lists); :class:`NotJsonError` naming the path if
+    it would not survive."""
     if metadata_type is not None and isinstance(value, metadata_type):
         value = json.loads(value.model_dump_json())
     return _check(value, "$")

@@ -1,7 +1,9 @@
-"""Pickling code and objects for executors, also when they were defined where no executor can import them: in ``__main__``, say.
+"""Pickling code and objects for executors, also when they were defined where no executor can import
+them: in ``__main__``, say.
 
-Apart because an executor with a bare interpreter has no cloudpickle of its own; pyspark always ships one. A pickle names the functions that will
-undo it, so what the driver's cloudpickle made can be read only where something answers to the name ``cloudpickle``: there, pyspark's does.
+Apart because an executor with a bare interpreter has no cloudpickle of its own; pyspark always
+ships one. A pickle names the functions that will undo it, so what the driver's cloudpickle made can
+be read only where something answers to the name ``cloudpickle``: there, pyspark's does.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ def _load_cloudpickle() -> Any:
 cloudpickle = _load_cloudpickle()
 
 FILE_MODULE = "__txtopo_main__"
-"""The module name of a file that ``txtopo run`` was given: its classes travel by value, like those of ``__main__``."""
+"""The module name of a file that ``txtopo run`` was given: its classes travel by value, like those
+of ``__main__``."""
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
-    """Pickles all that cloudpickle can, and functions under ``functools.lru_cache``, whose caches stay behind.
+    """Pickles all that cloudpickle can, and functions under ``functools.lru_cache``, whose caches
+    stay behind.
 
-    cloudpickle names such a function, as ``pickle`` does, and a process that cannot import the function's module cannot find it by its name.
+    cloudpickle names such a function, as ``pickle`` does, and a process that cannot import the
+    function's module cannot find it by its name.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -53,7 +58,8 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 class _RecordingPickler(Pickler):
-    """Notes every class that travels by value, so that executors can name it instead of carrying it (see ``dataplane.wire``).
+    """Notes every class that travels by value, so that executors can name it instead of carrying it
+    (see ``dataplane.wire``).
 
     ``visit`` is given every object that is no plain data, however deep in the pickled one.
     """
@@ -81,7 +87,8 @@ def _is_in(module: str, packages: list[str]) -> bool:
 
 
 def travel_by_value(module: ModuleType) -> None:
-    """From now on, what ``module`` (which must be in ``sys.modules``) defines travels by value, as what ``__main__`` defines does."""
+    """From now on, what ``module`` (which must be in ``sys.modules``) defines travels by value, as
+    what ``__main__`` defines does."""
     cloudpickle.register_pickle_by_value(module)
 
 
@@ -93,7 +100,8 @@ def dumps(obj: Any) -> bytes:
 
 
 def dumps_with_classes(obj: Any, visit: Callable[[Any], None] | None = None) -> tuple[bytes, tuple[type, ...]]:
-    """``obj`` as bytes, and the classes in it that travel by value; ``visit`` is given every object in it that is no plain data."""
+    """``obj`` as bytes, and the classes in it that travel by value; ``visit`` is given every object
+    in it that is no plain data."""
     buffer = io.BytesIO()
     pickler = _RecordingPickler(buffer, visit)
     pickler.dump(obj)
@@ -106,7 +114,8 @@ def loads(data: bytes) -> Any:
 
 
 def culprit(instance: Any, attempt: Callable[[Any], object]) -> str | None:
-    """The name of the first attribute ``instance`` is pickled with, and for which ``attempt`` (to pickle it alone) raises, if there is one."""
+    """The name of the first attribute ``instance`` is pickled with, and for which ``attempt`` (to
+    pickle it alone) raises, if there is one."""
     try:
         state = instance.__getstate__()
     except Exception:

@@ -2,7 +2,8 @@
 
 Apart from ``conf`` because error messages and ``txtopo config show`` must not show them either.
 
-Invariants: in doubt too much is hidden. A password may contain whatever separates the parts of a URL; where it ends is then anybody's guess.
+Invariants: in doubt too much is hidden. A password may contain whatever separates the parts of a
+URL; where it ends is then anybody's guess.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ _NAMED = re.compile(
     r"""(?P<name>[\w.\-]+)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
     r"""(?P<value>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|(?:(?![&;][\w.\-]+=)\S)+)"""
 )
-"""``name=value`` in an address or a connection string, up to white space or the next name; and ``"name": "value"``."""
+"""``name=value`` in an address or a connection string, up to white space or the next name; and
+``"name": "value"``."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether what is kept under ``key`` is shown to nobody, to judge by its name: password, token, api_key, …, and not password_file."""
+    """Whether what is kept under ``key`` is shown to nobody, to judge by its name: password, token,
+    api_key, …, and not password_file."""
     return _SECRET.search(key) is not None and _NO_SECRET.search(key) is None
 
 
 def redacted(value: Any, key: str = "") -> Any:
-    """``value``, kept under ``key``, as it may be shown: secrets are replaced by ``***``, at any depth, and so are passwords in addresses."""
+    """``value``, kept under ``key``, as it may be shown: secrets are replaced by ``***``, at any
+    depth, and so are passwords in addresses."""
     if value is not None and is_secret(key):
         return HIDDEN
     if isinstance(value, Mapping):

@@ -1,8 +1,11 @@
-"""Which combinations of spout, grouping and destination count exactly once: what is wrong is refused before it runs.
+"""Which combinations of spout, grouping and destination count exactly once: what is wrong is
+refused before it runs.
 
-Apart from ``builder``, which collects mistakes of every kind, and from ``destination``, by which stores and sinks say what they can do.
+Apart from ``builder``, which collects mistakes of every kind, and from ``destination``, by which
+stores and sinks say what they can do.
 
-Invariants: a rule here goes by what can be known before anything runs. What cannot be known is left to the destination, which checks every write.
+Invariants: a rule here goes by what can be known before anything runs. What cannot be known is left
+to the destination, which checks every write.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ SPREADING = frozenset({"shuffle", "local_or_shuffle", "none", "all", "partial_ke
 
 
 def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str) -> set[str]:
-    """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the components that each one listens to."""
+    """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the
+    components that each one listens to."""
     found = set(committers)
     while more := {id for id, above in sources.items() if id not in found and any(source in found and source != spout for source in above)}:
         found |= more
@@ -26,7 +30,8 @@ def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout:
 def problems(
     id: str, parallelism: int, inputs: Iterable[graph.Subscription], writes: destination.Writes, spout: str, spout_kind: graph.SpoutKind | None
 ) -> Iterator[str]:
-    """Why what the held component ``id`` writes would not count exactly once; nothing where it would, as far as can be known."""
+    """Why what the held component ``id`` writes would not count exactly once; nothing where it
+    would, as far as can be known."""
     for written in writes.destinations:
         if spout_kind == "opaque" and not written.takes_back:
             yield (
@@ -54,7 +59,8 @@ def problems(
 
 
 def mixed(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
-    """Which destinations the components, by id, open for different values; also those that only read there."""
+    """Which destinations the components, by id, open for different values; also those that only
+    read there."""
     found: dict[str, list[tuple[str, destination.Guarantee]]] = {}
     for id, each in writes.items():
         for written in each.destinations:

@@ -1,7 +1,8 @@
 """The spouts users write.
 
-A spout has two halves. Its *coordinator* runs on the driver and says what each transaction consists of; its *emitter* runs on
-executors and emits it. What passes between them, and to the future, is *metadata*: JSON that is enough to emit the same batch again.
+A spout has two halves. Its *coordinator* runs on the driver and says what each transaction consists
+of; its *emitter* runs on executors and emits it. What passes between them, and to the future, is
+*metadata*: JSON that is enough to emit the same batch again.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from txtopo.topology.transaction import TransactionAttempt
 class SpoutCoordinator:
     """The driver's half, common part.
 
-    Where the source has an end, it may also define ``fraction_done(last_metadata) -> float or None``: how much of the source is committed,
-    from 0 to 1, for the line that shows how a run goes. Runs on: driver, off the commit path. Called: before each ``is_ready``.
-    ``last_metadata`` is that of the newest committed transaction, ``None`` before the first; of a partitioned spout, a dict from partition to
-    its last committed metadata. On replay: not asked. Nothing else depends on the answer.
+    Where the source has an end, it may also define ``fraction_done(last_metadata) -> float or
+    None``: how much of the source is committed, from 0 to 1, for the line that shows how a run
+    goes. Runs on: driver, off the commit path. Called: before each ``is_ready``. ``last_metadata``
+    is that of the newest committed transaction, ``None`` before the first; of a partitioned spout,
+    a dict from partition to its last committed metadata. On replay: not asked. Nothing else depends
+    on the answer.
     """
 
     def is_ready(self) -> bool:
         """May a new transaction begin?
 
-        Runs on: driver, off the commit path. Called: for a new txid only, never for a replay (R5). Order: before the metadata of that
-        txid is made. On replay: not asked. A ``False`` is asked again a little later. The classic mistake: always answering ``True``
-        without data, which makes empty transactions as fast as they go.
+        Runs on: driver, off the commit path. Called: for a new txid only, never for a replay (R5).
+        Order: before the metadata of that txid is made. On replay: not asked. A ``False`` is asked
+        again a little later. The classic mistake: always answering ``True`` without data, which
+        makes empty transactions as fast as they go.
         """
         return True
 
@@ -42,66 +46,78 @@ class TransactionalSpoutCoordinator(SpoutCoordinator, abc.ABC):
 
     @abc.abstractmethod
     def initialize_transaction(self, txid: int, prev_metadata: Any) -> Any:
-        """Decide what transaction ``txid`` consists of; return metadata (JSON) from which every replay emits the same tuples.
+        """Decide what transaction ``txid`` consists of; return metadata (JSON) from which every
+        replay emits the same tuples.
 
-        Runs on: driver, off the commit path. Called: once per txid, in order (R4); again only if it raised, or if the driver died before
-        any effect of the txid could exist. ``prev_metadata`` is that of ``txid - 1``, ``None`` for txid 1.
-        On replay: not called, the stored metadata is used. ``FailedException`` stores nothing and is tried again later.
+        Runs on: driver, off the commit path. Called: once per txid, in order (R4); again only if it
+        raised, or if the driver died before any effect of the txid could exist. ``prev_metadata``
+        is that of ``txid - 1``, ``None`` for txid 1. On replay: not called, the stored metadata is
+        used. ``FailedException`` stores nothing and is tried again later.
         """
 
 
 class TransactionalSpoutEmitter(abc.ABC):
-    """Emitter of an :class:`ITransactionalSpout`. Lives for one task and attempt: made, one emit, closed (R22)."""
+    """Emitter of an :class:`ITransactionalSpout`. Lives for one task and attempt: made, one emit,
+    closed (R22)."""
 
     @abc.abstractmethod
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
         """Emit this task's part of the batch; the tasks' parts together are the batch.
 
-        Runs on: executor. Called: once per attempt, on every task. Order: any order between tasks and transactions.
-        On replay: again, and must emit the same tuples (R18). First value of each tuple: ``attempt``.
+        Runs on: executor. Called: once per attempt, on every task. Order: any order between tasks
+        and transactions. On replay: again, and must emit the same tuples (R18). First value of each
+        tuple: ``attempt``.
         """
 
     def cleanup_before(self, txid: int) -> None:
-        """Forget what was kept for transactions below ``txid``. Runs on: executor. Called: late, repeatedly, in any process (R22)."""
+        """Forget what was kept for transactions below ``txid``. Runs on: executor. Called: late,
+        repeatedly, in any process (R22)."""
 
     def close(self) -> None:
         """Runs on: executor. Called: once, after the emit."""
 
 
 class CommitterSpoutEmitter(TransactionalSpoutEmitter, abc.ABC):
-    """Emitter of an :class:`ICommitterTransactionalSpout`: held after its emit, like a committer, and committed in its turn."""
+    """Emitter of an :class:`ICommitterTransactionalSpout`: held after its emit, like a committer,
+    and committed in its turn."""
 
     @abc.abstractmethod
     def commit(self, attempt: TransactionAttempt) -> None:
         """The batch this instance emitted is being committed.
 
-        Runs on: executor. Called: once, in the commit phase, on the instance that emitted, on every task. Order: by txid.
-        On replay: again, on the instance of the new attempt's emission; what it does must be safe to do twice.
+        Runs on: executor. Called: once, in the commit phase, on the instance that emitted, on every
+        task. Order: by txid. On replay: again, on the instance of the new attempt's emission; what
+        it does must be safe to do twice.
         """
 
 
 class PartitionedSpoutCoordinator(SpoutCoordinator, abc.ABC):
     """Coordinator of an :class:`IPartitionedTransactionalSpout`.
 
-    It may also *plan*: define ``plan_batch(txid, last) -> {partition: metadata or None}``, or for one partition at a time
-    ``plan_partition_batch(txid, partition, last_metadata) -> metadata or None``. The batch is then fixed on the driver before any
-    executor runs, and transactions need not wait for each other's emission. ``None`` means no progress: nothing is emitted and the
+    It may also *plan*: define ``plan_batch(txid, last) -> {partition: metadata or None}``, or for
+    one partition at a time ``plan_partition_batch(txid, partition, last_metadata) -> metadata or
+    None``. The batch is then fixed on the driver before any executor runs, and transactions need
+    not wait for each other's emission. ``None`` means no progress: nothing is emitted and the
     position is kept (R21).
     """
 
     @abc.abstractmethod
     def num_partitions(self) -> int:
-        """How many partitions (0 … n-1) the source has now; asked once per txid and fixed for it (R19)."""
+        """How many partitions (0 … n-1) the source has now; asked once per txid and fixed for it
+        (R19)."""
 
 
 class PartitionedSpoutEmitter(abc.ABC):
-    """Emitter of an :class:`IPartitionedTransactionalSpout`. Partition p belongs to task p mod tasks (R19)."""
+    """Emitter of an :class:`IPartitionedTransactionalSpout`. Partition p belongs to task p mod
+    tasks (R19)."""
 
     def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        """Emit a new batch of ``partition``, from where ``last_metadata`` ended; return its metadata, or ``None`` if there is nothing.
+        """Emit a new batch of ``partition``, from where ``last_metadata`` ended; return its
+        metadata, or ``None`` if there is nothing.
 
-        Runs on: executor. Called: for a spout that does not plan, until it succeeded once for the txid. Order: transactions in order.
-        On replay: ``emit_partition_batch`` instead. ``None`` together with emitted tuples is an error (R21).
+        Runs on: executor. Called: for a spout that does not plan, until it succeeded once for the
+        txid. Order: transactions in order. On replay: ``emit_partition_batch`` instead. ``None``
+        together with emitted tuples is an error (R21).
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines neither emit_partition_batch_new nor does its coordinator plan (plan_batch or plan_partition_batch)"
@@ -111,7 +127,8 @@ class PartitionedSpoutEmitter(abc.ABC):
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
         """Emit exactly the tuples that ``metadata`` stands for.
 
-        Runs on: executor. Called: on replay, and always for a spout that plans. Order: any. Not called where metadata is ``None``.
+        Runs on: executor. Called: on replay, and always for a spout that plans. Order: any. Not
+        called where metadata is ``None``.
         """
 
     def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
@@ -125,34 +142,40 @@ class PartitionedSpoutEmitter(abc.ABC):
 class OpaquePartitionedSpoutCoordinator(SpoutCoordinator):
     """Coordinator of an :class:`IOpaquePartitionedTransactionalSpout`.
 
-    It may also *plan*, like that of a partitioned spout: define ``num_partitions()`` and ``plan_batch(txid, last)`` or
-    ``plan_partition_batch(txid, partition, last_metadata)``. An opaque batch is planned anew for every attempt (R4).
+    It may also *plan*, like that of a partitioned spout: define ``num_partitions()`` and
+    ``plan_batch(txid, last)`` or ``plan_partition_batch(txid, partition, last_metadata)``. An
+    opaque batch is planned anew for every attempt (R4).
     """
 
 
 class OpaquePartitionedSpoutEmitter:
-    """Emitter of an :class:`IOpaquePartitionedTransactionalSpout`. Partition p belongs to task p mod tasks (R19)."""
+    """Emitter of an :class:`IOpaquePartitionedTransactionalSpout`. Partition p belongs to task p
+    mod tasks (R19)."""
 
     def num_partitions(self) -> int:
         """How many partitions (0 … n-1) the source has now.
 
-        Runs on: executor. Called: once per attempt and task, for a spout that does not plan. The tasks of one attempt must agree; if they do
-        not, the attempt is replayed.
+        Runs on: executor. Called: once per attempt and task, for a spout that does not plan. The
+        tasks of one attempt must agree; if they do not, the attempt is replayed.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define num_partitions, and its coordinator does not plan (plan_batch)")
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        """Emit what comes after ``last_metadata``; return the metadata of what was emitted, or ``None`` if there is nothing (R21).
+        """Emit what comes after ``last_metadata``; return the metadata of what was emitted, or
+        ``None`` if there is nothing (R21).
 
-        Runs on: executor. Called: once per attempt, for a spout that does not plan. Order: transactions in order.
-        On replay: again, and may emit other tuples; each must succeed in exactly one transaction (R18).
+        Runs on: executor. Called: once per attempt, for a spout that does not plan. Order:
+        transactions in order. On replay: again, and may emit other tuples; each must succeed in
+        exactly one transaction (R18).
         """
         raise NotImplementedError(f"{type(self).__name__} does not define emit_partition_batch, and its coordinator does not plan (plan_batch)")
 
     def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
-        """Emit what was planned; raise ``FailedException`` if that is not possible, and it is planned anew.
+        """Emit what was planned; raise ``FailedException`` if that is not possible, and it is
+        planned anew.
 
-        Runs on: executor. Called: for a spout that plans, where the plan is not ``None``. Order: any. On replay: with another plan.
+        Runs on: executor. Called: for a spout that plans, where the plan is not ``None``. Order:
+        any. On replay: with another plan.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define emit_planned_partition_batch, but its coordinator plans")
 
@@ -178,7 +201,8 @@ class ITransactionalSpout(_Spout, abc.ABC):
 
 
 class IPartitionedTransactionalSpout(_Spout, abc.ABC):
-    """A spout over partitions, each with its own metadata (Storm: ``IPartitionedTransactionalSpout``)."""
+    """A spout over partitions, each with its own metadata (Storm:
+    ``IPartitionedTransactionalSpout``)."""
 
     @abc.abstractmethod
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
@@ -198,8 +222,9 @@ class ICommitterTransactionalSpout(ITransactionalSpout):
 
 
 class IOpaquePartitionedTransactionalSpout(_Spout, abc.ABC):
-    """A spout over partitions whose replays may differ (Storm: ``IOpaquePartitionedTransactionalSpout``): for sources that cannot always
-    give the same batch again. Exactly-once results then need opaque stores."""
+    """A spout over partitions whose replays may differ (Storm:
+    ``IOpaquePartitionedTransactionalSpout``): for sources that cannot always give the same batch
+    again. Exactly-once results then need opaque stores."""
 
     @abc.abstractmethod
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:

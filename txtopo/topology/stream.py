@@ -1,7 +1,8 @@
 """Streams: the names of a tuple's values, what a component declares, and the tuple itself.
 
-The tuple is on the hottest path of the package, so it holds two references and nothing else: its values, and one
-``TupleSource`` shared by every tuple that came from the same task on the same stream.
+The tuple is on the hottest path of the package, so it holds two references and nothing else: its
+values, and one ``TupleSource`` shared by every tuple that came from the same task on the same
+stream.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ class Fields:
             raise ValueError(f"duplicate field {', '.join(map(repr, twice))} in {flat}: every field of a stream needs a name of its own")
 
     def index(self, name: str) -> int:
-        """The position of ``name``; ``ValueError`` naming the fields there are, if it is none of them."""
+        """The position of ``name``; ``ValueError`` naming the fields there are, if it is none of
+        them."""
         try:
             return self._index[name]
         except KeyError:
             raise ValueError(f"no field {name!r}; the fields are {', '.join(map(repr, self._names)) or 'none'}") from None
 
     def select(self, names: Fields | Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """The values of the fields ``names``, in their order, taken from ``values`` laid out as these fields are."""
+        """The values of the fields ``names``, in their order, taken from ``values`` laid out as
+        these fields are."""
         return tuple(values[self.index(name)] for name in names)
 
     def __iter__(self) -> Iterator[str]:
@@ -80,7 +83,8 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StreamSpec:
-    """One declared output stream: its fields (field 0 carries the attempt), and whether the sender names the receiving task."""
+    """One declared output stream: its fields (field 0 carries the attempt), and whether the sender
+    names the receiving task."""
 
     fields: Fields
     direct: bool = False
@@ -102,8 +106,9 @@ class OutputFieldsDeclarer:
         self.declare_stream(DEFAULT_STREAM, fields, direct, schema)
 
     def declare_stream(self, stream: str, fields: Fields | Sequence[str], direct: bool = False, schema: pyarrow.Schema | None = None) -> None:
-        """Declare ``stream``; field 0 carries the attempt. ``schema``, if given, is that of the other fields: RecordBatches emitted on the stream
-        must have it, and tuples that go to a bolt that takes columns get it. ``ValueError`` if the stream is declared twice, has no fields, or
+        """Declare ``stream``; field 0 carries the attempt. ``schema``, if given, is that of the
+        other fields: RecordBatches emitted on the stream must have it, and tuples that go to a bolt
+        that takes columns get it. ``ValueError`` if the stream is declared twice, has no fields, or
         other ones than ``schema``.
         """
         if not isinstance(direct, bool):

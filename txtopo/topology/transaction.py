@@ -1,6 +1,7 @@
 """The identity of a try at a transaction (R1).
 
-Apart from everything else because every layer names attempts and none may add to what an attempt is.
+Apart from everything else because every layer names attempts and none may add to what an attempt
+is.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 INIT_TXID = 1
-"""The first transaction id of a topology; ids grow by one, without gaps (Storm: TransactionalSpoutCoordinator.INIT_TXID)."""
+"""The first transaction id of a topology; ids grow by one, without gaps (Storm:
+TransactionalSpoutCoordinator.INIT_TXID)."""
 
 ATTEMPTS_PER_EPOCH = 1_000_000
-"""How many attempts one txid may have in one epoch; attempt ids of a later epoch are therefore always larger (R1)."""
+"""How many attempts one txid may have in one epoch; attempt ids of a later epoch are therefore
+always larger (R1)."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class TransactionAttempt:
     """One try at one transaction: ``txid`` names the batch for ever, ``attempt_id`` this try at it.
 
-    Every tuple of a topology carries its attempt as value 0. A replay has the same ``txid`` and a larger ``attempt_id``;
-    comparing two attempts of one txid therefore tells which is newer.
+    Every tuple of a topology carries its attempt as value 0. A replay has the same ``txid`` and a
+    larger ``attempt_id``; comparing two attempts of one txid therefore tells which is newer.
     """
 
     txid: int
@@ -31,13 +34,15 @@ class TransactionAttempt:
 
 @dataclass(frozen=True, order=True, slots=True)
 class RecordedAttempt(TransactionAttempt):
-    """An attempt that was recorded, as one store knows it: with the number of store transactions that its tasks committed there (R34)."""
+    """An attempt that was recorded, as one store knows it: with the number of store transactions
+    that its tasks committed there (R34)."""
 
     count: int
 
 
 def count_of(attempt: TransactionAttempt) -> int | None:
-    """How many store transactions were recorded with ``attempt``; None if an earlier version of txtopo wrote the record, which did not count."""
+    """How many store transactions were recorded with ``attempt``; None if an earlier version of
+    txtopo wrote the record, which did not count."""
     return attempt.count if isinstance(attempt, RecordedAttempt) else None
 
 
@@ -47,7 +52,8 @@ def is_first_try(attempt: TransactionAttempt) -> bool:
 
 
 def attempt_id(epoch: int, n: int) -> int:
-    """The id of the ``n``-th try (0, 1, 2 …) of a txid by the coordinator that holds ``epoch`` (1, 2, 3 …)."""
+    """The id of the ``n``-th try (0, 1, 2 …) of a txid by the coordinator that holds ``epoch`` (1,
+    2, 3 …)."""
     if not 0 <= n < ATTEMPTS_PER_EPOCH:
         raise OverflowError(f"a transaction may be tried {ATTEMPTS_PER_EPOCH} times in one epoch; this would be try {n}")
     return (epoch - 1) * ATTEMPTS_PER_EPOCH + n

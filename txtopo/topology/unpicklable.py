@@ -1,6 +1,8 @@
-"""Why an object cannot be pickled: the attribute, or the global of the program, that is the reason; and what to do about it.
+"""Why an object cannot be pickled: the attribute, or the global of the program, that is the reason;
+and what to do about it.
 
-Apart from ``pickling``, which executors import: this is asked when pickling has failed already, and tries the parts one by one.
+Apart from ``pickling``, which executors import: this is asked when pickling has failed already, and
+tries the parts one by one.
 
 Runs on: driver.
 """
@@ -25,7 +27,8 @@ Attempt = Callable[[Any], object]
 
 
 def problem(instance: Any, error: Exception, attempt: Attempt, cure: str) -> str:
-    """What of ``instance`` cannot be pickled, why, and the cure: ``cure``, unless the reason is a global."""
+    """What of ``instance`` cannot be pickled, why, and the cure: ``cure``, unless the reason is a
+    global."""
     attribute = pickling.culprit(instance, attempt)
     part = getattr(instance, attribute, None) if attribute else instance
     user = global_user(part, attempt) or global_user(type(part), attempt)
@@ -36,7 +39,8 @@ def problem(instance: Any, error: Exception, attempt: Attempt, cure: str) -> str
 
 
 def global_user(code: Any, attempt: Attempt) -> tuple[str, str] | None:
-    """The first global that functions in ``code`` (a function or a class) use and that cannot be pickled, and the function that uses it."""
+    """The first global that functions in ``code`` (a function or a class) use and that cannot be
+    pickled, and the function that uses it."""
     seen: set[int] = set()
     waiting = [code]
     while waiting:

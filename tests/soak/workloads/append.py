@@ -1,7 +1,9 @@
-"""Each transaction appends its txid to the list of every key it touches: order, uniqueness and completeness can be read off the lists.
+"""Each transaction appends its txid to the list of every key it touches: order, uniqueness and
+completeness can be read off the lists.
 
-Transaction n is the n-th so many rows of the source, so what each list must be is known. The lists are written by several tasks, each in a
-store transaction of its own: a reader may see the newest transaction in part, but never two, for they commit one by one (R3).
+Transaction n is the n-th so many rows of the source, so what each list must be is known. The lists
+are written by several tasks, each in a store transaction of its own: a reader may see the newest
+transaction in part, but never two, for they commit one by one (R3).
 """
 
 from __future__ import annotations
@@ -120,7 +122,8 @@ class AppendChecker(Checker):
         return wrong
 
     def _incomplete(self, lists: Lists, newest: int) -> list[str]:
-        """All of each transaction before the newest, and of the newest nothing that is not in it."""
+        """All of each transaction before the newest, and of the newest nothing that is not in it.
+        """
         touched = self.keys.touched(newest)
         for key in sorted({*lists, *self.whole}):
             txids = lists.get(key, [])

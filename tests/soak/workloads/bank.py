@@ -1,7 +1,9 @@
-"""Transfers between accounts. Whatever dies, money neither comes nor goes, in any read; and every read is the state after some whole batch.
+"""Transfers between accounts. Whatever dies, money neither comes nor goes, in any read; and every
+read is the state after some whole batch.
 
-Every transaction is one store transaction of one task, so there is no moment at which a reader may see half of it. Beside the balances the
-ledger keeps how many rows of each partition are in them: a reader can compute what the balances must be.
+Every transaction is one store transaction of one task, so there is no moment at which a reader may
+see half of it. Beside the balances the ledger keeps how many rows of each partition are in them: a
+reader can compute what the balances must be.
 """
 
 from __future__ import annotations

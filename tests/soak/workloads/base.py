@@ -13,18 +13,22 @@ Snapshot = Mapping[Any, Any]
 
 
 class Checker(abc.ABC):
-    """Judges reads of a workload's stores, one after the other. It knows the input, and nothing of how it was processed.
+    """Judges reads of a workload's stores, one after the other. It knows the input, and nothing of
+    how it was processed.
 
-    Returns violations, as sentences; none is an empty list. A checker remembers the last reads, so that it sees what goes backwards.
+    Returns violations, as sentences; none is an empty list. A checker remembers the last reads, so
+    that it sees what goes backwards.
     """
 
     @abc.abstractmethod
     def read(self, store: str, seen: Snapshot, available: int) -> list[str]:
-        """A read while the workload runs; ``available`` rows of each partition were there when it ended."""
+        """A read while the workload runs; ``available`` rows of each partition were there when it
+        ended."""
 
     @abc.abstractmethod
     def end(self, seen: Mapping[str, Snapshot], available: int) -> list[str]:
-        """The last read of every store, when all ``available`` rows of each partition must have been committed."""
+        """The last read of every store, when all ``available`` rows of each partition must have
+        been committed."""
 
 
 class Workload(abc.ABC):

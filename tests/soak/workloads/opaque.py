@@ -1,7 +1,9 @@
-"""Words of a source that gives another batch each time it is asked (R18, R31): every tuple must count in exactly one transaction.
+"""Words of a source that gives another batch each time it is asked (R18, R31): every tuple must
+count in exactly one transaction.
 
-Beside the count of each word the store has a key for each tuple, so that it can be told which tuple was lost or counted twice. A tuple's key is
-written together with its word's count: in every read the counts are what the tuples in it add up to.
+Beside the count of each word the store has a key for each tuple, so that it can be told which tuple
+was lost or counted twice. A tuple's key is written together with its word's count: in every read
+the counts are what the tuples in it add up to.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class Opaque(Workload):
         return {name: open_store(world, name, opaque=True)}
 
     def topology(self, world: World, incarnation: int) -> Any:
-        # The driver's number is in the seed, or a plan made again after a restart would be the plan that was made before it.
+        # The driver's number is in the seed, or a plan made again after a restart would be the plan
+        # that was made before it.
         source = Moody(Animals(world.seed), world.feed(self.name), self.take, f"{world.seed}/{self.name}/{incarnation}", self.planned)
         builder = TransactionalTopologyBuilder(f"soak-{self.name}", "animals", source, PARTITIONS)
         (store,) = self.stores(world).values()
@@ -79,7 +82,8 @@ class Opaque(Workload):
 
 
 class OpaqueChecker(Checker):
-    """Counts for itself. What a reader sees of a failed attempt may go again, so reads may go back; but no tuple is ever there twice."""
+    """Counts for itself. What a reader sees of a failed attempt may go again, so reads may go back;
+    but no tuple is ever there twice."""
 
     def __init__(self, name: str, animals: Animals) -> None:
         self.name, self.animals = name, animals

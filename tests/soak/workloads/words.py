@@ -1,7 +1,9 @@
-"""Words of lines, counted by a committer that feeds further bolts, as in Storm's ``TransactionalWords``: compared with a count of the lines.
+"""Words of lines, counted by a committer that feeds further bolts, as in Storm's
+``TransactionalWords``: compared with a count of the lines.
 
-The source learns what a batch is by emitting it (Storm's way), and the buckets depend on what the first application of each count returned
-(R28): a replay that was told anything else would move a word into the wrong bucket.
+The source learns what a batch is by emitting it (Storm's way), and the buckets depend on what the
+first application of each count returned (R28): a replay that was told anything else would move a
+word into the wrong bucket.
 """
 
 from __future__ import annotations

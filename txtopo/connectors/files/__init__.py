@@ -1,4 +1,5 @@
-"""Transactional spouts over files: lines and JSON objects as tuples; CSV, JSON lines and Parquet as columns."""
+"""Transactional spouts over files: lines and JSON objects as tuples; CSV, JSON lines and Parquet as
+columns."""
 
 from __future__ import annotations
 

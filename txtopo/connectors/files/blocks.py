@@ -1,8 +1,9 @@
 """Lines in files as bytes: where they end, and reading a range of them in big blocks.
 
-Apart from the spout because it knows only files: no partition, no transaction, no text. A line ends with ``\\n`` or with the
-range it is read from, never anywhere else; a block holds whole lines only. What cannot be read is an
-:class:`~txtopo.errors.InputError`, or a ``FailedException`` where trying again may help.
+Apart from the spout because it knows only files: no partition, no transaction, no text. A line ends
+with ``\\n`` or with the range it is read from, never anywhere else; a block holds whole lines only.
+What cannot be read is an :class:`~txtopo.errors.InputError`, or a ``FailedException`` where trying
+again may help.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def size_of(path: str) -> int:
 
 
 def status_of(path: str) -> os.stat_result:
-    """What the file system says of the file, once it is sure that it is a file and can be read. Opening it makes a network's answer fresh."""
+    """What the file system says of the file, once it is sure that it is a file and can be read.
+    Opening it makes a network's answer fresh."""
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -50,7 +52,8 @@ def status_of(path: str) -> os.stat_result:
 
 
 def last_line_end(path: str, start: int, end: int) -> int | None:
-    """The largest offset in ``(start, end]`` at which a line has just ended; ``None`` if no line ends there."""
+    """The largest offset in ``(start, end]`` at which a line has just ended; ``None`` if no line
+    ends there."""
     with opened(path) as file:
         while start < end:
             block_start = max(start, end - PROBE_BYTES)
@@ -62,7 +65,8 @@ def last_line_end(path: str, start: int, end: int) -> int | None:
 
 
 def next_line_end(path: str, start: int, end: int) -> int:
-    """The smallest offset in ``(start, end]`` at which a line has just ended; ``end`` if none does before."""
+    """The smallest offset in ``(start, end]`` at which a line has just ended; ``end`` if none does
+    before."""
     with opened(path) as file:
         while start < end:
             block = _read(file, path, start, min(PROBE_BYTES, end - start))
@@ -80,7 +84,8 @@ def bytes_at(path: str, start: int, end: int) -> bytes:
 
 
 def tail(path: str, end: int) -> str:
-    """What identifies the last bytes before ``end``: 12 hexadecimal digits of SHA-256 over as many as ``TAIL_BYTES``."""
+    """What identifies the last bytes before ``end``: 12 hexadecimal digits of SHA-256 over as many
+    as ``TAIL_BYTES``."""
     with opened(path) as file:
         return _tail(file, path, end)
 
@@ -91,7 +96,8 @@ def _tail(file: BinaryIO, path: str, end: int) -> str:
 
 
 def check_tail(path: str, end: int, expected: str | None) -> None:
-    """:class:`~txtopo.errors.InputError` if the last bytes before ``end`` are not those whose ``tail`` was ``expected``; ``None`` is any."""
+    """:class:`~txtopo.errors.InputError` if the last bytes before ``end`` are not those whose
+    ``tail`` was ``expected``; ``None`` is any."""
     with opened(path) as file:
         _check_tail(file, path, end, expected)
 
@@ -102,9 +108,11 @@ def _check_tail(file: BinaryIO, path: str, end: int, expected: str | None) -> No
 
 
 def line_blocks(file: BinaryIO, path: str, start: int, end: int, expected_tail: str | None = None) -> Iterator[tuple[int, bytes]]:
-    """The bytes ``[start, end)`` of ``file`` as blocks of whole lines, each with the offset it begins at. A line longer than a block is a block.
+    """The bytes ``[start, end)`` of ``file`` as blocks of whole lines, each with the offset it
+    begins at. A line longer than a block is a block.
 
-    ``expected_tail`` is looked at before and after: a file may be written anew, in place, while it is read.
+    ``expected_tail`` is looked at before and after: a file may be written anew, in place, while it
+    is read.
     """
     _check_tail(file, path, end, expected_tail)
     unfinished: list[bytes] = []
@@ -133,7 +141,8 @@ def first_line(file: BinaryIO, path: str) -> bytes:
 
 
 def bytes_of_line_end(path: str, end: int, size: int) -> int | None:
-    """How many bytes behind ``end``, where a line was taken to end, are its end; ``None`` if the line goes on. The file has ``size`` bytes."""
+    """How many bytes behind ``end``, where a line was taken to end, are its end; ``None`` if the
+    line goes on. The file has ``size`` bytes."""
     if not 0 < end < size:
         return 0
     data = bytes_at(path, end - 1, min(end + 2, size))
@@ -174,7 +183,8 @@ def _read(file: BinaryIO, path: str, start: int, amount: int) -> bytes:
 
 
 def shrunk(path: str, size: int, planned: int) -> errors.InputError:
-    """The error that ``path`` has ``size`` bytes although it was planned, or read, up to byte ``planned``."""
+    """The error that ``path`` has ``size`` bytes although it was planned, or read, up to byte
+    ``planned``."""
     return errors.InputError(
         f"{path} has shrunk: it has {size} bytes, but was planned up to byte {planned}\n"
         "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`."

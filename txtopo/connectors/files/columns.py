@@ -1,7 +1,8 @@
 """Transactional spouts over CSV files and files of JSON lines that emit columns.
 
-Batches are ranges of bytes between lines, planned as those of the spout over lines are; executors parse the range block by block, in columns, and
-never make a tuple. Which columns there are, and of which types, is declared: guessed from a block, they would change from block to block.
+Batches are ranges of bytes between lines, planned as those of the spout over lines are; executors
+parse the range block by block, in columns, and never make a tuple. Which columns there are, and of
+which types, is declared: guessed from a block, they would change from block to block.
 """
 
 from __future__ import annotations
@@ -61,20 +62,23 @@ class _ColumnFiles(files.ByteRanges):
 class CsvTransactionalSpout(_ColumnFiles):
     """Emits the records of CSV files, each once and in order within its file, as RecordBatches.
 
-    - ``paths_or_glob``, ``partitions``, and ``bytes_per_batch``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also
-      says what is frozen when.
-    - ``schema``: the columns to emit, in this order, and their types. They are the fields of the stream; field ``tx`` comes before them.
-    - ``header``: whether the first line of every file names its columns, of which those of ``schema`` are taken. Without one the columns of
-      the files are those of ``schema``.
+    - ``paths_or_glob``, ``partitions``, and ``bytes_per_batch``: as for
+      :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also says what is frozen when.
+    - ``schema``: the columns to emit, in this order, and their types. They are the fields of the
+      stream; field ``tx`` comes before them.
+    - ``header``: whether the first line of every file names its columns, of which those of
+      ``schema`` are taken. Without one the columns of the files are those of ``schema``.
     - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
     - ``null_values``: what stands for null in columns that are not text. Text is never null.
 
-    Text is UTF-8; a byte order mark at the beginning of a file is dropped. A record is a line, which ends with ``\\n`` or ``\\r\\n``: a quoted
-    value may contain the delimiter, but neither of these characters. Blank lines are passed over. Whatever ``bytes_per_batch``, the records
-    are the same.
+    Text is UTF-8; a byte order mark at the beginning of a file is dropped. A record is a line,
+    which ends with ``\\n`` or ``\\r\\n``: a quoted value may contain the delimiter, but neither of
+    these characters. Blank lines are passed over. Whatever ``bytes_per_batch``, the records are the
+    same.
 
-    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the file and the byte of the line, for a record
-    that does not fit ``schema``, a carriage return within a line, a value whose quotes do not close, and a column that the header names twice.
+    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the
+    file and the byte of the line, for a record that does not fit ``schema``, a carriage return
+    within a line, a value whose quotes do not close, and a column that the header names twice.
     """
 
     def __init__(
@@ -108,17 +112,20 @@ class CsvTransactionalSpout(_ColumnFiles):
 class JsonLinesTransactionalSpout(_ColumnFiles):
     """Emits JSON objects, one per line, each once and in order within its file, as RecordBatches.
 
-    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also says
-      what is frozen when.
-    - ``schema``: the fields to take from each object, in this order, and their types. They are the fields of the stream; field ``tx`` comes
-      before them. An object without one of them has null there. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are
-      numbers or texts.
+    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``: as for
+      :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also says what is frozen when.
+    - ``schema``: the fields to take from each object, in this order, and their types. They are the
+      fields of the stream; field ``tx`` comes before them. An object without one of them has null
+      there. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are numbers
+      or texts.
 
-    What a line is, is what :class:`~txtopo.connectors.files.FileTransactionalSpout` with ``format="json"`` says. Blank lines are passed over.
-    Whatever ``bytes_per_batch``, the rows are the same.
+    What a line is, is what :class:`~txtopo.connectors.files.FileTransactionalSpout` with
+    ``format="json"`` says. Blank lines are passed over. Whatever ``bytes_per_batch``, the rows are
+    the same.
 
-    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the file and the byte of the line, for a line
-    that is not one JSON object, does not fit ``schema``, or has a number that would be another one in its column.
+    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the
+    file and the byte of the line, for a line that is not one JSON object, does not fit ``schema``,
+    or has a number that would be another one in its column.
     """
 
     def __init__(self, paths_or_glob: files.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
@@ -149,7 +156,8 @@ _CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, _RefusedError, decimal
 
 
 class _ColumnEmitter(files.ByteRangeEmitter):
-    """Parses blocks by Arrow, and makes sure that Arrow takes each line by itself: a batch may be cut between any two of them (R38)."""
+    """Parses blocks by Arrow, and makes sure that Arrow takes each line by itself: a batch may be
+    cut between any two of them (R38)."""
 
     def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
         super().__init__(groups)
@@ -166,12 +174,14 @@ class _ColumnEmitter(files.ByteRangeEmitter):
             collector.emit_batch(batch)
 
     def bytes_before_lines(self, offset: int, block: bytes) -> int:
-        """How many bytes of ``block``, which begins at byte ``offset`` of its file, come before the first record."""
+        """How many bytes of ``block``, which begins at byte ``offset`` of its file, come before the
+        first record."""
         return file_records.signature_bytes(offset, block)
 
     @abc.abstractmethod
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
-        """The records in whole lines, the same as in each line alone. Raises one of ``_CANNOT_BE_READ`` if there are others in any line."""
+        """The records in whole lines, the same as in each line alone. Raises one of
+        ``_CANNOT_BE_READ`` if there are others in any line."""
 
     def conforming(self, table: pa.Table) -> list[pa.RecordBatch]:
         """``table`` in the declared schema."""
@@ -254,12 +264,14 @@ class _CsvEmitter(_ColumnEmitter):
         return pa.csv.read_csv(_buffer(lines), read_options, self._parse_options, convert_options)
 
     def _check_line_ends(self, lines: bytes) -> None:
-        """Refuse ``\\r`` where it does not end a line together with ``\\n``: Arrow ends a record there."""
+        """Refuse ``\\r`` where it does not end a line together with ``\\n``: Arrow ends a record
+        there."""
         if b"\r" in lines and _BARE_RETURN.search(lines) is not None:
             raise _RefusedError("has a carriage return (byte 13) within it", _CURE_OF_RETURNS)
 
     def _check_last_is_closed(self, lines: bytes) -> None:
-        """Refuse a quoted value that goes on behind the last of ``lines``. Two of a line that is closed are two records."""
+        """Refuse a quoted value that goes on behind the last of ``lines``. Two of a line that is
+        closed are two records."""
         last = lines.rstrip(b"\r\n").rpartition(b"\n")[2]
         if self._quote and self._quote in last:
             options = pa.csv.ReadOptions(use_threads=False, autogenerate_column_names=True)
@@ -271,7 +283,8 @@ class _CsvEmitter(_ColumnEmitter):
                 raise _RefusedError(*_WITHIN_QUOTES)
 
     def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
-        """Refuse a number that is another one in its column: infinite, rounded though it is an integer, or read by its bits."""
+        """Refuse a number that is another one in its column: infinite, rounded though it is an
+        integer, or read by its bits."""
         may_have_bits = b"0x" in lines or b"0X" in lines
         for name, type in ((field.name, decimals.value_type(field.type)) for field in self._schema):
             if type in _EXACT_BELOW:
@@ -291,7 +304,8 @@ class _CsvEmitter(_ColumnEmitter):
 
 
 def _buffer(lines: bytes) -> pa.BufferReader:
-    """``lines`` as Arrow's reader takes them unchanged: it drops a signature, wherever in a file the block begins; blank lines it passes over."""
+    """``lines`` as Arrow's reader takes them unchanged: it drops a signature, wherever in a file
+    the block begins; blank lines it passes over."""
     return pa.BufferReader(b"\n" + lines if lines.startswith(codecs.BOM_UTF8) else lines)
 
 
@@ -307,7 +321,8 @@ def _changed_from(text: str, number: float) -> str | None:
 class _JsonEmitter(_ColumnEmitter):
     def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
         super().__init__(groups, schema)
-        # Arrow's cast refuses a zone where the column has none, the other way round, and numbers for dates; its reader of JSON does not.
+        # Arrow's cast refuses a zone where the column has none, the other way round, and numbers
+        # for dates; its reader of JSON does not.
         parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
         self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
         self._digits_sure = decimals.digits_sure(schema)
@@ -330,9 +345,11 @@ class _JsonEmitter(_ColumnEmitter):
         return batches
 
     def _check_numbers(self, lines: bytes) -> None:
-        """Refuse a number that is another one in its column: an integer with more digits than the type has, a number beyond it."""
+        """Refuse a number that is another one in its column: an integer with more digits than the
+        type has, a number beyond it."""
         for line in lines.split(b"\n"):
-            # Each line is an object that Arrow has taken: an error here would depend on what other lines are in the block.
+            # Each line is an object that Arrow has taken: an error here would depend on what other
+            # lines are in the block.
             value = json.loads(line) if line.strip() else {}
             for field in self._schema:
                 for number in _changed_in(value.get(field.name), field.type):
@@ -357,7 +374,8 @@ def _times_as_text(type: pa.DataType) -> pa.DataType:
 
 
 _EXACT_BELOW = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
-"""Integers below this are numbers of the type; so are those between it and twice of it that are even, and so on."""
+"""Integers below this are numbers of the type; so are those between it and twice of it that are
+even, and so on."""
 
 
 def _is_large(column: pa.Array) -> bool:
@@ -371,7 +389,8 @@ def _is_large(column: pa.Array) -> bool:
 
 
 def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
-    """The numbers in ``value`` that a column of ``type`` holds as another number, or as an infinite one."""
+    """The numbers in ``value`` that a column of ``type`` holds as another number, or as an infinite
+    one."""
     if pa.types.is_list(type):
         for item in value or ():
             yield from _changed_in(item, type.value_type)

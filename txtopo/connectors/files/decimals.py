@@ -1,7 +1,8 @@
 """Decimals in CSV files and JSON lines: each number as it is written, or an error.
 
-Apart from the spouts because Arrow's own parser cannot be trusted with decimals (seen with pyarrow 26.0.1): digits overflow, a small number is
-taken for zero, and a very small exponent ends the process. So Arrow is given only what it is sure to take as it is; the rest is for Python.
+Apart from the spouts because Arrow's own parser cannot be trusted with decimals (seen with pyarrow
+26.0.1): digits overflow, a small number is taken for zero, and a very small exponent ends the
+process. So Arrow is given only what it is sure to take as it is; the rest is for Python.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class ChangedDecimalError(ValueError):
 
 
 def value_type(type: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary-encoded column; ``type`` itself if the column is none."""
+    """The type of the values of a dictionary-encoded column; ``type`` itself if the column is none.
+    """
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
@@ -40,7 +42,8 @@ def as_texts(schema: pa.Schema) -> pa.Schema:
 
 
 def from_texts(table: pa.Table, schema: pa.Schema, null_values: Sequence[str]) -> pa.Table:
-    """``table``, which has the columns of :func:`as_texts`, with decimals in the place of their texts."""
+    """``table``, which has the columns of :func:`as_texts`, with decimals in the place of their
+    texts."""
     for i, field in enumerate(schema):
         if pa.types.is_decimal(value_type(field.type)):
             texts = table.column(i)
@@ -51,7 +54,8 @@ def from_texts(table: pa.Table, schema: pa.Schema, null_values: Sequence[str]) -
 
 
 def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """The numbers that ``texts`` say. Where all have few digits and no exponent Arrow is right, and quicker."""
+    """The numbers that ``texts`` say. Where all have few digits and no exponent Arrow is right, and
+    quicker."""
     whole = type.precision - type.scale
     if whole > 0 <= type.scale:
         is_short = pc.match_substring_regex(texts, rf"^[+-]?[0-9]{{1,{whole}}}(\.[0-9]{{0,{type.scale}}})?$")
@@ -69,13 +73,15 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
 
 
 def digits_sure(schema: pa.Schema) -> int | None:
-    """How many digits in a row are sure to fit every decimal of ``schema``; ``None`` without decimals."""
+    """How many digits in a row are sure to fit every decimal of ``schema``; ``None`` without
+    decimals."""
     digits = [min(_digits_max(type) // 2, _digits_max(type) - abs(type.scale)) for type in _decimal_types(schema.types)]
     return max(0, min(digits)) if digits else None
 
 
 def is_doubtful(lines: bytes, digits: int) -> bool:
-    """Whether ``lines`` may have a decimal that Arrow changes: one with more than ``digits`` digits in a row, or with an exponent."""
+    """Whether ``lines`` may have a decimal that Arrow changes: one with more than ``digits`` digits
+    in a row, or with an exponent."""
     alike = lines.translate(_ALIKE, b"+")
     if b"0" * (digits + 1) in alike:
         return True
@@ -88,7 +94,8 @@ _EXPONENT = re.compile(rb"0e-?0+[\s,}\]\"]")
 
 
 def check_json(lines: bytes, schema: pa.Schema) -> None:
-    """:class:`ChangedDecimalError` if Arrow would change a decimal in ``lines``. What is no JSON is left to Arrow."""
+    """:class:`ChangedDecimalError` if Arrow would change a decimal in ``lines``. What is no JSON is
+    left to Arrow."""
     for line in lines.split(b"\n"):
         try:
             value = json.loads(line, parse_float=decimal.Decimal)
@@ -108,7 +115,8 @@ def _decimal_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
 
 
 def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataType]]:
-    """The values in ``value`` that a column of ``type`` takes as decimals, with the types of these. What is of another kind Arrow refuses."""
+    """The values in ``value`` that a column of ``type`` takes as decimals, with the types of these.
+    What is of another kind Arrow refuses."""
     if pa.types.is_decimal(type) and isinstance(value, int | decimal.Decimal | str):
         yield value, type
     elif pa.types.is_list(type) and isinstance(value, list):
@@ -120,7 +128,8 @@ def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataTy
 
 
 def _is_kept(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
-    """Whether ``value`` is a number of ``type``, and written without many digits of no use, in which Arrow makes mistakes as well."""
+    """Whether ``value`` is a number of ``type``, and written without many digits of no use, in
+    which Arrow makes mistakes as well."""
     if not _is_number(value, type):
         return False
     written = decimal.Decimal(value).as_tuple()

@@ -1,11 +1,14 @@
 """Which files there are, how they form partitions, and what a position in a partition means.
 
-Apart from the spout because it is arithmetic on names and sizes. A *group* is a partition's files, end to end; a *position* is a
-number of bytes from the beginning of the group, so that empty files and the seams between files need no case of their own.
+Apart from the spout because it is arithmetic on names and sizes. A *group* is a partition's files,
+end to end; a *position* is a number of bytes from the beginning of the group, so that empty files
+and the seams between files need no case of their own.
 
 Invariants:
-- File i of the sorted list belongs to group i mod partitions: files added behind the last never move an earlier one.
-- The identity of files 0 … j of a group depends on their paths alone, so any process can compute it from the list.
+- File i of the sorted list belongs to group i mod partitions: files added behind the last never
+  move an earlier one.
+- The identity of files 0 … j of a group depends on their paths alone, so any process can compute it
+  from the list.
 """
 
 from __future__ import annotations
@@ -34,9 +37,10 @@ def absolute(path: str) -> str:
 def listed(patterns: Iterable[str]) -> list[str]:
     """The files that absolute paths and glob patterns name: sorted, each once.
 
-    A pattern stands for the files it matches, not for directories. What is no pattern, or exists under that very name, is
-    listed as it is, whether it exists or not: a missing file is an error to be found later, not a file to be left out. So is a
-    directory that a pattern looks into and that cannot be listed.
+    A pattern stands for the files it matches, not for directories. What is no pattern, or exists
+    under that very name, is listed as it is, whether it exists or not: a missing file is an error
+    to be found later, not a file to be left out. So is a directory that a pattern looks into and
+    that cannot be listed.
     """
     found: set[str] = set()
     for pattern in patterns:
@@ -49,7 +53,8 @@ def listed(patterns: Iterable[str]) -> list[str]:
 
 
 def _unlistable(pattern: str) -> Iterator[str]:
-    """The directories that ``glob`` passes over in silence: ``pattern`` looks into them, and they cannot be listed."""
+    """The directories that ``glob`` passes over in silence: ``pattern`` looks into them, and they
+    cannot be listed."""
     parts = pattern.split(os.sep)
     for i, part in enumerate(parts):
         if glob.has_magic(part):
@@ -75,7 +80,8 @@ def _unpacked(data: bytes) -> list[str]:
 
 @functools.lru_cache(maxsize=16)
 def groups(data: bytes, partitions: int) -> tuple[FileGroup, ...]:
-    """The groups of the packed list, one per partition. A worker process unpacks a list once, not once per attempt."""
+    """The groups of the packed list, one per partition. A worker process unpacks a list once, not
+    once per attempt."""
     paths = _unpacked(data)
     return tuple(FileGroup(tuple(paths[partition::partitions])) for partition in range(partitions))
 
@@ -88,7 +94,8 @@ class FileGroup:
 
     @functools.cached_property
     def identities(self) -> tuple[str, ...]:
-        """For each file j, what identifies files 0 … j together: 12 hexadecimal digits of SHA-256 over their paths."""
+        """For each file j, what identifies files 0 … j together: 12 hexadecimal digits of SHA-256
+        over their paths."""
         digest = hashlib.sha256()
         identities: list[str] = []
         for path in self.paths:
@@ -98,7 +105,8 @@ class FileGroup:
 
 
 def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
-    """The size of every file, by group. :class:`~txtopo.errors.InputError` if symbolic links give a file two names: it would be read twice."""
+    """The size of every file, by group. :class:`~txtopo.errors.InputError` if symbolic links give a
+    file two names: it would be read twice."""
     names: dict[tuple[int, int], str] = {}
     found: list[list[int]] = []
     for group in groups:
@@ -116,7 +124,8 @@ def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
 
 
 class SizedGroup:
-    """A group whose sizes are taken, once; what is written to its files later does not exist for it."""
+    """A group whose sizes are taken, once; what is written to its files later does not exist for
+    it."""
 
     def __init__(self, group: FileGroup, sizes: list[int]) -> None:
         self.group, self.sizes = group, sizes
@@ -130,13 +139,15 @@ class SizedGroup:
         return self._begins[-1]
 
     def leave_unfinished_line(self) -> None:
-        """Let the last file end before a line that was not complete when its size was taken, and has been continued since."""
+        """Let the last file end before a line that was not complete when its size was taken, and
+        has been continued since."""
         if self.sizes and self._goes_on(len(self.sizes) - 1):
             self.sizes[-1] = blocks.last_line_end(self.group.paths[-1], 0, self.sizes[-1]) or 0
             self._begins[-1] = self._begins[-2] + self.sizes[-1]
 
     def check_whole(self, files: Iterable[int]) -> None:
-        """:class:`~txtopo.errors.InputError` if the last line of one of ``files`` has been continued since the size was taken."""
+        """:class:`~txtopo.errors.InputError` if the last line of one of ``files`` has been
+        continued since the size was taken."""
         for file in files:
             if self._goes_on(file):
                 raise errors.InputError(
@@ -158,14 +169,17 @@ class SizedGroup:
         return file, position - self._begins[file]
 
     def ending_at(self, position: int) -> tuple[int, int]:
-        """File number and end offset of the byte before ``position``, which is not the beginning of the group."""
+        """File number and end offset of the byte before ``position``, which is not the beginning of
+        the group."""
         file = bisect_left(self._begins, position) - 1
         return file, position - self._begins[file]
 
     def batch_end(self, start: int, bytes_max: int, files_max: int) -> int:
-        """Where a batch ends that begins at ``start``: whole lines, at most ``bytes_max`` bytes of ``files_max`` files.
+        """Where a batch ends that begins at ``start``: whole lines, at most ``bytes_max`` bytes of
+        ``files_max`` files.
 
-        A line longer than ``bytes_max`` is a batch by itself. Reads only around the place where the batch may end.
+        A line longer than ``bytes_max`` is a batch by itself. Reads only around the place where the
+        batch may end.
         """
         first_file, _ = self.beginning_at(start)
         files_end = self._begins[min(first_file + files_max, len(self.sizes))]

@@ -1,12 +1,15 @@
-"""A line of JSON is one object: one rule for the spout of tuples and for the spout of columns (R38).
+"""A line of JSON is one object: one rule for the spout of tuples and for the spout of columns
+(R38).
 
-Apart from the spouts because both have to give the same answer. Python's own parser decides. Arrow's parser is quicker and more lenient: it takes
-two objects in a line, ``Inf``, bytes that are no text, and ``null``, on which it crashes at the beginning of a file. So every line is looked at as
+Apart from the spouts because both have to give the same answer. Python's own parser decides.
+Arrow's parser is quicker and more lenient: it takes two objects in a line, ``Inf``, bytes that are
+no text, and ``null``, on which it crashes at the beginning of a file. So every line is looked at as
 bytes before Arrow sees it, and Python parses the lines in which the two parsers could differ.
 
-Python's own parser takes too much as well: a field that is given twice, ``1e400``, half of a surrogate pair. Hooks that look at each number and each
-object make it half as fast. So a line is parsed with hooks only if :func:`is_sure` says no, or if the count of its names shows that a field may be
-given twice.
+Python's own parser takes too much as well: a field that is given twice, ``1e400``, half of a
+surrogate pair. Hooks that look at each number and each object make it half as fast. So a line is
+parsed with hooks only if :func:`is_sure` says no, or if the count of its names shows that a field
+may be given twice.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class _Doubled(dict[str, Any]):
 
 
 class Decoder:
-    """Parses lines, and takes ``fields`` from each: from all else in an object nothing but its syntax matters."""
+    """Parses lines, and takes ``fields`` from each: from all else in an object nothing but its
+    syntax matters."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = fields
@@ -64,7 +68,8 @@ class Decoder:
         self._all_of = operator.itemgetter(*fields) if len(fields) > 1 else lambda value: [value[field] for field in fields]
 
     def object(self, line: str) -> dict[str, Any]:
-        """The object in ``line``; :class:`LineError` if it is none, or gives a value of ``fields`` that is not sure."""
+        """The object in ``line``; :class:`LineError` if it is none, or gives a value of ``fields``
+        that is not sure."""
         self._has_doubled = False
         try:
             value = self._decode(line)
@@ -79,9 +84,11 @@ class Decoder:
         return value
 
     def values(self, line: str, is_strict: bool, is_sure: bool) -> Sequence[Any]:
-        """The values of the fields; a missing one is ``None``, or :class:`LineError` if ``is_strict``.
+        """The values of the fields; a missing one is ``None``, or :class:`LineError` if
+        ``is_strict``.
 
-        ``is_sure`` is the answer of :func:`is_sure` for ``line``, or for a text that contains ``line``. ``False`` takes longer and is always right.
+        ``is_sure`` is the answer of :func:`is_sure` for ``line``, or for a text that contains
+        ``line``. ``False`` takes longer and is always right.
         """
         value = self._sure_object(line) if is_sure else None
         if value is None:
@@ -95,7 +102,8 @@ class Decoder:
             raise MissingFieldError(f"has no field {missing.args[0]!r}; it has {names}") from None
 
     def _sure_object(self, line: str) -> Any:
-        """What :meth:`object` gives for ``line``, which is sure; ``None`` if it may be something else."""
+        """What :meth:`object` gives for ``line``, which is sure; ``None`` if it may be something
+        else."""
         self._names = 0
         is_flat = line.find("{", 1) < 0
         try:
@@ -130,8 +138,9 @@ class Decoder:
 def is_sure(text: str) -> bool:
     """Whether nothing but a doubled field can be wrong in those lines of ``text`` that are JSON.
 
-    No number may be beyond 64 bits, and no half of a surrogate pair be there. A colon with white space before it is a doubt as well: names are
-    counted by the quotes and colons behind them. To look at many lines at once takes much less time than to look at each.
+    No number may be beyond 64 bits, and no half of a surrogate pair be there. A colon with white
+    space before it is a doubt as well: names are counted by the quotes and colons behind them. To
+    look at many lines at once takes much less time than to look at each.
     """
     data = text.encode("utf-8", "surrogatepass")
     alike = data.translate(_ALIKE, b"+")
@@ -160,10 +169,11 @@ def _number(text: str) -> float:
 
 
 def objects_in(block: bytes, fields: Sequence[str]) -> int:
-    """How many lines of ``block``, text in UTF-8, are not blank; :class:`LineError` for the first that is not one JSON object.
+    """How many lines of ``block``, text in UTF-8, are not blank; :class:`LineError` for the first
+    that is not one JSON object.
 
-    Looks for what Arrow would take for something else. What Arrow itself refuses may pass, and so may several objects in a line: there are
-    more records then than this number.
+    Looks for what Arrow would take for something else. What Arrow itself refuses may pass, and so
+    may several objects in a line: there are more records then than this number.
     """
     ends = block.removesuffix(b"\n").count(b"\n")
     if _is_plain(block, ends) and not _is_doubtful(block) and not _has_long_line(block):
@@ -177,7 +187,8 @@ def objects_in(block: bytes, fields: Sequence[str]) -> int:
 
 
 def _is_plain(block: bytes, ends: int) -> bool:
-    """Whether every line begins and ends with a brace: told by counting, since a block has ten thousand lines."""
+    """Whether every line begins and ends with a brace: told by counting, since a block has ten
+    thousand lines."""
     return block.startswith(b"{") and block.endswith((b"}\n", b"}")) and block.count(b"}\n{") == ends
 
 

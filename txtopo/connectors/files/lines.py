@@ -1,7 +1,8 @@
 """A transactional spout over files: lines of text, or JSON objects one per line.
 
-The driver plans every batch as a range of bytes that begins and ends between lines, reading a few kilobytes where a batch may
-end; executors read the range. Emitters run on executors: nothing here may import more than the standard library and ``txtopo.topology``.
+The driver plans every batch as a range of bytes that begins and ends between lines, reading a few
+kilobytes where a batch may end; executors read the range. Emitters run on executors: nothing here
+may import more than the standard library and ``txtopo.topology``.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ DecodingErrors = Literal["strict", "replace"]
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 FILES_PER_BATCH = 1000
-"""How many files one partition's part of a batch may span: bounds the metadata, and the files a task opens one after the other."""
+"""How many files one partition's part of a batch may span: bounds the metadata, and the files a
+task opens one after the other."""
 
 
 class ListedFiles(spout.BasePartitionedTransactionalSpout):
-    """A spout over files, as far as they are a list: frozen when the topology is built, dealt out to partitions."""
+    """A spout over files, as far as they are a list: frozen when the topology is built, dealt out
+    to partitions."""
 
     def __init__(self, paths_or_glob: Paths, partitions: int) -> None:
         self.patterns = _absolute(paths_or_glob)
@@ -45,14 +48,16 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
         return file_groups.groups(self._files, self.partitions)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Building a topology pickles the spout: the list is made now, so that coordinator and emitters have the same one.
+        # Building a topology pickles the spout: the list is made now, so that coordinator and
+        # emitters have the same one.
         found_any = any(group.paths for group in self.groups())
         # What was asked for may be thousands of paths; once there is a list, nobody needs it.
         return {**self.__dict__, "patterns": () if found_any else self.patterns}
 
 
 class ByteRanges(ListedFiles):
-    """A spout over files, as far as its batches are ranges of bytes that begin and end between lines."""
+    """A spout over files, as far as its batches are ranges of bytes that begin and end between
+    lines."""
 
     def __init__(self, paths_or_glob: Paths, partitions: int, bytes_per_batch: int) -> None:
         super().__init__(paths_or_glob, partitions)
@@ -63,34 +68,45 @@ class ByteRanges(ListedFiles):
 
 
 class FileTransactionalSpout(ByteRanges):
-    """Emits the lines of files, each once and in order within its file, as ``[attempt, line]`` or ``[attempt, *fields of a JSON object]``.
+    """Emits the lines of files, each once and in order within its file, as ``[attempt, line]`` or
+    ``[attempt, *fields of a JSON object]``.
 
-    - ``paths_or_glob``: a path, a pattern of :mod:`glob` (``**`` for any depth), or an iterable of these. Relative ones are taken from the
-      directory that is current now. Executors must see the files under the same absolute paths.
-    - ``bytes_per_batch``: per partition and transaction, at most this many bytes; only a line that is longer makes a larger batch, by itself.
-      A batch spans many files where they are small (at most 1000).
-    - ``partitions``: the files, sorted by path, are dealt out: file i to partition i mod ``partitions``.
-    - ``fields``: for ``format="lines"`` the one name of the line; for ``"json"`` the fields to take from each object, in this order.
-      Field ``tx``, the attempt, comes before them.
-    - ``errors``: ``"strict"`` stops at bytes that are not ``encoding`` and at a missing JSON field, naming file and byte;
-      ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON object is an error in any case. So is one with ``NaN``, ``Infinity``
-      or a number beyond 64 bits, with half a surrogate pair, or with a field of ``fields`` twice: other readers take them differently.
+    - ``paths_or_glob``: a path, a pattern of :mod:`glob` (``**`` for any depth), or an iterable of
+      these. Relative ones are taken from the directory that is current now. Executors must see the
+      files under the same absolute paths.
+    - ``bytes_per_batch``: per partition and transaction, at most this many bytes; only a line that
+      is longer makes a larger batch, by itself. A batch spans many files where they are small (at
+      most 1000).
+    - ``partitions``: the files, sorted by path, are dealt out: file i to partition i mod
+      ``partitions``.
+    - ``fields``: for ``format="lines"`` the one name of the line; for ``"json"`` the fields to take
+      from each object, in this order. Field ``tx``, the attempt, comes before them.
+    - ``errors``: ``"strict"`` stops at bytes that are not ``encoding`` and at a missing JSON field,
+      naming file and byte; ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON
+      object is an error in any case. So is one with ``NaN``, ``Infinity`` or a number beyond 64
+      bits, with half a surrogate pair, or with a field of ``fields`` twice: other readers take them
+      differently.
 
-    ``encoding`` is one in which each line is text by itself: those of ISO 2022, UTF-16 and the like are refused.
+    ``encoding`` is one in which each line is text by itself: those of ISO 2022, UTF-16 and the like
+    are refused.
 
-    A line ends with the byte ``\\n`` and nothing else; one ``\\r`` before it is not part of the line. A last line without an end
-    is a line. Empty lines are lines; ``"json"`` passes over blank ones. A byte order mark of UTF-8 at the beginning of a file is dropped.
+    A line ends with the byte ``\\n`` and nothing else; one ``\\r`` before it is not part of the
+    line. A last line without an end is a line. Empty lines are lines; ``"json"`` passes over blank
+    ones. A byte order mark of UTF-8 at the beginning of a file is dropped.
 
-    *What is frozen when.* The list of files when the topology is built, their sizes when its run begins. Lines added to the last
-    file a partition has read, and files that sort behind all others, are read by the next run. So is a line of this last file of which
-    the beginning alone was there when the run began, and more when the run has come to it. Files before the place where the
-    earlier run ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs. So must the last 4 KiB that
-    were read of each file of a batch: a file that was rotated, cut or written anew is refused by its name, when the run begins, when the
-    next batch is planned, and when a batch is read again. What was changed before these 4 KiB is not noticed.
+    *What is frozen when.* The list of files when the topology is built, their sizes when its run
+    begins. Lines added to the last file a partition has read, and files that sort behind all
+    others, are read by the next run. So is a line of this last file of which the beginning alone
+    was there when the run began, and more when the run has come to it. Files before the place where
+    the earlier run ended must keep their names and sizes, and ``partitions`` its value: otherwise
+    nothing runs. So must the last 4 KiB that were read of each file of a batch: a file that was
+    rotated, cut or written anew is refused by its name, when the run begins, when the next batch is
+    planned, and when a batch is read again. What was changed before these 4 KiB is not noticed.
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` when the run begins
-    if nothing matches or a file is missing, a directory, unreadable, named twice by symbolic links, or not what was read before, and
-    from executors if a file has shrunk, is compressed, or its contents are not what was said of them.
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
+    :class:`~txtopo.errors.InputError` when the run begins if nothing matches or a file is missing,
+    a directory, unreadable, named twice by symbolic links, or not what was read before, and from
+    executors if a file has shrunk, is compressed, or its contents are not what was said of them.
     """
 
     def __init__(
@@ -124,10 +140,11 @@ class FileTransactionalSpout(ByteRanges):
 class _FileCoordinator(spout.PartitionedSpoutCoordinator):
     """Plans batches from sizes taken once. It keeps no position: that is the metadata.
 
-    Metadata of a partition: ``file`` and ``start``, ``end_file`` and ``end`` (numbers of files in the group, and byte offsets in them); ``sizes`` of
-    the files from ``file`` to before ``end_file``, so that a replay reads the same bytes though they have grown; ``tails``, what identifies the
-    last bytes that are read of each; ``group``, the identity of files 0 … ``end_file``; ``read``, how many bytes of the group have been read with
-    this batch.
+    Metadata of a partition: ``file`` and ``start``, ``end_file`` and ``end`` (numbers of files in
+    the group, and byte offsets in them); ``sizes`` of the files from ``file`` to before
+    ``end_file``, so that a replay reads the same bytes though they have grown; ``tails``, what
+    identifies the last bytes that are read of each; ``group``, the identity of files 0 …
+    ``end_file``; ``read``, how many bytes of the group have been read with this batch.
     """
 
     def __init__(
@@ -180,13 +197,15 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         }  # fmt: skip
 
     def _check_tail(self, partition: int, last_metadata: Any) -> None:
-        """Refuse a file that is another one than was read up to where ``last_metadata`` ends. An older version noted no tails."""
+        """Refuse a file that is another one than was read up to where ``last_metadata`` ends. An
+        older version noted no tails."""
         if last_metadata is not None and "tails" in last_metadata:
             path = self._groups[partition].group.paths[last_metadata["end_file"]]
             blocks.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
 
     def _position(self, partition: int, last_metadata: Any) -> int:
-        """Where the batch after ``last_metadata`` begins, once it is sure that what was read is still there."""
+        """Where the batch after ``last_metadata`` begins, once it is sure that what was read is
+        still there."""
         if last_metadata is None:
             return 0
         sized = self._groups[partition]
@@ -205,7 +224,8 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         return self._continued.get((partition, position), position)
 
     def _check_continuation(self, partition: int, last_metadata: Any) -> None:
-        """Refuse files that are not those an earlier run read; note where to go on behind a last line that has got its end since."""
+        """Refuse files that are not those an earlier run read; note where to go on behind a last
+        line that has got its end since."""
         check_partition(len(self._groups), partition)
         sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
         position = self._position(partition, last_metadata)
@@ -271,7 +291,8 @@ def none_matched(patterns: tuple[str, ...]) -> txtopo.errors.InputError:
 
 
 def check_partition(partitions: int, partition: int) -> None:
-    """:class:`~txtopo.errors.InputError` if an earlier run has read ``partition``, which is none any more."""
+    """:class:`~txtopo.errors.InputError` if an earlier run has read ``partition``, which is none
+    any more."""
     if partition >= partitions:
         raise txtopo.errors.InputError(
             f"partition {partition} was read by an earlier run, but now there are {partitions} partitions\n"
@@ -280,7 +301,8 @@ def check_partition(partitions: int, partition: int) -> None:
 
 
 def checked_group(groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any) -> file_groups.FileGroup:
-    """The files of ``partition``; :class:`~txtopo.errors.InputError` if they are not those that ``metadata`` was made of."""
+    """The files of ``partition``; :class:`~txtopo.errors.InputError` if they are not those that
+    ``metadata`` was made of."""
     if partition >= len(groups):
         raise _group_changed(partition)
     _check_group(groups[partition], partition, metadata)

@@ -1,8 +1,9 @@
 """A transactional spout over Parquet files that emits columns.
 
-The driver plans every batch as a range of whole row groups, reading no more than the files' footers; executors read the row groups one at a
-time. A footer says where everything in its file is, but not which values: it identifies the file together with the time of its last write,
-in the metadata and whenever the file is opened.
+The driver plans every batch as a range of whole row groups, reading no more than the files'
+footers; executors read the row groups one at a time. A footer says where everything in its file is,
+but not which values: it identifies the file together with the time of its last write, in the
+metadata and whenever the file is opened.
 """
 
 from __future__ import annotations
@@ -35,19 +36,26 @@ _TAIL_BYTES = 8
 class ParquetTransactionalSpout(lines.ListedFiles):
     """Emits the rows of Parquet files, each once and in order within its file, as RecordBatches.
 
-    - ``paths_or_glob``, ``partitions``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`.
-    - ``columns``: the columns to read, in the order they are emitted in; all by default. They are the fields of the stream; field ``tx``, the
-      attempt, comes before them.
-    - ``rows_per_batch``: per partition and transaction, as many whole row groups as have at most this many rows together; one at least.
-    - ``schema``: the types of the columns, for files that do not exist yet; by default those of the first file. A file with others is an error.
-    - ``dictionaries``: columns of text or bytes that are to stay dictionary-encoded, as they usually are in the file: grouping by them is faster.
+    - ``paths_or_glob``, ``partitions``: as for
+      :class:`~txtopo.connectors.files.FileTransactionalSpout`.
+    - ``columns``: the columns to read, in the order they are emitted in; all by default. They are
+      the fields of the stream; field ``tx``, the attempt, comes before them.
+    - ``rows_per_batch``: per partition and transaction, as many whole row groups as have at most
+      this many rows together; one at least.
+    - ``schema``: the types of the columns, for files that do not exist yet; by default those of the
+      first file. A file with others is an error.
+    - ``dictionaries``: columns of text or bytes that are to stay dictionary-encoded, as they
+      usually are in the file: grouping by them is faster.
 
-    *What is frozen when.* The list of files when the topology is built, what a file consists of when a batch of it is planned. Files that sort
-    behind all others are read by the next run. A file that a batch was planned of must not change, which its footer and the time of its last
+    *What is frozen when.* The list of files when the topology is built, what a file consists of
+    when a batch of it is planned. Files that sort behind all others are read by the next run. A
+    file that a batch was planned of must not change, which its footer and the time of its last
     write tell. It may be moved, or copied together with its time (``cp -p``, ``rsync -t``).
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument; :class:`~txtopo.errors.InputError` if there is no file to take
-    the types from, when the run begins if nothing matches or files are not those that were read, and later if a file is not what it was.
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
+    :class:`~txtopo.errors.InputError` if there is no file to take the types from, when the run
+    begins if nothing matches or files are not those that were read, and later if a file is not what
+    it was.
     """
 
     emits_columns = True
@@ -118,7 +126,8 @@ class Footer:
             raise _not_parquet(path, "it does not end as one does")
         footer = blocks.bytes_at(path, size - _TAIL_BYTES - length, size)
         self.identity = hashlib.sha256(b"%d\0" % size + footer).hexdigest()[:12]
-        """12 hexadecimal digits for where everything is, and the statistics: a value may change without these."""
+        """12 hexadecimal digits for where everything is, and the statistics: a value may change
+        without these."""
         try:
             self.metadata = pq.read_metadata(pa.BufferReader(footer))
         except (pa.ArrowException, OSError) as error:
@@ -133,7 +142,8 @@ class Footer:
         return pa.schema([field.remove_metadata() for field in fields])
 
     def check(self, identity: str, written: int | None) -> None:
-        """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` and ``written`` were noted.
+        """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` and
+        ``written`` were noted.
 
         An older version noted no time: ``None``.
         """
@@ -154,9 +164,11 @@ class Footer:
         )
 
     def batches(self, begin: int, end: int, schema: pa.Schema, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row group after the other."""
+        """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row
+        group after the other."""
         try:
-            # Threads would compete with the other tasks of the machine: Spark has given this one a core. The footer was read already.
+            # Threads would compete with the other tasks of the machine: Spark has given this one a
+            # core. The footer was read already.
             options = {"read_dictionary": list(dictionaries), "pre_buffer": False, "page_checksum_verification": True}
             with pq.ParquetFile(self.path, metadata=self.metadata, **options) as file:
                 for row_group in range(begin, end):
@@ -164,7 +176,8 @@ class Footer:
                     for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[row_group], columns=schema.names, use_threads=False):
                         rows += batch.num_rows
                         yield self._conforming(batch, schema)
-                    # Arrow passes over pages that it does not know, and stops at a column that ends early (seen with pyarrow 26.0.1).
+                    # Arrow passes over pages that it does not know, and stops at a column that ends
+                    # early (seen with pyarrow 26.0.1).
                     if rows != self.rows[row_group]:
                         raise _not_parquet(self.path, f"row group {row_group} has {rows} rows, and {self.rows[row_group]} by the footer")
             if blocks.status_of(self.path).st_mtime_ns != self.written:
@@ -211,10 +224,12 @@ class _Planned(NamedTuple):
 
 
 class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
-    """Plans batches from footers, each read when it is first needed. It keeps no position: that is the metadata.
+    """Plans batches from footers, each read when it is first needed. It keeps no position: that is
+    the metadata.
 
-    Metadata of a partition: ``file`` and ``row_group``, ``end_file`` and ``end_row_group`` (numbers of files in the group, and of row groups in
-    them, the last exclusive); ``footers`` and ``written``, the identities and times of the files from ``file`` to ``end_file``; ``group``, the
+    Metadata of a partition: ``file`` and ``row_group``, ``end_file`` and ``end_row_group`` (numbers
+    of files in the group, and of row groups in them, the last exclusive); ``footers`` and
+    ``written``, the identities and times of the files from ``file`` to ``end_file``; ``group``, the
     identity of the paths 0 … ``end_file``; ``rows``, how many rows the batch has.
     """
 
@@ -235,7 +250,8 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         return any(self._position(partition, last.get(partition)) is not None for partition in range(len(self._groups)))
 
     def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
-        """How many of the bytes have been read and committed; of a file that is not read to its end, by row groups."""
+        """How many of the bytes have been read and committed; of a file that is not read to its
+        end, by row groups."""
         total, done = sum(map(sum, self._sizes)), 0.0
         for partition, metadata in last_metadata.items():
             position, sizes = self._position(partition, metadata), self._sizes[partition]
@@ -281,7 +297,8 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         return not rows or rows + more <= self._rows_per_batch
 
     def _position(self, partition: int, last_metadata: Any) -> tuple[int, int] | None:
-        """File and row group at which the batch after ``last_metadata`` begins; ``None`` if there is none left."""
+        """File and row group at which the batch after ``last_metadata`` begins; ``None`` if there
+        is none left."""
         group = self._groups[partition]
         file, row_group = 0, 0
         if last_metadata is not None:

@@ -1,7 +1,8 @@
 """From blocks of whole lines to text and to the fields of JSON objects.
 
-Apart from reading because it knows characters and no files: it is given bytes and where they came from, for the error message.
-It works on whole blocks, since decoding and splitting line by line costs several times as much.
+Apart from reading because it knows characters and no files: it is given bytes and where they came
+from, for the error message. It works on whole blocks, since decoding and splitting line by line
+costs several times as much.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ _SIGNATURE_CODEC = "utf-8-sig"
 
 
 _NOT_BY_LINES = frozenset({"hz", "idna", "raw-unicode-escape", "undefined", "utf-7"})
-"""Codecs that may take other bytes for a line end. Those of ISO 2022 keep a mode from one line to the next."""
+"""Codecs that may take other bytes for a line end. Those of ISO 2022 keep a mode from one line to
+the next."""
 
 
 def checked_encoding(encoding: str) -> str:
-    """The codec's own name, if text in it can be cut at bytes ``\\n``; :class:`~txtopo.errors.ConfigError` otherwise."""
+    """The codec's own name, if text in it can be cut at bytes ``\\n``;
+    :class:`~txtopo.errors.ConfigError` otherwise."""
     try:
         name = codecs.lookup(encoding).name
         is_by_lines = name not in _NOT_BY_LINES and not name.startswith("iso2022")
@@ -42,8 +45,8 @@ def _within_file(codec: str) -> str:
 def text(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> str:
     """``block``, which begins at byte ``offset`` of ``path``, as text.
 
-    A signature (byte order mark) of UTF-8 at the beginning of the file is none of it; elsewhere it is text. Bytes that are no text raise
-    :class:`~txtopo.errors.InputError` under ``"strict"``.
+    A signature (byte order mark) of UTF-8 at the beginning of the file is none of it; elsewhere it
+    is text. Bytes that are no text raise :class:`~txtopo.errors.InputError` under ``"strict"``.
     """
     codec = _within_file(codec)
     skipped = signature_bytes(offset, block) if codec == "utf-8" else 0
@@ -57,12 +60,14 @@ def text(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> 
 
 
 def signature_bytes(offset: int, block: bytes) -> int:
-    """How many bytes a signature takes at the beginning of ``block``, which begins at byte ``offset`` of its file."""
+    """How many bytes a signature takes at the beginning of ``block``, which begins at byte
+    ``offset`` of its file."""
     return len(codecs.BOM_UTF8) * (offset == 0 and block.startswith(codecs.BOM_UTF8))
 
 
 def check_uncompressed(path: str, beginning: bytes) -> None:
-    """:class:`~txtopo.errors.InputError` if a file that begins so is compressed: in some encodings its bytes would be lines."""
+    """:class:`~txtopo.errors.InputError` if a file that begins so is compressed: in some encodings
+    its bytes would be lines."""
     found = _COMPRESSED.match(beginning)
     if found is not None and found.lastgroup is not None:
         command = f"{_DECOMPRESS[found.lastgroup]} {shlex.quote(path)}"
@@ -78,7 +83,8 @@ _DECOMPRESS = {"gzip": "gunzip -k", "bzip2": "bunzip2 -k", "xz": "unxz -k", "zst
 
 
 def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> list[str]:
-    """The lines of ``block``, which begins at byte ``offset`` of ``path``, without their ends: ``\\n`` or ``\\r\\n``.
+    """The lines of ``block``, which begins at byte ``offset`` of ``path``, without their ends:
+    ``\\n`` or ``\\r\\n``.
 
     A last line without ``\\n`` is a line. Raises what :func:`text` raises.
     """
@@ -101,8 +107,8 @@ def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) ->
 def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, fields: tuple[str, ...]) -> Iterator[Sequence[Any]]:
     """For each line that is not blank, a JSON object, the values of its ``fields``.
 
-    A line that is no JSON object always raises :class:`~txtopo.errors.InputError`; a missing field does so
-    under ``"strict"`` and is ``None`` otherwise.
+    A line that is no JSON object always raises :class:`~txtopo.errors.InputError`; a missing field
+    does so under ``"strict"`` and is ``None`` otherwise.
     """
     is_strict = errors_mode == "strict"
     values, blank = json_lines.Decoder(fields).values, json_lines.BLANK.decode()
@@ -121,6 +127,7 @@ def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, 
 
 
 def bad_line(path: str, offset: int, block: bytes, number: int, what: str, cure: str) -> errors.InputError:
-    """The error that line ``number``, from 0, of ``block``, which begins at byte ``offset`` of ``path``, is ``what``."""
+    """The error that line ``number``, from 0, of ``block``, which begins at byte ``offset`` of
+    ``path``, is ``what``."""
     begins = offset + sum(len(line) + 1 for line in block.split(b"\n", number)[:number])
     return errors.InputError(f"{path}: the line at byte {begins} {what}\n  {cure}")

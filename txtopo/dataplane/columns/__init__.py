@@ -1,9 +1,11 @@
-"""Columns on their way: how RecordBatches are told from rows, and where the code that knows Arrow is loaded.
+"""Columns on their way: how RecordBatches are told from rows, and where the code that knows Arrow
+is loaded.
 
-RecordBatches take the same way as rows: they wait in the same lanes, in the same runs, in order of emission (R17). Before a run is executed
-or travels, what is mixed in it is told apart: a run of columns has a name that no stream of a user's can have, and its items are RecordBatches
-or, when they travel, Arrow IPC streams.
-Apart from what reads and makes RecordBatches because this module is imported by every worker, and pyarrow only by those that meet columns.
+RecordBatches take the same way as rows: they wait in the same lanes, in the same runs, in order of
+emission (R17). Before a run is executed or travels, what is mixed in it is told apart: a run of
+columns has a name that no stream of a user's can have, and its items are RecordBatches or, when
+they travel, Arrow IPC streams. Apart from what reads and makes RecordBatches because this module is
+imported by every worker, and pyarrow only by those that meet columns.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _PREFIX = "\0columns "
 
 
 class ColumnMistakeError(Exception):
-    """Rows cannot become columns, or columns rows; becomes :class:`txtopo.errors.EmitError` with component and task."""
+    """Rows cannot become columns, or columns rows; becomes :class:`txtopo.errors.EmitError` with
+    component and task."""
 
 
 def is_run(name: str) -> bool:
@@ -45,7 +48,8 @@ def _loaded(module: str) -> Any:
 
 
 def is_arrow(value: Any) -> bool:
-    """Whether ``value`` holds columns of Arrow's: of these, a slice would be pickled together with all that it was cut from."""
+    """Whether ``value`` holds columns of Arrow's: of these, a slice would be pickled together with
+    all that it was cut from."""
     pyarrow: Any = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(value, (pyarrow.RecordBatch, pyarrow.Table, pyarrow.Array, pyarrow.ChunkedArray))
 
@@ -61,7 +65,8 @@ def load_ports() -> Any:
 
 
 def told_apart(runs: wire.Runs) -> wire.Runs:
-    """``runs`` in which rows and RecordBatches may follow each other, as runs of one or the other."""
+    """``runs`` in which rows and RecordBatches may follow each other, as runs of one or the other.
+    """
     return [
         (stream if are_rows else _PREFIX + stream, list(items))
         for stream, mixed in runs
@@ -70,7 +75,8 @@ def told_apart(runs: wire.Runs) -> wire.Runs:
 
 
 def packed(runs: wire.Runs, bound: int | None = None) -> wire.Runs:
-    """Mixed ``runs`` told apart, where runs of columns hold bytes: streams of at most ``bound`` bytes, unless a single row has more."""
+    """Mixed ``runs`` told apart, where runs of columns hold bytes: streams of at most ``bound``
+    bytes, unless a single row has more."""
     return [(name, load_batches().dumped(items, bound) if is_run(name) else items) for name, items in told_apart(runs)]
 
 

@@ -1,7 +1,7 @@
 """RecordBatches as bytes, from rows, and as rows.
 
-Apart from ``column_values``, which knows single columns and what becomes of a value in one. Imported where columns are met and nowhere
-else: importing it imports pyarrow.
+Apart from ``column_values``, which knows single columns and what becomes of a value in one.
+Imported where columns are met and nowhere else: importing it imports pyarrow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _ENVELOPE_BYTES = 256
 
 
 def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list[bytes]:
-    """``batches``, in order, as Arrow IPC streams of at most ``bound`` bytes each, unless a single row has more."""
+    """``batches``, in order, as Arrow IPC streams of at most ``bound`` bytes each, unless a single
+    row has more."""
     room = None if bound is None else max(1, bound - _ENVELOPE_BYTES)
     merged_max = MERGED_BYTES if room is None else min(MERGED_BYTES, room)
     streams: list[bytes] = []
@@ -82,7 +83,8 @@ def _append(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> No
 
 
 def to_stream(batch: pa.RecordBatch) -> bytes:
-    """``batch`` as an Arrow IPC stream: of a slice, the slice alone. A large one is compressed: what travels passes through many hands."""
+    """``batch`` as an Arrow IPC stream: of a slice, the slice alone. A large one is compressed:
+    what travels passes through many hands."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED if batch.nbytes >= _COMPRESSED_FROM_BYTES else _PLAIN) as writer:
         writer.write_batch(batch)
@@ -133,7 +135,8 @@ def _restored_chunks(stream: bytes) -> pa.ChunkedArray:
 
 
 def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """RecordBatches of one schema as one, if Arrow can: it cannot unite dictionaries with nulls in them, or that would need larger indices."""
+    """RecordBatches of one schema as one, if Arrow can: it cannot unite dictionaries with nulls in
+    them, or that would need larger indices."""
     try:
         return [pa.concat_batches(batches)]
     except pa.ArrowException:
@@ -141,7 +144,8 @@ def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` without what its rows do not use: a slice brings the whole of a dictionary, or of the memory behind string views, along."""
+    """``batch`` without what its rows do not use: a slice brings the whole of a dictionary, or of
+    the memory behind string views, along."""
     columns = [_compacted(column) for column in batch.columns]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch
@@ -170,7 +174,8 @@ def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
 
 
 def _taken(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
-    """Of views of text and of run-end-encoded columns, which Arrow cannot take rows from, row by row."""
+    """Of views of text and of run-end-encoded columns, which Arrow cannot take rows from, row by
+    row."""
     try:
         return column.take(rows)
     except pa.ArrowNotImplementedError:
@@ -204,10 +209,12 @@ def read_schema(serialized: bytes) -> pa.Schema:
 def from_rows(
     rows: Sequence[Row], names: Sequence[str], schema: pa.Schema | None, where: str, is_declared: bool = True
 ) -> pa.RecordBatch:
-    """``rows`` without their first value as columns ``names``, of ``schema`` or, without one, of the types Arrow finds.
+    """``rows`` without their first value as columns ``names``, of ``schema`` or, without one, of
+    the types Arrow finds.
 
-    ``is_declared``: whether the user declared ``schema``; otherwise earlier rows of the stream had it.
-    :class:`ColumnMistakeError`, beginning with ``where``, if a column would change a value (R38).
+    ``is_declared``: whether the user declared ``schema``; otherwise earlier rows of the stream had
+    it. :class:`ColumnMistakeError`, beginning with ``where``, if a column would change a value
+    (R38).
     """
     if not names:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))

@@ -1,7 +1,7 @@
 """Where RecordBatches go that a task emits: the ports of its collector for columns.
 
-Apart from the slot's own wiring because few tasks need it: it is made at a task's first ``emit_batch``, and imports pyarrow. Columns go into the
-same lanes as rows, by the same groupings.
+Apart from the slot's own wiring because few tasks need it: it is made at a task's first
+``emit_batch``, and imports pyarrow. Columns go into the same lanes as rows, by the same groupings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class ColumnPorts:
         self._direct_ports[stream].append((receiver, lanes))
 
     def sends(self, batch: Any, stream: str, task: int | None) -> Sequence[SendBatch]:
-        """Who receives ``batch``; :class:`txtopo.dataplane.collector.EmitMistakeError` if it may not be emitted there."""
+        """Who receives ``batch``; :class:`txtopo.dataplane.collector.EmitMistakeError` if it may
+        not be emitted there."""
         if (
             not isinstance(batch, pa.RecordBatch)
             or self._names.get(stream) != batch.schema.names

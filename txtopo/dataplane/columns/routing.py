@@ -1,8 +1,10 @@
-"""Routing of columns: for each stream of a task, the function that takes a RecordBatch apart and its parts to the tasks they are meant for.
+"""Routing of columns: for each stream of a task, the function that takes a RecordBatch apart and
+its parts to the tasks they are meant for.
 
-A row goes where it would go as a tuple, with one exception: shuffle hands out slices instead of single rows, in equal counts all the same. What
-a sender keeps between emits (whose turn it is, how much it has sent) it keeps once, for rows and columns together. Keys are encoded as those
-of tuples are, once per distinct key: see ``txtopo.topology.grouping``. Importing this imports pyarrow.
+A row goes where it would go as a tuple, with one exception: shuffle hands out slices instead of
+single rows, in equal counts all the same. What a sender keeps between emits (whose turn it is, how
+much it has sent) it keeps once, for rows and columns together. Keys are encoded as those of tuples
+are, once per distinct key: see ``txtopo.topology.grouping``. Importing this imports pyarrow.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _KEY_LENGTH_MAX = 64
 def make_send(
     grouping: Grouping, fields: Fields, sending_task: int, attempt: Any, lanes: Sequence[SendBatch], memory: route.SenderMemory
 ) -> SendBatch:
-    """A function that sends the rows of a RecordBatch to the right ones of ``lanes`` (one per receiving task)."""
+    """A function that sends the rows of a RecordBatch to the right ones of ``lanes`` (one per
+    receiving task)."""
     only = route.fixed_task(grouping, sending_task, len(lanes))
     if only is not None and grouping.kind not in ("fields", "partial_key"):
         return lanes[only]
@@ -41,7 +44,8 @@ def make_send(
     if grouping.kind == "all":
         return _to_all(lanes)
     assert grouping.fields is not None
-    # The columns of a RecordBatch are the fields without the first; its value is the attempt, and so is that of every row.
+    # The columns of a RecordBatch are the fields without the first; its value is the attempt, and
+    # so is that of every row.
     positions = [fields.index(name) - 1 for name in grouping.fields]
     return _by_two_tasks(lanes, positions, attempt, memory) if grouping.kind == "partial_key" else _by_key(lanes, positions, attempt)
 
@@ -55,7 +59,8 @@ def _to_all(lanes: Sequence[SendBatch]) -> SendBatch:
 
 
 def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBatch:
-    """The same number of neighbouring rows to every lane; those that are left over, one each to the lanes whose turn it is."""
+    """The same number of neighbouring rows to every lane; those that are left over, one each to the
+    lanes whose turn it is."""
 
     def send(batch: pa.RecordBatch) -> None:
         share, left = divmod(batch.num_rows, len(lanes))
@@ -90,7 +95,8 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
 
 
 def _by_two_tasks(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any, memory: route.SenderMemory) -> SendBatch:
-    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the first if they are equal."""
+    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the
+    first if they are equal."""
     remembered: dict[Any, tuple[int, int]] = {}
 
     def tasks_of(key: tuple[Any, ...]) -> tuple[int, int]:
@@ -146,7 +152,8 @@ def _is_plain(type: pa.DataType) -> bool:
 
 
 def distinct_keys(batch: pa.RecordBatch, positions: Sequence[int], attempt: Any) -> tuple[pa.Array | None, list[tuple[Any, ...]]]:
-    """The keys of ``batch``, each at least once, and for every row the index of its key; ``None`` for the index if it is the row's number."""
+    """The keys of ``batch``, each at least once, and for every row the index of its key; ``None``
+    for the index if it is the row's number."""
     constant = tuple(attempt for position in positions if position < 0)
     if len(constant) == len(positions):
         return pa.nulls(batch.num_rows, pa.int32()).fill_null(0), [constant]
@@ -198,7 +205,8 @@ def _encoded(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...
 
 
 def _in_utc(column: pa.Array) -> pa.Array:
-    """``column``, where an instant is one key in every time zone: Python takes the two hours that a clock shows twice for equal."""
+    """``column``, where an instant is one key in every time zone: Python takes the two hours that a
+    clock shows twice for equal."""
     is_encoded = pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type)
     type = column.type.value_type if is_encoded else column.type
     if not pa.types.is_timestamp(type) or type.tz is None:
@@ -207,7 +215,8 @@ def _in_utc(column: pa.Array) -> pa.Array:
 
 
 def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]) -> list[Any]:
-    """``find`` of every key. Keys that are equal in Python have equal encodings, as long as they come out of columns."""
+    """``find`` of every key. Keys that are equal in Python have equal encodings, as long as they
+    come out of columns."""
     found: list[Any] = []
     for key in keys:
         try:

@@ -1,7 +1,9 @@
-"""One task of a bolt that takes columns: tuples that are meant for it are collected into RecordBatches first.
+"""One task of a bolt that takes columns: tuples that are meant for it are collected into
+RecordBatches first.
 
-Invariants: what was collected is executed before anything that comes after it, and before the task finishes or is held (R11, R12); a RecordBatch
-has rows of one source task and one stream, at most ``ROWS_MAX`` of them, or ``WEIGHT_MAX`` of text and bytes where they were tuples.
+Invariants: what was collected is executed before anything that comes after it, and before the task
+finishes or is held (R11, R12); a RecordBatch has rows of one source task and one stream, at most
+``ROWS_MAX`` of them, or ``WEIGHT_MAX`` of text and bytes where they were tuples.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from txtopo.topology.stream import TupleSource
 ROWS_MAX = 16_384
 """How many tuples are collected into one RecordBatch at most."""
 WEIGHT_MAX = 4 * 1024 * 1024
-"""The length of all text and bytes, in characters or bytes, from which on collected tuples are executed, however few they are."""
+"""The length of all text and bytes, in characters or bytes, from which on collected tuples are
+executed, however few they are."""
 
 
 class ArrowBoltTask(BoltTask):
@@ -75,7 +78,8 @@ class ArrowBoltTask(BoltTask):
             self._give(self.call("turning tuples into columns", self._columns, rows, source), source)
 
     def _columns(self, rows: list[Row], source: TupleSource) -> Any:
-        """The rows as a RecordBatch: of the declared schema, or of what Arrow found for the first of this stream."""
+        """The rows as a RecordBatch: of the declared schema, or of what Arrow found for the first
+        of this stream."""
         key = (source.component, source.stream)
         arrow = columns.load_batches()
         declared = self.worker.run.graph.components[source.component].outputs[source.stream].schema

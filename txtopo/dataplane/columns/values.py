@@ -1,6 +1,8 @@
-"""One column of a stream: Python values as an Arrow array, unchanged or not at all, and an Arrow array as Python values.
+"""One column of a stream: Python values as an Arrow array, unchanged or not at all, and an Arrow
+array as Python values.
 
-Apart from ``exact_columns``, which knows neither rows nor fields nor what a user may declare. Importing this imports pyarrow.
+Apart from ``exact_columns``, which knows neither rows nor fields nor what a user may declare.
+Importing this imports pyarrow.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from txtopo.topology import exact_columns
 def array(column: Sequence[Any], name: str, wanted: pa.DataType | None, is_declared: bool, where: str) -> pa.Array:
     """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
 
-    :class:`ColumnMistakeError`, beginning with ``where``, that names the field ``name``, the first row whose value would become another one, and
-    the cure. Unless the user declared ``wanted``, all values are of one Python type.
+    :class:`ColumnMistakeError`, beginning with ``where``, that names the field ``name``, the first
+    row whose value would become another one, and the cure. Unless the user declared ``wanted``, all
+    values are of one Python type.
     """
     try:
         return exact_columns.array(column, wanted, is_declared)
@@ -36,9 +39,11 @@ def array(column: Sequence[Any], name: str, wanted: pa.DataType | None, is_decla
 
 
 def python_type(type: pa.DataType) -> pa.DataType:
-    """What ``type`` is read as, in order to become Python objects: nanoseconds as microseconds, which are what Python's datetime has.
+    """What ``type`` is read as, in order to become Python objects: nanoseconds as microseconds,
+    which are what Python's datetime has.
 
-    Arrow itself would give objects of pandas where that happens to be installed, and the same tuple would not be the same everywhere.
+    Arrow itself would give objects of pandas where that happens to be installed, and the same tuple
+    would not be the same everywhere.
     """
     # A type of a user's own has no hash.
     return type if isinstance(type, pa.ExtensionType) else _python_type(type)
@@ -71,14 +76,16 @@ def _python_type(type: pa.DataType) -> pa.DataType:
 
 
 def values(column: pa.Array, name: str) -> list[Any]:
-    """``column`` as Python objects; :class:`ColumnMistakeError` naming it, if Python has none for some value."""
+    """``column`` as Python objects; :class:`ColumnMistakeError` naming it, if Python has none for
+    some value."""
     wanted = python_type(column.type)
     try:
         exact_columns.check_times(column)
         if wanted != column.type and pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
         if wanted != column.type and (pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)):
-            # Arrow cannot cast a list view to another, and a cast to a list loses elements (seen with pyarrow 26.0.1).
+            # Arrow cannot cast a list view to another, and a cast to a list loses elements (seen
+            # with pyarrow 26.0.1).
             elements = iter(values(column.flatten(), name))
             lengths = pc.list_value_length(column).to_pylist()
             return [None if length is None else list(itertools.islice(elements, length)) for length in lengths]

@@ -1,21 +1,28 @@
-"""MySQL and MariaDB behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per worker process, and reading and writing in bulk over it.
+"""MySQL and MariaDB behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per
+worker process, and reading and writing in bulk over it.
 
-Apart from ``relational``, which holds what any SQL database understands; ``mysql_connection`` says how a connection is made, ``mysql_layout`` how
-the tables are, and ``mysql_errors`` what errors mean. Needs SQLAlchemy and PyMySQL. Transactions are READ COMMITTED, whatever the server's default
-is: a statement must see what others committed while it waited, and InnoDB then locks rows alone, and no gaps between them.
+Apart from ``relational``, which holds what any SQL database understands; ``mysql_connection`` says
+how a connection is made, ``mysql_layout`` how the tables are, and ``mysql_errors`` what errors
+mean. Needs SQLAlchemy and PyMySQL. Transactions are READ COMMITTED, whatever the server's default
+is: a statement must see what others committed while it waited, and InnoDB then locks rows alone,
+and no gaps between them.
 
-Rows travel as one JSON parameter, which the server takes apart (JSON_TABLE): the number of statements does not depend on the number of keys.
-A row that will be written is locked when it is read, in the order of keys, so that two writers who share several keys meet at the first of
-them: the second waits, and then sees whose row it is. A key that is not there cannot be locked; of two who add it the second finds it there.
-Where writers block each other nevertheless, the one whom the server ends looks as well. Every statement that locks begins at the keys
-that were given (STRAIGHT_JOIN), never at the table: InnoDB locks what it passes, and would wait for rows that are none of its business.
+Rows travel as one JSON parameter, which the server takes apart (JSON_TABLE): the number of
+statements does not depend on the number of keys. A row that will be written is locked when it is
+read, in the order of keys, so that two writers who share several keys meet at the first of them:
+the second waits, and then sees whose row it is. A key that is not there cannot be locked; of two
+who add it the second finds it there. Where writers block each other nevertheless, the one whom the
+server ends looks as well. Every statement that locks begins at the keys that were given
+(STRAIGHT_JOIN), never at the table: InnoDB locks what it passes, and would wait for rows that are
+none of its business.
 
 Invariants:
-    - After a statement failed its transaction ends; only a deadlock and a key that is there already are looked into before, and one that
-      refuses to combine has changed nothing.
-    - Every row that is written was read in this transaction, and is locked since, or was not there; or the statement that combines it judges it.
-    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has, unless its texts are
-      longer than ``PORTION_CHARACTERS`` together.
+    - After a statement failed its transaction ends; only a deadlock and a key that is there already
+      are looked into before, and one that refuses to combine has changed nothing.
+    - Every row that is written was read in this transaction, and is locked since, or was not there;
+      or the statement that combines it judges it.
+    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to
+      ``ROWS_HELD_MAX`` keys has, unless its texts are longer than ``PORTION_CHARACTERS`` together.
 """
 
 from __future__ import annotations
@@ -45,7 +52,8 @@ if TYPE_CHECKING:
     from txtopo.stores.servers.store import SqlStore
 
 PORTION_CHARACTERS = 2_000_000
-"""Of JSON, in one statement: four bytes each at most, and half of a packet of the size that a server takes by default."""
+"""Of JSON, in one statement: four bytes each at most, and half of a packet of the size that a
+server takes by default."""
 
 PORTION_ROWS = 1000
 """How many rows ``items`` and ``scan`` fetch at a time."""
@@ -70,7 +78,8 @@ _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
 _BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
 _VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
 _HERE = "generation = :of_generation AND txid = :of_txid AND attempt = :of_attempt"
-# A row of each task, so that those of one attempt need not wait for each other's commit. Assignments are made from left to right.
+# A row of each task, so that those of one attempt need not wait for each other's commit.
+# Assignments are made from left to right.
 _COUNTED = (
     "INSERT INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
     " SELECT :of_store, :of_topology, :of_component, :of_task, :of_generation, :of_txid, :of_attempt, 1 {given} ON DUPLICATE KEY UPDATE"
@@ -114,7 +123,8 @@ class Connection(relational_connection.Connection):
 
 
 class Session(session.Session):
-    """What MySQL and MariaDB do in bulk; and the lock that those who raise a fence take turns by."""
+    """What MySQL and MariaDB do in bulk; and the lock that those who raise a fence take turns by.
+    """
 
     def __init__(self, raw: sa.Connection, tables_: session.Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
         super().__init__(functools.partial(_run, raw, address), tables_, address, mine, lists)
@@ -124,7 +134,8 @@ class Session(session.Session):
 
     @property
     def connection(self) -> Any:
-        """The driver's connection, where the transaction is open; to commit it is the store's alone."""
+        """The driver's connection, where the transaction is open; to commit it is the store's
+        alone."""
         return self._raw.connection.dbapi_connection
 
     def translating(self) -> contextlib.AbstractContextManager[None]:
@@ -137,14 +148,15 @@ class Session(session.Session):
             self._is_listed = self._lists
             return True
         if not self._lists:
-            # The attempt may have listed what it wrote, although this store does not: an opaque store began it.
+            # The attempt may have listed what it wrote, although this store does not: an opaque
+            # store began it.
             found = self._run(self._tables.statements.standing, here).first()
             if found is not None:
                 self._is_listed = bool(found[0])
                 self._run(_STAND_ALONE, {**here, "lists": True}) if is_alone else self._run(_COUNT, here)
                 return True
-        # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks that have it, and want to raise the
-        # fence, would wait for each other.
+        # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks
+        # that have it, and want to raise the fence, would wait for each other.
         with faults.translating(self._address):
             self._raw.rollback()
         return False
@@ -226,7 +238,8 @@ class Session(session.Session):
         self.note(row.key for row in ordered)
 
     def take_back(self, void: stamps.Fence) -> None:
-        # Whoever raises the fence has it alone, so that nobody adds such rows; a writer who is not of this component may take one over.
+        # Whoever raises the fence has it alone, so that nobody adds such rows; a writer who is not
+        # of this component may take one over.
         undone = (
             "kept.component = :component AND kept.txid = :txid AND kept.topology = :topology AND kept.generation = :generation"
             f" AND kept.attempt <= :attempt AND kept.attempt <> {stamps.UNKNOWN_ATTEMPT}"
@@ -260,7 +273,8 @@ class Session(session.Session):
                 yield sorted(result)
 
     def _undone(self, columns: str, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
-        """Rows to be undone, found without locking any; a portion at a time, after each of which they are no longer such."""
+        """Rows to be undone, found without locking any; a portion at a time, after each of which
+        they are no longer such."""
         select = sa.text(f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {which} LIMIT {UNDONE_ROWS}")
         while found := self._run(select, who).all():
             yield sorted(found)
@@ -292,7 +306,8 @@ class Session(session.Session):
         self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], self._who())
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
-        """Replace rows that are locked, and of which the values alone were read: what is there becomes what was before this transaction."""
+        """Replace rows that are locked, and of which the values alone were read: what is there
+        becomes what was before this transaction."""
         insert = (
             f"INSERT INTO `{self._tables.name}`(`key`, curr, topology, generation, component, task, txid, attempt, prev_txid)"
             " SELECT given.`key`, given.curr, :topology, :generation, :component, :task, :txid, :attempt, 0"
@@ -307,11 +322,13 @@ class Session(session.Session):
         return dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
 
     def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
-        """Run ``statement`` with ``items`` as what is given; again where they are too much for one. Returns the results."""
+        """Run ``statement`` with ``items`` as what is given; again where they are too much for one.
+        Returns the results."""
         return [self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)}) for _, _, text in self._portions(items)]
 
     def _portions(self, items: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
-        """``items`` as JSON, in portions that a packet has room for: where each begins and ends, and its text."""
+        """``items`` as JSON, in portions that a packet has room for: where each begins and ends,
+        and its text."""
         whole = _encode(items)
         if len(whole) <= PORTION_CHARACTERS:
             if items:
@@ -328,7 +345,8 @@ class Session(session.Session):
         yield begin, len(texts), f"[{','.join(texts[begin:])}]"
 
     def _check_size(self, item: Any, text: str) -> None:
-        """Not all servers say that a packet is too large before they hang up; and then a replay would be as large."""
+        """Not all servers say that a packet is too large before they hang up; and then a replay
+        would be as large."""
         if len(text) <= PORTION_CHARACTERS:
             return
         # The driver puts a backslash before each of these.
@@ -342,7 +360,8 @@ class Session(session.Session):
             )
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """What is there once the other tasks of this attempt have ended: the one that blocked us has then committed."""
+        """What is there once the other tasks of this attempt have ended: the one that blocked us
+        has then committed."""
         mine = self._writer()
         self._raw.rollback()
         if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
@@ -384,7 +403,8 @@ class Reader(session.Reader):
 
 @contextlib.contextmanager
 def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
-    """What reads one state of the store, over a connection of its own; None if there is no such store."""
+    """What reads one state of the store, over a connection of its own; None if there is no such
+    store."""
     raw = connections.open_connection(store, store.statement_timeout_s, for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)

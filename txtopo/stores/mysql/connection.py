@@ -28,22 +28,26 @@ SERVER_VERSION_MIN = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
 CONNECT_TIMEOUT_S = 10
 
 ANSWER_MARGIN_S = 15.0
-"""How much longer than a statement may take, and wait for a lock, the server's answer is waited for."""
+"""How much longer than a statement may take, and wait for a lock, the server's answer is waited
+for."""
 
 HEX_CHARACTERS_MAX = 1_000_000
-"""Of a text that is sent as hexadecimal digits, two for each of its bytes: half of a packet of the size that a server takes by default."""
+"""Of a text that is sent as hexadecimal digits, two for each of its bytes: half of a packet of the
+size that a server takes by default."""
 
 _TCP = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 """A server that is gone without a word is noticed within half a minute."""
 
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
-"""What does not fit is refused, and not cut; backslashes and quotes mean what the driver takes them to mean."""
+"""What does not fit is refused, and not cut; backslashes and quotes mean what the driver takes them
+to mean."""
 
 _SERVER = sa.text("SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
 
 
 def open_connection(store: SqlStore, statement_s: float, *, for_reading: bool = False) -> sa.Connection:
-    """A new connection with its settings made; 0 is no limit. One for reading keeps what it saw first, however long its reader takes."""
+    """A new connection with its settings made; 0 is no limit. One for reading keeps what it saw
+    first, however long its reader takes."""
     answer_s = None if statement_s == 0 else statement_s + store.lock_timeout_s + ANSWER_MARGIN_S
     engine = _engine(store.url, store.password_env, store.password_file, store.address, answer_s)
     with faults.translating(store.address, connecting=True):
@@ -89,9 +93,11 @@ def _engine(url: str, password_env: str | None, password_file: str | None, addre
 
 
 def sent(text: str) -> str | bytes:
-    """``text`` as the driver sends it fastest: it writes bytes as hexadecimal digits, and looks for quotes in a text letter by letter.
+    """``text`` as the driver sends it fastest: it writes bytes as hexadecimal digits, and looks for
+    quotes in a text letter by letter.
 
-    The server takes bytes for what they are until they are converted, or put into a column of texts.
+    The server takes bytes for what they are until they are converted, or put into a column of
+    texts.
     """
     return text.encode() if len(text) <= HEX_CHARACTERS_MAX else text
 
@@ -115,7 +121,8 @@ def _settings(raw: sa.Connection, store: SqlStore, statement_s: float, for_readi
         values |= {"max_statement_time": statement_s, "idle_transaction_timeout": 0 if for_reading else idle_s}
     else:
         values |= {"max_execution_time": int(statement_s * 1000)}
-        # MySQL has no limit for transactions alone; a connection that it ended between two of them is made again.
+        # MySQL has no limit for transactions alone; a connection that it ended between two of them
+        # is made again.
         values |= {} if for_reading else {"wait_timeout": idle_s}
     return sa.text("SET SESSION " + ", ".join(f"{name} = :{name}" for name in values)), values
 

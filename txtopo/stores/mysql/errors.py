@@ -1,12 +1,15 @@
-"""What the errors of MySQL and MariaDB mean: what passes by itself fails the attempt, what a person must mend names the cure.
+"""What the errors of MySQL and MariaDB mean: what passes by itself fails the attempt, what a person
+must mend names the cure.
 
-Apart because this table is read, and grows, for itself. An error is known by its number (https://mariadb.com/kb/en/mariadb-error-code-reference/);
-numbers from 2000 to 2999 are the driver's own, about the connection. A number that nobody knows, while a connection is made, passes by itself:
-a run that waits can be stopped, and says what for.
+Apart because this table is read, and grows, for itself. An error is known by its number
+(https://mariadb.com/kb/en/mariadb-error-code-reference/); numbers from 2000 to 2999 are the
+driver's own, about the connection. A number that nobody knows, while a connection is made, passes
+by itself: a run that waits can be stopped, and says what for.
 
 Invariants:
     - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no driver.
-    - Messages are made of the server's and the driver's own words, which repeat no password, and never of a statement or its parameters.
+    - Messages are made of the server's and the driver's own words, which repeat no password, and
+      never of a statement or its parameters.
 """
 
 from __future__ import annotations
@@ -104,12 +107,14 @@ def is_deadlock(error: BaseException) -> bool:
 
 
 def is_duplicate(error: BaseException) -> bool:
-    """Whether a row was there already; the statement has changed nothing, the transaction goes on."""
+    """Whether a row was there already; the statement has changed nothing, the transaction goes on.
+    """
     return _number(error.__cause__) == _DUPLICATE
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether NULL was to be put where there can be none; the statement has changed nothing, the transaction goes on."""
+    """Whether NULL was to be put where there can be none; the statement has changed nothing, the
+    transaction goes on."""
     return _number(error.__cause__) == _NULL
 
 
@@ -124,7 +129,8 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
     except DRIVER_ERROR as error:
         raise meaning(address, error, connecting, False) from error
     except (RuntimeError, TypeError, ValueError, OSError) as error:
-        # What PyMySQL says, while it connects, about what is not installed, options it does not know, and files it does not find.
+        # What PyMySQL says, while it connects, about what is not installed, options it does not
+        # know, and files it does not find.
         if not connecting:
             raise
         raise meaning(address, error, connecting, False) from error

@@ -1,15 +1,19 @@
-"""The tables of a store in MySQL or MariaDB, and how they are made: one by one, since there every such statement commits.
+"""The tables of a store in MySQL or MariaDB, and how they are made: one by one, since there every
+such statement commits.
 
-Apart from ``mysql``, which says what is done with them. They are those of ``relational``, and one more::
+Apart from ``mysql``, which says what is done with them. They are those of ``relational``, and one
+more::
 
     txtopo_lock(name)    a row is locked by whoever raises the fence of one component; one row per component that has done so
 
-Every table is InnoDB's, which alone has transactions, and orders texts by code points (``utf8mb4_bin``), whatever the defaults of the
-server and of the database are. Trailing spaces do not count there, but no key's text has any: it is JSON. Needs SQLAlchemy.
+Every table is InnoDB's, which alone has transactions, and orders texts by code points
+(``utf8mb4_bin``), whatever the defaults of the server and of the database are. Trailing spaces do
+not count there, but no key's text has any: it is JSON. Needs SQLAlchemy.
 
 Invariants:
-    - A store is registered as ``BEING_MADE`` before its table is made, and with its version when all is there: whoever comes after a process that
-      died between the two goes on, and nobody takes a table of somebody else for one that was begun.
+    - A store is registered as ``BEING_MADE`` before its table is made, and with its version when
+      all is there: whoever comes after a process that died between the two goes on, and nobody
+      takes a table of somebody else for one that was begun.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ if TYPE_CHECKING:
     from txtopo.stores.servers.store import SqlStore
 
 KEY_CHARACTERS_MAX = 768
-"""Of a key's text: InnoDB indexes up to 3072 bytes, and takes every character for one of four bytes."""
+"""Of a key's text: InnoDB indexes up to 3072 bytes, and takes every character for one of four
+bytes."""
 
 NAME_CHARACTERS_MAX = 255
 """Of the name of a topology or a component: the key of the table of fences holds three names."""
@@ -74,7 +79,8 @@ def tables_of(name: str) -> session.Tables:
     names = mysql.VARCHAR(NAME_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     keys = mysql.VARCHAR(KEY_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     values = _LongText(charset="utf8mb4", collation=_COLLATION)
-    # There are no indexes of some rows only: the component is what tells those tombstones that are looked for from the others.
+    # There are no indexes of some rows only: the component is what tells those tombstones that are
+    # looked for from the others.
     return session.Tables(name, session.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
 
 
@@ -84,7 +90,8 @@ def has_table(run: session.Run, name: str) -> bool:
 
 
 def prepare(run: session.Run, tables: session.Tables, store: SqlStore, lock: Callable[[str], None]) -> None:
-    """Make what is missing of the layout; where nothing is, no right to make anything is needed. ``lock`` has processes take turns."""
+    """Make what is missing of the layout; where nothing is, no right to make anything is needed.
+    ``lock`` has processes take turns."""
     there = functools.partial(has_table, run)
     if session.made(run, tables, store.address, there) != (wanted := (layout.LAYOUT_VERSION, store.form)):
         with _alone(run, store):
@@ -106,8 +113,8 @@ def prepare(run: session.Run, tables: session.Tables, store: SqlStore, lock: Cal
 
 @contextlib.contextmanager
 def _alone(run: session.Run, store: SqlStore) -> Iterator[None]:
-    """While no other process makes tables here: who made an index late would wait for every transaction that is open by then. Who dies
-    lets go, its session ends."""
+    """While no other process makes tables here: who made an index late would wait for every
+    transaction that is open by then. Who dies lets go, its session ends."""
     if run(_GET_LOCK, {"seconds": store.lock_timeout_s}).scalar_one() != 1:
         raise errors.FailedException(f"the store {store.address} is busy: others made tables there for {store.lock_timeout_s:g} s")
     try:
@@ -119,7 +126,8 @@ def _alone(run: session.Run, store: SqlStore) -> Iterator[None]:
 
 
 def _make(run: session.Run, tables: session.Tables, store: SqlStore) -> None:
-    """Whoever comes after a process that died here does again what there is already, and goes on."""
+    """Whoever comes after a process that died here does again what there is already, and goes on.
+    """
     there = functools.partial(has_table, run)
     session.check_neighbours(run, tables, store.address, there)
     if not _is_being_made(run, tables):

@@ -1,11 +1,14 @@
-"""Integers that MySQL and MariaDB combine by themselves: one statement for all keys of a task, and none of them read in Python.
+"""Integers that MySQL and MariaDB combine by themselves: one statement for all keys of a task, and
+none of them read in Python.
 
-Apart from ``mysql``, which runs it: what is here is one statement, and why it is right. Assignments after ON DUPLICATE KEY UPDATE are made from
-left to right. The first of them says that a row is ordinary, or else puts NULL where there can be none, which ends the statement, and InnoDB
-takes back all that it did: so nobody has to count, or to look again, and what follows need not ask.
+Apart from ``mysql``, which runs it: what is here is one statement, and why it is right. Assignments
+after ON DUPLICATE KEY UPDATE are made from left to right. The first of them says that a row is
+ordinary, or else puts NULL where there can be none, which ends the statement, and InnoDB takes back
+all that it did: so nobody has to count, or to look again, and what follows need not ask.
 
-The server finds what it judges after it has waited for the row's lock, and so judges what is there now: of two who write a key, or add it, at the
-same time, the second finds the row of the first, of this transaction, which is not ordinary. Needs SQLAlchemy.
+The server finds what it judges after it has waited for the row's lock, and so judges what is there
+now: of two who write a key, or add it, at the same time, the second finds the row of the first, of
+this transaction, which is not ordinary. Needs SQLAlchemy.
 
 Invariants:
     - All of the keys are combined, or none is changed.
@@ -25,7 +28,8 @@ GIVEN = "CONVERT(:given USING utf8mb4)"
 
 _OLD, _NEW = "CAST(kept.curr AS SIGNED)", "given.delta"
 _MADE: dict[merge.Operator, str] = {"add": f"{_OLD} + {_NEW}", "min": f"LEAST({_OLD}, {_NEW})", "max": f"GREATEST({_OLD}, {_NEW})"}
-# An integer as JSON has it, and not a float, a text, a very large integer, or NULL, which is no value.
+# An integer as JSON has it, and not a float, a text, a very large integer, or NULL, which is no
+# value.
 _IS_ORDINARY = (
     "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
     " AND kept.curr REGEXP '^(0|-?[1-9][0-9]{0,14})$'"
@@ -39,9 +43,11 @@ _VALUES = {
 
 @functools.cache
 def statement(table: str, key: str, operator: merge.Operator) -> sa.TextClause:
-    """Combines ``given``, a JSON list of pairs of a key and a number; ``key`` declares the column of a key.
+    """Combines ``given``, a JSON list of pairs of a key and a number; ``key`` declares the column
+    of a key.
 
-    :returns: a statement with the parameters ``given``, ``settled`` (the newest transaction whose rows are ordinary), and those of a stamp.
+    :returns: a statement with the parameters ``given``, ``settled`` (the newest transaction whose
+        rows are ordinary), and those of a stamp.
     """
     names, values = ", ".join(f"`{name}`" for name in _VALUES), ", ".join(_VALUES.values())
     changes = (

@@ -1,16 +1,21 @@
-"""PostgreSQL behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per worker process, and reading and writing in bulk over it.
+"""PostgreSQL behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per worker
+process, and reading and writing in bulk over it.
 
-Apart from ``relational``, which holds what any SQL database understands; ``postgresql_connection`` says how a connection is made, and
-``postgresql_errors`` what its errors mean. Needs SQLAlchemy and psycopg. Transactions are READ COMMITTED, whatever the server's default is: a
-statement must see what others committed while it waited.
+Apart from ``relational``, which holds what any SQL database understands; ``postgresql_connection``
+says how a connection is made, and ``postgresql_errors`` what its errors mean. Needs SQLAlchemy and
+psycopg. Transactions are READ COMMITTED, whatever the server's default is: a statement must see
+what others committed while it waited.
 
-A row is read without locking it, and written only if it is still the version that was read (``xmin``): of two writers of one key the second finds
-the first one's row in its place, and is told whose it is. Rows are written in the order of their keys, so that two writers who share several
-keys meet at the first of them; where they write in several portions and still block each other, the one whom the server ends looks as well.
+A row is read without locking it, and written only if it is still the version that was read
+(``xmin``): of two writers of one key the second finds the first one's row in its place, and is told
+whose it is. Rows are written in the order of their keys, so that two writers who share several keys
+meet at the first of them; where they write in several portions and still block each other, the one
+whom the server ends looks as well.
 
 Invariants:
     - After a statement failed its transaction ends; only a deadlock is looked into before.
-    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to ``ROWS_HELD_MAX`` keys has.
+    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to
+      ``ROWS_HELD_MAX`` keys has.
 """
 
 from __future__ import annotations
@@ -72,9 +77,11 @@ _STAND_ALONE = sa.text(
     "UPDATE txtopo_fence SET counted = greatest(counted, 0) + CAST(counted < CAST(:number AS bigint) AS integer)"
     f" WHERE {_WHO} AND {_HERE} RETURNING listed"
 )
-# A new version of a row that finds room in the page of the old one needs no entry in any index; half of a page has room for one of each of its rows.
+# A new version of a row that finds room in the page of the old one needs no entry in any index;
+# half of a page has room for one of each of its rows.
 _ROOM = {"fillfactor": 50}
-# Texts without a line feed travel as one: to make an array of Python's objects takes the driver longer. An empty one is NULL.
+# Texts without a line feed travel as one: to make an array of Python's objects takes the driver
+# longer. An empty one is NULL.
 _IN_LINES = frozenset({"key", "version", "prev_txid"})
 _GIVEN_KEYS = "string_to_array(CAST(:keys AS text), E'\\n')"
 _TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
@@ -111,11 +118,13 @@ class Session(session.Session):
         super().__init__(functools.partial(_run, raw, address), tables, address, mine, lists)
         self._raw = raw
         self._versions: dict[str, str | None] = {}
-        """Of rows that are there, by key: the version that was read; None once it is this transaction's own."""
+        """Of rows that are there, by key: the version that was read; None once it is this
+        transaction's own."""
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
-        """The driver's connection, where the transaction is open; to commit it is the store's alone."""
+        """The driver's connection, where the transaction is open; to commit it is the store's
+        alone."""
         driver: Any = self._raw.connection.dbapi_connection
         return cast("psycopg.Connection[Any]", driver)
 
@@ -174,7 +183,8 @@ class Session(session.Session):
         others = [name for name in layout.COLUMNS if name != "key"]
         versions = {"version": _in_lines(self._versions[row.key] for row in rows)}
         parameters = _by_column(rows)
-        # What is joined with the table is never joined with each other: the server takes arrays for short, and would compare every pair of rows.
+        # What is joined with the table is never joined with each other: the server takes arrays for
+        # short, and would compare every pair of rows.
         statement = (
             f"WITH given AS ({_given(parameters | versions)}),"
             f" locked AS (SELECT given.* FROM {table} AS kept JOIN given ON kept.key = given.key"
@@ -200,7 +210,8 @@ class Session(session.Session):
         return changed | {row.key: None for row in rows if row.key not in there}
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """What is there once the other tasks of this attempt have ended: the one that blocked us has then committed."""
+        """What is there once the other tasks of this attempt have ended: the one that blocked us
+        has then committed."""
         mine = self._writer()
         self._raw.rollback()
         if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
@@ -254,7 +265,8 @@ class Reader(session.Reader):
 
 @contextlib.contextmanager
 def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
-    """What reads one state of the store, over a connection of its own; None if there is no such store."""
+    """What reads one state of the store, over a connection of its own; None if there is no such
+    store."""
     raw = connections.open_connection(store, connections.milliseconds(store.lock_timeout_s), connections.milliseconds(store.statement_timeout_s), 0)
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -269,7 +281,8 @@ def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
 
 
 def _prepare(raw: sa.Connection, tables: session.Tables, store: SqlStore) -> None:
-    """Make what is missing of the layout, one process at a time; where nothing is, no right to make anything is needed."""
+    """Make what is missing of the layout, one process at a time; where nothing is, no right to make
+    anything is needed."""
     run = functools.partial(_run, raw, store.address)
     has_table, has_column = functools.partial(_has_table, run), functools.partial(_has_column, run)
     if session.made(run, tables, store.address, has_table) == (layout.LAYOUT_VERSION, store.form):
@@ -300,13 +313,15 @@ def _has_column(run: session.Run, table: str, name: str) -> bool:
 
 
 def _tables(store: SqlStore) -> session.Tables:
-    # In order of code points, whatever order people of this database prefer: so does Python, and so does every other store.
+    # In order of code points, whatever order people of this database prefer: so does Python, and so
+    # does every other store.
     text = sa.Text(collation="C")
     return session.Tables(store.name, session.Types(text, text, text), ("topology",), values_options={"postgresql_with": _ROOM})
 
 
 def _given(parameters: Mapping[str, Any]) -> str:
-    """A SELECT of rows that are parameters: an array for each column whose values differ, and what all of them have."""
+    """A SELECT of rows that are parameters: an array for each column whose values differ, and what
+    all of them have."""
     arrays = [name for name, value in parameters.items() if isinstance(value, list)]
     sent = [name for name in parameters if name in arrays or name in _IN_LINES]
     columns = ", ".join(name if name in sent else f"CAST(:{name} AS {_TYPES.get(name, 'text')}) AS {name}" for name in parameters)
@@ -319,7 +334,8 @@ def _lines(name: str) -> str:
 
 
 def _by_column(rows: Sequence[stamps.Row]) -> dict[str, Any]:
-    """The values of each column; one value, and no list, where it is that of every row: who writes is the same for all, and need be sent once."""
+    """The values of each column; one value, and no list, where it is that of every row: who writes
+    is the same for all, and need be sent once."""
     columns = zip(layout.COLUMNS, zip(*map(layout.columns_of, rows), strict=True), strict=True)
     return {
         name: _in_lines(values) if name in _IN_LINES else list(values) if values.count(values[0]) < len(values) else values[0]

@@ -31,9 +31,11 @@ CONNECT_DEFAULTS = {
     "tcp_user_timeout": "30000",
     "application_name": "txtopo",
 }
-"""Options of libpq unless the URL says otherwise: a server that is gone without a word is noticed within half a minute."""
+"""Options of libpq unless the URL says otherwise: a server that is gone without a word is noticed
+within half a minute."""
 
-# Session settings. A commit that returned must be on disk; who waits for replicas as well keeps that.
+# Session settings. A commit that returned must be on disk; who waits for replicas as well keeps
+# that.
 _SETTINGS = sa.text(
     "SELECT set_config('lock_timeout', :lock, false), set_config('statement_timeout', :statement, false),"
     " set_config('idle_in_transaction_session_timeout', :idle, false),"
@@ -48,7 +50,8 @@ def open_connection(store: SqlStore, lock_ms: int, statement_ms: int, idle_ms: i
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):
         raw = engine.connect()
-    # As text, every string of an array is searched for what must be escaped, twice: a third of the time that a bulk update takes here.
+    # As text, every string of an array is searched for what must be escaped, twice: a third of the
+    # time that a bulk update takes here.
     driver: Any = raw.connection.driver_connection
     driver.adapters.register_dumper(list, ListBinaryDumper)
     try:

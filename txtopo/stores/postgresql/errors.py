@@ -1,12 +1,15 @@
-"""What PostgreSQL's errors mean: what passes by itself fails the attempt, what a person must mend names the cure.
+"""What PostgreSQL's errors mean: what passes by itself fails the attempt, what a person must mend
+names the cure.
 
-Apart because this table is read, and grows, for itself. An error's class is its SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html);
-libpq tells none while a connection is made, so there the server's words must do. Words that nobody knows pass by themselves: a run that
-waits can be stopped, and says what for.
+Apart because this table is read, and grows, for itself. An error's class is its SQLSTATE
+(https://www.postgresql.org/docs/current/errcodes-appendix.html); libpq tells none while a
+connection is made, so there the server's words must do. Words that nobody knows pass by themselves:
+a run that waits can be stopped, and says what for.
 
 Invariants:
     - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no driver.
-    - Messages are made of the server's and libpq's own words, which repeat no password, and never of a statement or its parameters.
+    - Messages are made of the server's and libpq's own words, which repeat no password, and never
+      of a statement or its parameters.
 """
 
 from __future__ import annotations

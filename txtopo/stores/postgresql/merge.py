@@ -1,13 +1,17 @@
-"""Integers that PostgreSQL combines by itself: one statement for all keys of a task, and none of them read in Python.
+"""Integers that PostgreSQL combines by itself: one statement for all keys of a task, and none of
+them read in Python.
 
 Apart from ``postgresql``, which reads and writes rows that were judged here. Needs SQLAlchemy.
 
-Keys and numbers are one text each, which the server cuts into arrays: to make arrays of thousands of Python's objects takes the driver longer than
-the server takes to count. They come in the order of keys, and every row is locked as it is met, so that of two who share several keys the
-second waits at the first of them. What it then finds is of this transaction, and not ordinary. So is a row that appeared meanwhile.
+Keys and numbers are one text each, which the server cuts into arrays: to make arrays of thousands
+of Python's objects takes the driver longer than the server takes to count. They come in the order
+of keys, and every row is locked as it is met, so that of two who share several keys the second
+waits at the first of them. What it then finds is of this transaction, and not ordinary. So is a row
+that appeared meanwhile.
 
-Invariants: a row is combined or left as it is; which of them were, is told by this database transaction and by the whole stamp together, since
-it may have taken back others before, and an earlier one may have left the same stamp.
+Invariants: a row is combined or left as it is; which of them were, is told by this database
+transaction and by the whole stamp together, since it may have taken back others before, and an
+earlier one may have left the same stamp.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from txtopo.topology import merge
 _MADE = {"add": "{old} + {new}", "min": "least({old}, {new})", "max": "greatest({old}, {new})"}
 _GIVEN_KEYS = "string_to_array(CAST(:keys AS text), E'\\n')"
 _GIVEN = f"unnest({_GIVEN_KEYS}, string_to_array(CAST(:deltas AS text), ',')) AS given(key, delta)"
-# An integer as JSON has it has digits and perhaps a sign; a float, a text or a list has more, and NULL is no value.
+# An integer as JSON has it has digits and perhaps a sign; a float, a text or a list has more, and
+# NULL is no value.
 _IS_ORDINARY = (
     "kept.topology = CAST(:topology AS text) AND kept.generation = CAST(:generation AS text) AND kept.component = CAST(:component AS text)"
     " AND kept.txid <= CAST(:settled AS bigint) AND length(kept.curr) < 16 AND translate(kept.curr, '0123456789', '') IN ('', '-')"
@@ -35,7 +40,8 @@ _STAMP = {"topology": "text", "generation": "text", "component": "text", "task":
 def merged(
     run: session.Run, table: str, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int
 ) -> Collection[str]:
-    """What :meth:`txtopo.stores.sessions.Session.merge_rows` promises, in the open transaction of ``run``. No key has a line feed: it is JSON."""
+    """What :meth:`txtopo.stores.sessions.Session.merge_rows` promises, in the open transaction of
+    ``run``. No key has a line feed: it is JSON."""
     keys = sorted(deltas)
     who = {
         "topology": mine.topology_id, "generation": mine.generation, "component": mine.component, "task": mine.task, "txid": mine.txid,

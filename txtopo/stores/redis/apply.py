@@ -1,9 +1,11 @@
-"""The step that changes a store in Redis: if the server still holds what was judged and read, all of it is done, otherwise nothing.
+"""The step that changes a store in Redis: if the server still holds what was judged and read, all
+of it is done, otherwise nothing.
 
-Apart from ``redis_layout``, which says what is kept: a task's last step, the raising of a fence and maintenance are all this one script, each
-with other arguments. The script compares and replaces and knows no rule but one, which rows are *ordinary* (see
-:meth:`txtopo.stores.sessions.Session.merge_rows`): with the integers of these it combines what it is given, so that nobody has to read them before.
-Standard library only.
+Apart from ``redis_layout``, which says what is kept: a task's last step, the raising of a fence and
+maintenance are all this one script, each with other arguments. The script compares and replaces and
+knows no rule but one, which rows are *ordinary* (see
+:meth:`txtopo.stores.sessions.Session.merge_rows`): with the integers of these it combines what it
+is given, so that nobody has to read them before. Standard library only.
 
 Invariants:
     - The script looks at everything before it changes anything.
@@ -26,7 +28,8 @@ class Merges:
     """Integers that the server combines with those it has."""
 
     deltas: Mapping[str, int]
-    """By key, of fewer than 16 digits, so that Lua's numbers hold them and what they make exactly."""
+    """By key, of fewer than 16 digits, so that Lua's numbers hold them and what they make exactly.
+    """
     how: merge.Merge
     mine: stamps.Stamp
     settled_txid: int
@@ -50,7 +53,8 @@ class Change:
     forgets: bool = False
     """Whether that list is emptied."""
     together_max: int | None = None
-    """How many keys that list may have, once what is written here is added; None: it is not added."""
+    """How many keys that list may have, once what is written here is added; None: it is not added.
+    """
     rows: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     """By key: the row that must be there, and the one that will be; empty for none."""
     marks: Mapping[str, bool] = dataclasses.field(default_factory=dict)
@@ -58,7 +62,8 @@ class Change:
     merges: Merges | None = None
     task: int = 0
     number: int = 0
-    """Of the store transaction among those of ``task`` in this attempt (R34); 0: it is none, and is not counted."""
+    """Of the store transaction among those of ``task`` in this attempt (R34); 0: it is none, and is
+    not counted."""
 
     def arguments(self) -> list[Any]:
         """As the script has them."""
@@ -76,7 +81,8 @@ class Change:
 def _merging(merges: Merges | None) -> list[Any]:
     if merges is None:
         return ["", "", "[]", "", 0]
-    # A key's text has no line feed of its own, and as many keys as one argument are sent and taken in much faster.
+    # A key's text has no line feed of its own, and as many keys as one argument are sent and taken
+    # in much faster.
     keys, deltas = "\n".join(merges.deltas), json.dumps(list(merges.deltas.values()))
     return [merges.how.operator, keys, deltas, layout.stamp_text(merges.mine), merges.settled_txid]
 
@@ -188,8 +194,10 @@ end
 if number > tonumber(redis.call('HGET', KEYS[7], task) or 0) then redis.call('HINCRBY', KEYS[7], task, 1) end
 return {'done', version}
 """)
-"""meta, fences, rows, order, deleted, written, counts; what :class:`Change` says, of merges the operator (none: there are none), their keys one to a
-line, what each is combined with in JSON, the stamp and which transactions are settled; the task, and the number of its store transaction, 0 for
-none; the number of rows, each as its key, what must be there, what is to be there; then the keys that are deleted from now on, each after a 1, or
-no longer, each after a 0 → done and the version, or what is not as it must be: held, fence, written, many, rows; or unmerged: not all rows to
-combine with are ordinary."""
+"""meta, fences, rows, order, deleted, written, counts; what :class:`Change` says, of merges the
+operator (none: there are none), their keys one to a line, what each is combined with in JSON, the
+stamp and which transactions are settled; the task, and the number of its store transaction, 0 for
+none; the number of rows, each as its key, what must be there, what is to be there; then the keys
+that are deleted from now on, each after a 1, or no longer, each after a 0 → done and the version,
+or what is not as it must be: held, fence, written, many, rows; or unmerged: not all rows to combine
+with are ordinary."""

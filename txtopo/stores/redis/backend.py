@@ -1,12 +1,16 @@
-"""Redis behind :class:`~txtopo.stores.redis.store.RedisStore`: what a worker process keeps of it, and how a transaction, a reading or maintenance begins.
+"""Redis behind :class:`~txtopo.stores.redis.store.RedisStore`: what a worker process keeps of it,
+and how a transaction, a reading or maintenance begins.
 
-Apart from what is done then (``redis_session``, ``redis_reading``, ``redis_maintenance``). Needs redis-py.
+Apart from what is done then (``redis_session``, ``redis_reading``, ``redis_maintenance``). Needs
+redis-py.
 
-A cluster needs no client of its own: all keys of a store are in one hash slot, and so on one node. A node that is asked for what is not its own says
-who has it; that is where the store is looked for from then on.
+A cluster needs no client of its own: all keys of a store are in one hash slot, and so on one node.
+A node that is asked for what is not its own says who has it; that is where the store is looked for
+from then on.
 
 Invariants:
-    - A connection is used by the process that opened it alone; threads take turns for each exchange, not for a transaction.
+    - A connection is used by the process that opened it alone; threads take turns for each
+      exchange, not for a transaction.
     - There is one connection to a server, or to each node of a cluster that has a store in use.
 """
 
@@ -47,7 +51,8 @@ class Connection:
         self._turn = threading.Lock()
 
     def open(self, store: RedisStore, mine: stamps.Stamp) -> sessions.Session:
-        """A transaction of the task ``mine``, which has seen the fence; the store is made if it is not there."""
+        """A transaction of the task ``mine``, which has seen the fence; the store is made if it is
+        not there."""
 
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(store.accept_loss)
@@ -105,7 +110,8 @@ class Connection:
             except errors.FailedException as error:
                 node = faults.moved_to(error)
                 if node is None:
-                    # After a fail-over the node may be gone: the one of the URL knows who has taken its place.
+                    # After a fail-over the node may be gone: the one of the URL knows who has taken
+                    # its place.
                     self._homes.pop(store.name, None)
                     raise
                 self._homes[store.name] = node

@@ -1,7 +1,9 @@
-"""One connection to a Redis server: how it is made, with which password, and what a server must be to be written to.
+"""One connection to a Redis server: how it is made, with which password, and what a server must be
+to be written to.
 
-Apart from ``redis_session``, which says what is done over it. Needs redis-py, of which it uses one connection without its retries: a step
-whose answer is lost may have been done, and only a replay can tell.
+Apart from ``redis_session``, which says what is done over it. Needs redis-py, of which it uses one
+connection without its retries: a step whose answer is lost may have been done, and only a replay
+can tell.
 
 Invariants:
     - A password is read when a connection is made, given to the library, and kept nowhere.
@@ -39,7 +41,8 @@ Node = tuple[str, int]
 
 
 class Link:
-    """An open connection for ``store``: to the server of its URL, or to ``node`` of the cluster that this belongs to."""
+    """An open connection for ``store``: to the server of its URL, or to ``node`` of the cluster
+    that this belongs to."""
 
     def __init__(self, store: RedisStore, node: Node | None = None) -> None:
         self._address = store.address
@@ -94,7 +97,8 @@ class Link:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to read while nothing was asked, which is the server's goodbye; or the connection is known to be lost."""
+        """Whether there is something to read while nothing was asked, which is the server's
+        goodbye; or the connection is known to be lost."""
         if self._is_lost:
             return True
         if not self._turn.acquire(blocking=False):
@@ -107,7 +111,8 @@ class Link:
             self._turn.release()
 
     def check_may_be_written(self, accept_loss: bool) -> None:
-        """Refuse a server that would drop results by itself, or one that may forget what it acknowledged unless that is accepted."""
+        """Refuse a server that would drop results by itself, or one that may forget what it
+        acknowledged unless that is accepted."""
         version = tuple(int(part) for part in self._facts["redis_version"].split(".")[:2])
         if version < SERVER_VERSION_MIN:
             wanted = ".".join(map(str, SERVER_VERSION_MIN))
@@ -166,7 +171,8 @@ class Link:
 
 
 def _packed(command: Sequence[Any]) -> bytes:
-    """A command as it is sent (RESP); in a third of the library's time, which counts where a transaction has thousands of rows."""
+    """A command as it is sent (RESP); in a third of the library's time, which counts where a
+    transaction has thousands of rows."""
     parts = [part if isinstance(part, bytes) else str(part).encode() for part in command]
     return b"*%d\r\n%b" % (len(parts), b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]))
 

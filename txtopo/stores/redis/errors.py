@@ -1,13 +1,16 @@
-"""What Redis' errors mean: what passes by itself fails the attempt, what a person must mend names the cure.
+"""What Redis' errors mean: what passes by itself fails the attempt, what a person must mend names
+the cure.
 
-Apart because this table is read, and grows, for itself. Redis begins an error with a word in capitals that says its class; the library has an
-exception for some of them, and for others the word must do; ERR, which says nothing, it leaves out. Before what a
-script met with, Redis 6 says where. Words that nobody knows end the run: they say that the server took offence at
-what it was asked, not at the moment.
+Apart because this table is read, and grows, for itself. Redis begins an error with a word in
+capitals that says its class; the library has an exception for some of them, and for others the word
+must do; ERR, which says nothing, it leaves out. Before what a script met with, Redis 6 says where.
+Words that nobody knows end the run: they say that the server took offence at what it was asked, not
+at the moment.
 
 Invariants:
     - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no library.
-    - Messages are made of the server's and the library's own words, which repeat no password, and never of what was sent.
+    - Messages are made of the server's and the library's own words, which repeat no password, and
+      never of what was sent.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ def meaning(address: str, error: BaseException, connecting: bool = False) -> Exc
 
 
 def _by_kind(address: str, error: BaseException, said: str, connecting: bool) -> Exception:
-    """What the library's own class of ``error`` says; it leaves the server's word out where it has one for it."""
+    """What the library's own class of ``error`` says; it leaves the server's word out where it has
+    one for it."""
     found = redis.exceptions
     if isinstance(error, found.NoPermissionError):
         return errors.SetupError(f"the store {address} cannot be used: {said}\n  {_CURES['NOPERM']}")
@@ -107,7 +111,8 @@ def _full(address: str, what: str, said: str) -> errors.TxtopoError:
 
 
 def moved_to(error: BaseException) -> tuple[str, int] | None:
-    """Which node of the cluster has what ``error`` was the answer to; None if it is not about that."""
+    """Which node of the cluster has what ``error`` was the answer to; None if it is not about that.
+    """
     cause = error.__cause__
     return (str(cause.host), int(cause.port)) if isinstance(cause, redis.exceptions.MovedError) else None
 

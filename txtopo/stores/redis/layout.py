@@ -1,6 +1,8 @@
-"""What a store is in Redis: the names of its keys, rows and fences as text, and the steps that the server does in one go.
+"""What a store is in Redis: the names of its keys, rows and fences as text, and the steps that the
+server does in one go.
 
-Layout, version 2; all keys of a store are in one hash slot, which its name in braces names, so that they are on one node of a cluster too::
+Layout, version 2; all keys of a store are in one hash slot, which its name in braces names, so that
+they are on one node of a cluster too::
 
     txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
                               tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost),
@@ -19,8 +21,9 @@ Layout, version 2; all keys of a store are in one hash slot, which its name in b
 
 Version 1 had no ``counts``; the first task that opens such a store makes it one of version 2.
 
-Apart from the rest because people and programs of other languages read this too; and from ``redis_apply``, the one step that changes rows, because
-these only make a store, open it, hold it and read it. Standard library only.
+Apart from the rest because people and programs of other languages read this too; and from
+``redis_apply``, the one step that changes rows, because these only make a store, open it, hold it
+and read it. Standard library only.
 
 Invariants:
     - A script looks at everything before it changes anything.
@@ -36,7 +39,8 @@ import json
 from txtopo.stores import stamps
 
 LAYOUT_VERSION = 2
-"""Of the keys. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are written; what has any other is refused."""
+"""Of the keys. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are
+written; what has any other is refused."""
 
 EARLIER_VERSION = 1
 """The layout without counts."""
@@ -157,10 +161,11 @@ local then_served = redis.call('HMGET', KEYS[3], ARGV[4], ARGV[4] + 1)
 return {{meta[1], meta[2], tonumber(meta[3]), tenure, meta[5] or '', redis.call('HGET', KEYS[2], ARGV[3]) or '',
   then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form, count, tonumber(redis.call('HGET', KEYS[6], ARGV[7]) or 0)}}
 """)
-"""meta, fences, served, deleted, rows, counts; layout, run_id, field of the fence, a tenure, form, the layout that is brought forward, a task →
-nothing if there is no store, the layout alone if it is another one, else layout, born, version, tenure, held, fence, the server processes of the
-given tenure and of the next, how many keys are deleted, form, the count of the fence, and what of that is the task's. An empty store takes the
-form that is given."""
+"""meta, fences, served, deleted, rows, counts; layout, run_id, field of the fence, a tenure, form,
+the layout that is brought forward, a task → nothing if there is no store, the layout alone if it is
+another one, else layout, born, version, tenure, held, fence, the server processes of the given
+tenure and of the next, how many keys are deleted, form, the count of the fence, and what of that is
+the task's. An empty store takes the form that is given."""
 
 HOLD = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
@@ -169,7 +174,8 @@ local held = ARGV[3] .. ' ' .. redis.call('HINCRBY', KEYS[1], 'version', 1)
 redis.call('HSET', KEYS[1], 'held', held, 'form', ARGV[4])
 return held
 """)
-"""meta; born and version as they must be, why it is held, form → what must be known to change it from now on; none if it has changed."""
+"""meta; born and version as they must be, why it is held, form → what must be known to change it
+from now on; none if it has changed."""
 
 RELEASE = script("""
 local held = redis.call('HMGET', KEYS[1], 'born', 'held')
@@ -187,8 +193,8 @@ end
 redis.call('HDEL', KEYS[1], 'held')
 return 1
 """)
-"""meta, fences, what each component wrote and its counts; born and held as they must be; for each component the field of its fence, and the fence
-(none: no fence) → 1 if done."""
+"""meta, fences, what each component wrote and its counts; born and held as they must be; for each
+component the field of its fence, and the fence (none: no fence) → 1 if done."""
 
 PAGE = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
@@ -200,4 +206,5 @@ for i = 1, #keys, 2000 do
 end
 return {(meta[1] or '') .. ' ' .. (meta[2] or ''), keys, rows}
 """)
-"""meta, order, rows; from where, to where, how many at most → which state of the store this is, keys and rows in order."""
+"""meta, order, rows; from where, to where, how many at most → which state of the store this is,
+keys and rows in order."""

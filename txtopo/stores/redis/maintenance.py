@@ -1,9 +1,11 @@
-"""Adopting and clearing a store in Redis: any number of rows, without keeping the server from others for long.
+"""Adopting and clearing a store in Redis: any number of rows, without keeping the server from
+others for long.
 
-Apart from ``redis_session`` because here no single step can do it all. What is to change is worked out from one state of the store; then the store
-is *held*, if it still is in that state: whoever wants to write is refused. Rows are changed in portions, and the last step changes the fences and
-lets go. If this process dies in between, the store stays held until the same is asked for again, which finds fewer rows left to change.
-Needs redis-py.
+Apart from ``redis_session`` because here no single step can do it all. What is to change is worked
+out from one state of the store; then the store is *held*, if it still is in that state: whoever
+wants to write is refused. Rows are changed in portions, and the last step changes the fences and
+lets go. If this process dies in between, the store stays held until the same is asked for again,
+which finds fewer rows left to change. Needs redis-py.
 
 Invariants:
     - Rows and fences change only while the store is held by this session.
@@ -93,7 +95,8 @@ class Session(sessions.Session):
         written = [key for who in self._new_fences for key in (self._names.written(*who), self._names.counts(*who))]
         arguments: list[Any] = [born, held]
         for who, fence in self._new_fences.items():
-            # No tenure: whatever server process comes, there is no attempt of this fence that it could interrupt.
+            # No tenure: whatever server process comes, there is no attempt of this fence that it
+            # could interrupt.
             arguments += (layout.fence_field(*who), "" if fence is None else layout.fence_text(fence, 0))
         if not self._link.run(layout.RELEASE, [self._names.meta, self._names.fences, *written], arguments):
             raise self._refusal("somebody else adopts or clears it too")

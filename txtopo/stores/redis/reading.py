@@ -1,10 +1,14 @@
-"""Reading a store in Redis outside of transactions: one key, the fences, or all rows of one state in order.
+"""Reading a store in Redis outside of transactions: one key, the fences, or all rows of one state
+in order.
 
-Apart from ``redis_session`` because a reader writes nothing, and may be let in by a server that writers refuse: a replica, too. Needs redis-py.
+Apart from ``redis_session`` because a reader writes nothing, and may be let in by a server that
+writers refuse: a replica, too. Needs redis-py.
 
-All rows are read a page at a time, each page by one script, so that the server is not kept long. A page says which version of the store it
-is of. If that changed on the way, all is read again, in pages ten times as large; at last in one, which nothing can come between. So a
-reading is of one state however much is written meanwhile, and it ends; for that it holds what it has read until it knows.
+All rows are read a page at a time, each page by one script, so that the server is not kept long. A
+page says which version of the store it is of. If that changed on the way, all is read again, in
+pages ten times as large; at last in one, which nothing can come between. So a reading is of one
+state however much is written meanwhile, and it ends; for that it holds what it has read until it
+knows.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ READINGS_MAX = 4
 
 
 class Reader:
-    """Reads the store ``name`` over ``link``, whose values are to be of ``form``; ``address`` is for messages."""
+    """Reads the store ``name`` over ``link``, whose values are to be of ``form``; ``address`` is
+    for messages."""
 
     def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
         self._link, self._name, self._address, self._form = link, name, address, form
@@ -34,7 +39,8 @@ class Reader:
 
     @property
     def exists(self) -> bool:
-        """True if there is such a store; raises if it is of another version of txtopo, or holds values of another form."""
+        """True if there is such a store; raises if it is of another version of txtopo, or holds
+        values of another form."""
         found = self.form
         if found is not None:
             versions.check_form(self._address, found, self._form)
@@ -59,12 +65,14 @@ class Reader:
         return sessions.fences_of(self._link, self._names) if self.exists else []
 
     def rows_from(self, text: str, beginning: str = "") -> Iterator[stamps.Row]:
-        """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order, all of one state; read before this returns."""
+        """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order,
+        all of one state; read before this returns."""
         found = self.state(text, beginning)[1] if self.exists else []
         return (layout.row_of(key.decode(), row.decode()) for key, row in found)
 
     def state(self, text: str = "", beginning: str = "") -> tuple[str, list[tuple[bytes, bytes]]]:
-        """``born`` and version of a state of the store, and its rows with their keys, as they are kept."""
+        """``born`` and version of a state of the store, and its rows with their keys, as they are
+        kept."""
         size = PAGE_ROWS
         for _ in range(READINGS_MAX - 1):
             if (found := self._pages(text, beginning, size)) is not None:

@@ -1,17 +1,22 @@
-"""A transaction of a store in Redis, from its first look at the fence to the script that applies it.
+"""A transaction of a store in Redis, from its first look at the fence to the script that applies
+it.
 
-Apart from ``redis_connection``, which says how a connection is made, and from ``redis_maintenance`` and ``redis_reading``, which do not write
-for a task. Needs redis-py.
+Apart from ``redis_connection``, which says how a connection is made, and from ``redis_maintenance``
+and ``redis_reading``, which do not write for a task. Needs redis-py.
 
-Nothing is locked. What a task writes is held here, as the text that it will be, beside the text that was read in its place; the last step
-hands both to the server, which compares and replaces (``redis_apply.APPLY``). If something else is there by now, it is judged like any row.
-Integers to be combined go along with that; the server looks at their rows in the same step, and does nothing at all if one is not ordinary.
+Nothing is locked. What a task writes is held here, as the text that it will be, beside the text
+that was read in its place; the last step hands both to the server, which compares and replaces
+(``redis_apply.APPLY``). If something else is there by now, it is judged like any row. Integers to
+be combined go along with that; the server looks at their rows in the same step, and does nothing at
+all if one is not ordinary.
 
-A server process that takes over, since the old one ended, goes on from what it has. Which process served the store at which versions is
-kept in the store, and by every worker for what it was acknowledged itself; where the two contradict each other, something was lost.
+A server process that takes over, since the old one ended, goes on from what it has. Which process
+served the store at which versions is kept in the store, and by every worker for what it was
+acknowledged itself; where the two contradict each other, something was lost.
 
 Invariants:
-    - Nothing reaches the server before the last step, which applies all of it or nothing; raising the fence is such a step of its own.
+    - Nothing reaches the server before the last step, which applies all of it or nothing; raising
+      the fence is such a step of its own.
     - The steps of one session are made over one connection, and so by one server process.
 """
 
@@ -33,19 +38,24 @@ if TYPE_CHECKING:
     from txtopo.stores.redis.store import RedisStore
 
 ROWS_MAX = 100_000
-"""How many rows a task may write in one transaction of a store: while a script runs, the server does nothing else."""
+"""How many rows a task may write in one transaction of a store: while a script runs, the server
+does nothing else."""
 
 ROWS_TOGETHER_MAX = 200_000
-"""How many rows all tasks of a component may write in one transaction: taking them back is one step, and a command has a million parts at most."""
+"""How many rows all tasks of a component may write in one transaction: taking them back is one
+step, and a command has a million parts at most."""
 
 SWEPT_MAX = 50_000
-"""How many tombstones are removed as a fence is raised; what is left is removed with the next ones."""
+"""How many tombstones are removed as a fence is raised; what is left is removed with the next ones.
+"""
 
 BYTES_MAX = 64 * 2**20
-"""How many bytes the rows that a task writes in one transaction may have, with those they replace."""
+"""How many bytes the rows that a task writes in one transaction may have, with those they replace.
+"""
 
 MERGED_BYTES_MAX = 64
-"""How many bytes of a row's second line there are at most, if the server makes it: three numbers."""
+"""How many bytes of a row's second line there are at most, if the server makes it: three numbers.
+"""
 
 READINGS_MAX = 100
 """How often the fences are read, when some are raised meanwhile."""
@@ -54,7 +64,8 @@ _SMALLER = "Make the batches smaller, give the component more tasks, or keep les
 
 
 class FenceMovedError(Exception):
-    """The fence was not what it was judged to be when the transaction was to be applied; nothing was."""
+    """The fence was not what it was judged to be when the transaction was to be applied; nothing
+    was."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -79,7 +90,8 @@ class Opened(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """The newest change of a store that this process knows to be done, and which server process said so."""
+    """The newest change of a store that this process knows to be done, and which server process
+    said so."""
 
     born: str
     tenure: int
@@ -130,7 +142,8 @@ class Session(sessions.Session):
         self._raised = fence
 
     def count(self, mine: stamps.Stamp, number: int) -> None:
-        # One that was counted before, when the task ran for the first time in this attempt, finds all that it writes there, and applies nothing.
+        # One that was counted before, when the task ran for the first time in this attempt, finds
+        # all that it writes there, and applies nothing.
         self._number, self.is_counted = number, number <= self._counted_of_task
 
     def take_back(self, void: stamps.Fence) -> None:
@@ -140,7 +153,8 @@ class Session(sessions.Session):
         self._sweeps = self._opened.deleted > 0
 
     def raise_fence(self) -> bool:
-        """Raise the fence if that was asked for, with all that goes with it; False if the server does not hold any more what was judged."""
+        """Raise the fence if that was asked for, with all that goes with it; False if the server
+        does not hold any more what was judged."""
         if self._raised is None:
             return True
         lists = [("LRANGE", self._names.written(self._mine.topology_id, self._mine.component), 0, -1)] if self._void else []
@@ -174,8 +188,9 @@ class Session(sessions.Session):
     def check_nothing_is_lost(self) -> None:
         """Refuse a store that lacks what this process was told to be done.
 
-        :raises errors.FailedException: another server process has taken over since the attempt raised its fence: it may lack what the
-            attempt wrote, and only a new attempt writes that again.
+        :raises errors.FailedException: another server process has taken over since the attempt
+            raised its fence: it may lack what the attempt wrote, and only a new attempt writes that
+            again.
         """
         if self._known is not None and (found := _contradiction(self._opened, self._known)) is not None:
             why = f"lost {self._known.version} {found}"
@@ -186,7 +201,8 @@ class Session(sessions.Session):
             raise errors.FailedException(f"the store {self._store.address} was taken over by another server process in the middle of an attempt")
 
     def _settled(self, rows: Iterable[stamps.Row]) -> Iterator[tuple[str, str]]:
-        """What becomes of rows as the fence is raised, by key: taken back (R31), or a tombstone that nothing will ask for any more."""
+        """What becomes of rows as the fence is raised, by key: taken back (R31), or a tombstone
+        that nothing will ask for any more."""
         for row in rows:
             if self._void is not None and _is_of(row.stamp, self._void):
                 stamp = dataclasses.replace(row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT)
@@ -237,7 +253,8 @@ class Session(sessions.Session):
     def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
         self._check_bounds(len(deltas), sum(map(len, deltas)) + len(deltas) * (len(layout.stamp_text(mine)) + MERGED_BYTES_MAX))
         merges = applying.Merges(deltas, how, mine, settled_txid)
-        # All of the transaction, or nothing: what is written goes with it, or waits for what the rules make of the rest.
+        # All of the transaction, or nothing: what is written goes with it, or waits for what the
+        # rules make of the rest.
         return deltas if self._apply_written(merges) == "unmerged" else ()
 
     def apply(self) -> None:
@@ -257,8 +274,8 @@ class Session(sessions.Session):
         return applying.Change(self._opened.born, "", self._opened.form, self._field, self._fence, **what)
 
     def _apply(self, change: applying.Change) -> str:
-        """What became of it: done; or of nothing: written (the list of what was written has changed), unmerged, or that the fence could not be
-        raised: fence, rows."""
+        """What became of it: done; or of nothing: written (the list of what was written has
+        changed), unmerged, or that the fence could not be raised: fence, rows."""
         names, mine = self._names, self._mine
         keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(mine.topology_id, mine.component)]
         keys.append(names.counts(mine.topology_id, mine.component))
@@ -309,13 +326,15 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
 
 
 def _is_of(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
-    """Whether the attempt of ``void``, or an earlier one at its transaction, wrote what has this stamp."""
+    """Whether the attempt of ``void``, or an earlier one at its transaction, wrote what has this
+    stamp."""
     same = (stamp.topology_id, stamp.component, stamp.generation, stamp.txid) == (void.topology_id, void.component, void.generation, void.txid)
     return same and stamp.attempt <= void.attempt and stamp.attempt != stamps.UNKNOWN_ATTEMPT
 
 
 def _contradiction(opened: Opened, known: Acknowledged) -> int | None:
-    """How many changes there were when another server process took over, if that is less than what was acknowledged; else None."""
+    """How many changes there were when another server process took over, if that is less than what
+    was acknowledged; else None."""
     if opened.born != known.born or opened.served_then.partition(" ")[0] != known.run_id:
         return 0 if opened.born != known.born else opened.version
     # What the next server process has begun with, or what there is, if no other has served since.

@@ -1,13 +1,17 @@
-"""A store in a Redis server, for executors on any machine: zombies lose to its fence also across hosts (R29).
+"""A store in a Redis server, for executors on any machine: zombies lose to its fence also across
+hosts (R29).
 
-Apart from ``redis_backend`` and all that it uses, which need redis-py: this module is configuration, pickles, and needs the standard library
-only; they are imported where a connection is made.
+Apart from ``redis_backend`` and all that it uses, which need redis-py: this module is
+configuration, pickles, and needs the standard library only; they are imported where a connection is
+made.
 
-Redis holds no transaction open. A task reads what it needs, computes, and has the server run one script, which applies everything if the
-fence and every row are still what was read, and otherwise nothing. Raising a fence, with all it takes back (R31), is one such script too.
+Redis holds no transaction open. A task reads what it needs, computes, and has the server run one
+script, which applies everything if the fence and every row are still what was read, and otherwise
+nothing. Raising a fence, with all it takes back (R31), is one such script too.
 
 Invariants:
-    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or ``location``, nor of a message.
+    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or
+      ``location``, nor of a message.
     - A fence is judged by ``stamps``, and written only in the place of the one that was judged.
 """
 
@@ -26,7 +30,8 @@ from txtopo.stores import base, codecs, sessions, stamps
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
-"""How often one opening judges the fence anew because somebody changed it, or wrote what was to be taken back, while it was being raised."""
+"""How often one opening judges the fence anew because somebody changed it, or wrote what was to be
+taken back, while it was being raised."""
 
 NAME_MAX = 100
 """Characters of a store's name."""
@@ -41,19 +46,26 @@ class RedisStore(base.Store):
 
     Needs ``pip install 'txtopo[redis]'`` wherever it is written or read.
 
-    :param url: ``redis://user@host:port/number``, ``rediss://…`` for TLS, with options that begin with ``ssl_`` after a ``?``, or
-        ``unix:///path/of/socket``. A password in it is refused, since a store is pickled and shown: give it as redis-cli takes it
-        (``REDISCLI_AUTH``), or by ``password_env`` or ``password_file``. Of a cluster any node.
-    :param name: letters, digits, ``_``, ``.`` and ``-``; also what the coordinator knows the store by (R27).
+    :param url: ``redis://user@host:port/number``, ``rediss://…`` for TLS, with options that begin
+        with ``ssl_`` after a ``?``, or ``unix:///path/of/socket``. A password in it is refused,
+        since a store is pickled and shown: give it as redis-cli takes it (``REDISCLI_AUTH``), or by
+        ``password_env`` or ``password_file``. Of a cluster any node.
+    :param name: letters, digits, ``_``, ``.`` and ``-``; also what the coordinator knows the store
+        by (R27).
     :param opaque: True with an opaque spout (R30, R31).
-    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param plain: True for values that are only set and deleted, and keep nothing but the last
+        write.
     :param codec: what makes texts of values; JSON by default.
-    :param accept_loss: True to write also to a server that may forget what it has acknowledged: one whose append-only file is off, or is not
-        synced before it answers. What is then lost is noticed where it can be (see the page on Redis), not always.
-    :param password_env: name of the environment variable, of the process that connects, that holds the password.
-    :param password_file: path of a file, on the machine that connects, whose first line is the password.
+    :param accept_loss: True to write also to a server that may forget what it has acknowledged: one
+        whose append-only file is off, or is not synced before it answers. What is then lost is
+        noticed where it can be (see the page on Redis), not always.
+    :param password_env: name of the environment variable, of the process that connects, that holds
+        the password.
+    :param password_file: path of a file, on the machine that connects, whose first line is the
+        password.
     :param connect_timeout_s: longest time for making a connection, in seconds.
-    :param answer_timeout_s: longest wait for an answer of the server, in seconds; then the attempt is replayed.
+    :param answer_timeout_s: longest wait for an answer of the server, in seconds; then the attempt
+        is replayed.
     """
 
     def __init__(
@@ -121,7 +133,8 @@ class RedisStore(base.Store):
         try:
             yield session
         except backend.FenceMovedError as moved:
-            # Nothing was written. Whoever moved it is named by the judge; if there is nothing to say against this attempt, a replay will see.
+            # Nothing was written. Whoever moved it is named by the judge; if there is nothing to
+            # say against this attempt, a replay will see.
             self._stand_at_fence(session.at(moved.found), context, mine, recorded)
             raise errors.FailedException(f"store {self.address}: the fence of {mine.component!r} was changed by others") from moved
 
@@ -132,7 +145,8 @@ class RedisStore(base.Store):
 
     def _connection(self, resources: base.Resources) -> Any:
         backend = self._backend()
-        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which are those of the connection.
+        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which
+        # are those of the connection.
         limits = f"{self.connect_timeout_s:g}:{self.answer_timeout_s:g}"
         return resources(f"redis:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}", backend.Connection)
 
@@ -147,7 +161,8 @@ class RedisStore(base.Store):
         yield from self._read(lambda reader: reader.rows_from(beginning, beginning))
 
     def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
-        # A reading is of one state: of all that begins as both do, also where that is more than is asked for.
+        # A reading is of one state: of all that begins as both do, also where that is more than is
+        # asked for.
         rows = self._read(lambda reader: reader.rows_from(beginning, itself[:-1]))
         under = [row for row in rows if row.key == itself or row.key.startswith(beginning)]
         yield from sorted(under, key=lambda row: row.key != itself)
@@ -189,7 +204,8 @@ def _place(url: str) -> str:
 
 
 def _split(url: str) -> urllib.parse.SplitResult | None:
-    """``url`` in parts, None if it has none; without the error, which repeats what may be a password."""
+    """``url`` in parts, None if it has none; without the error, which repeats what may be a
+    password."""
     try:
         split = urllib.parse.urlsplit(url)
         _ = split.port

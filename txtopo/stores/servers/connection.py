@@ -1,7 +1,8 @@
-"""One process's connection to one database server, kept across transactions: whose turn it is, when it is made again, how a transaction ends.
+"""One process's connection to one database server, kept across transactions: whose turn it is, when
+it is made again, how a transaction ends.
 
-Apart from the servers' own modules, which say how a connection is made and what is done over it: these rules are the same for each of them.
-Needs SQLAlchemy.
+Apart from the servers' own modules, which say how a connection is made and what is done over it:
+these rules are the same for each of them. Needs SQLAlchemy.
 
 Invariants:
     - A connection is used by the process that opened it alone, and by one transaction at a time.
@@ -71,7 +72,8 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def _prepare(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> None:
-        """Make what is missing of the tables; where nothing is, no right to make anything is needed."""
+        """Make what is missing of the tables; where nothing is, no right to make anything is
+        needed."""
 
     @abc.abstractmethod
     def _session(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Any:
@@ -79,7 +81,8 @@ class Connection(abc.ABC):
 
     @contextlib.contextmanager
     def transaction(self, store: SqlStore, mine: stamps.Stamp) -> Iterator[Any]:
-        """A transaction for one task, with the store's tables ready: committed on normal exit, rolled back when the block raises."""
+        """A transaction for one task, with the store's tables ready: committed on normal exit,
+        rolled back when the block raises."""
         with self._turn_of(store):
             raw = self._ready(store, store.statement_timeout_s)
             with self._ending(raw, store):
@@ -87,7 +90,8 @@ class Connection(abc.ABC):
 
     @contextlib.contextmanager
     def maintenance(self, store: SqlStore) -> Iterator[Any]:
-        """A transaction while which no task writes to the store; a statement may take as long as it takes."""
+        """A transaction while which no task writes to the store; a statement may take as long as it
+        takes."""
         with self._turn_of(store):
             raw = self._ready(store, 0)
             with self._ending(raw, store):
@@ -127,7 +131,8 @@ class Connection(abc.ABC):
             with self.faults.translating(store.address):
                 raw.commit()
         except BaseException as error:
-            # Whether the connection is still good is not worth a question after any error but the rules' own.
+            # Whether the connection is still good is not worth a question after any error but the
+            # rules' own.
             if self.faults.was_reported(error) or raw.invalidated or not self._rolled_back(raw):
                 self.close()
             raise
@@ -153,7 +158,8 @@ class Connection(abc.ABC):
         return self._raw
 
     def _has_news(self, raw: sa.Connection) -> bool:
-        """Whether an idle connection has something to read, which is the server's goodbye; found without asking the server."""
+        """Whether an idle connection has something to read, which is the server's goodbye; found
+        without asking the server."""
         driver = raw.connection.dbapi_connection
         descriptor = -1 if driver is None else self._descriptor(driver)
         if descriptor < 0:
@@ -167,7 +173,8 @@ _opened: weakref.WeakKeyDictionary[sa.Connection, Callable[[Any], int]] = weakre
 
 
 def _leave_to_parent() -> None:
-    """In a child that has just been forked: whatever is said over a connection that was carried along, to end it too, must not reach the server."""
+    """In a child that has just been forked: whatever is said over a connection that was carried
+    along, to end it too, must not reach the server."""
     for raw, descriptor_of in list(_opened.items()):
         # Whatever a driver makes of a connection that was closed: the child has no use for it.
         with contextlib.suppress(Exception):

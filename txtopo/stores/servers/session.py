@@ -1,4 +1,5 @@
-"""The tables of a store in a database server, and the statements on them that every SQL database understands alike.
+"""The tables of a store in a database server, and the statements on them that every SQL database
+understands alike.
 
 Layout, version 4; NULL means "there is none", a stored JSON null is the text ``null``::
 
@@ -16,14 +17,17 @@ Layout, version 4; NULL means "there is none", a stored JSON null is the text ``
     <table>_written(topology, component, id, keys)                    keys, one to a line, that a task wrote in the transaction of the fence; opaque
                                                                       stores only (R31); id: any number that no other has
 
-Version 3 had no ``txtopo_count`` and no ``counted``; a store of version 3 is brought forward when it is first written.
+Version 3 had no ``txtopo_count`` and no ``counted``; a store of version 3 is brought forward when
+it is first written.
 
-Apart from a database's own module because another database will need the same; it knows none of the rules. ``deleted`` is a column, and not
-only the condition of an index, so that PostgreSQL can update ``curr`` without touching an index. Needs SQLAlchemy.
+Apart from a database's own module because another database will need the same; it knows none of the
+rules. ``deleted`` is a column, and not only the condition of an index, so that PostgreSQL can
+update ``curr`` without touching an index. Needs SQLAlchemy.
 
 Invariants:
     - A table that is not in ``txtopo_schema`` is never written.
-    - Whoever raises a fence holds the lock of its raisers, so that nobody else makes or raises it meanwhile.
+    - Whoever raises a fence holds the lock of its raisers, so that nobody else makes or raises it
+      meanwhile.
 """
 
 from __future__ import annotations
@@ -41,10 +45,12 @@ from txtopo.stores import sessions, stamps
 from txtopo.stores.servers import statements as relational_statements
 
 LIST_CHARACTERS = 2_000_000
-"""Of keys in one row of a list: four bytes each at most, and half of a packet of the size that MySQL and MariaDB take by default."""
+"""Of keys in one row of a list: four bytes each at most, and half of a packet of the size that
+MySQL and MariaDB take by default."""
 
 Run = Callable[..., Any]
-"""``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction, and has the database's errors be ours."""
+"""``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction,
+and has the database's errors be ours."""
 
 
 class Types(NamedTuple):
@@ -59,7 +65,8 @@ class Types(NamedTuple):
 
 
 class Tables:
-    """The five tables of the store ``name``; an index on ``tombstones`` finds those, ``options`` are the database's own for every table."""
+    """The five tables of the store ``name``; an index on ``tombstones`` finds those, ``options``
+    are the database's own for every table."""
 
     def __init__(
         self, name: str, types: Types, tombstones: Sequence[str], *, values_options: Mapping[str, Any] | None = None, **options: Any
@@ -104,7 +111,8 @@ class Tables:
 
 
 class Session(sessions.Session):
-    """The statements of one transaction, by ``mine``; by nobody (None) when a store is adopted or cleared."""
+    """The statements of one transaction, by ``mine``; by nobody (None) when a store is adopted or
+    cleared."""
 
     def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
         self._run, self._tables, self._address, self._mine, self._lists = run, tables, address, mine, lists
@@ -119,7 +127,8 @@ class Session(sessions.Session):
 
     @abc.abstractmethod
     def lock_raisers(self, name: str) -> None:
-        """Wait until no other transaction holds the lock ``name``, and hold it until this one ends."""
+        """Wait until no other transaction holds the lock ``name``, and hold it until this one ends.
+        """
 
     @abc.abstractmethod
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
@@ -127,13 +136,16 @@ class Session(sessions.Session):
 
     @abc.abstractmethod
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
-        """Whether the fence is this attempt's; if so it stays so until this transaction ends. The attempt's other tasks may ask side by side.
+        """Whether the fence is this attempt's; if so it stays so until this transaction ends. The
+        attempt's other tasks may ask side by side.
 
-        The statement that looks at the fence also counts the transaction, which has this ``number``: in the fence itself if the task ``is_alone``.
+        The statement that looks at the fence also counts the transaction, which has this
+        ``number``: in the fence itself if the task ``is_alone``.
         """
 
     def takes_fence(self) -> bool:
-        """Whether there is a fence; then nobody else reads, raises or stands at it until this transaction ends. For a task without siblings.
+        """Whether there is a fence; then nobody else reads, raises or stands at it until this
+        transaction ends. For a task without siblings.
 
         The statement that raises the fence counts this transaction too.
         """
@@ -151,7 +163,8 @@ class Session(sessions.Session):
             return self._taken
         mine = self._writer()
         self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
-        # Another task of this attempt may have raised it just now: then it is not locked here, so as not to wait for what that task writes.
+        # Another task of this attempt may have raised it just now: then it is not locked here, so
+        # as not to wait for what that task writes.
         found = self._read_fence(topology_id, component)
         if found is not None and (found.generation, found.txid, found.attempt) != (mine.generation, mine.txid, mine.attempt):
             found = self._read_fence(topology_id, component, lock=True)
@@ -163,7 +176,8 @@ class Session(sessions.Session):
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._raised = True
-        # A task that has the fence for itself counts there. Other tasks count in rows of their own, so that none waits for the commit of another.
+        # A task that has the fence for itself counts there. Other tasks count in rows of their own,
+        # so that none waits for the commit of another.
         self._is_counted = self._taken is not None
         values = {
             "generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists, "counted": int(self._is_counted)
@@ -171,7 +185,8 @@ class Session(sessions.Session):
         which = _of(fence.topology_id, fence.component)
         if not self._has_no_fence and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
             return
-        # Where somebody adopted the store meanwhile this violates the primary key, and the attempt fails.
+        # Where somebody adopted the store meanwhile this violates the primary key, and the attempt
+        # fails.
         who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
         self._run(self._tables.statements.make_fence, {**who, **values})
 
@@ -185,7 +200,8 @@ class Session(sessions.Session):
         """See :meth:`count`; a statement for this alone, of a task that has taken the fence."""
 
     def lock_all_fences(self) -> None:
-        """Wait until no task writes to this store, and let none begin until this transaction ends."""
+        """Wait until no task writes to this store, and let none begin until this transaction ends.
+        """
         fence = self._tables.fence.c
         locked = sa.select(fence.txid).where(fence.store == self._tables.name).order_by(fence.topology, fence.component)
         self._run(locked.with_for_update()).all()
@@ -199,7 +215,8 @@ class Session(sessions.Session):
 
     def note(self, texts: Iterable[str]) -> None:
         """Keep in mind what was written, for whoever must take it back."""
-        # What an opaque store of this attempt has begun to list is listed whole, also by one that is not.
+        # What an opaque store of this attempt has begun to list is listed whole, also by one that
+        # is not.
         if self._lists or (self._is_listed and not self._raised):
             self._written.extend(texts)
 
@@ -211,7 +228,8 @@ class Session(sessions.Session):
         )  # fmt: skip
         if self._is_listed:
             undone = sa.and_(undone, self._is_one_of(self._listed(void)))
-        # Else every row is looked at. A transactional store comes here only when user code, changed or not, skipped on replay what it did before.
+        # Else every row is looked at. A transactional store comes here only when user code, changed
+        # or not, skipped on replay what it did before.
         self._run(sa.delete(table).where(undone, row.prev.is_(None)))
         restored = {"curr": row.prev, "txid": row.prev_txid, "attempt": stamps.UNKNOWN_ATTEMPT, "prev": None, "prev_txid": 0, "steps": None}
         self._run(sa.update(table).where(undone).values(restored))
@@ -299,7 +317,8 @@ class Reader:
 
 
 def _lists_of(texts: Sequence[str]) -> Iterator[str]:
-    """The keys ``texts``, one to a line, as many lists as there must be for none to be longer than :data:`LIST_CHARACTERS`."""
+    """The keys ``texts``, one to a line, as many lists as there must be for none to be longer than
+    :data:`LIST_CHARACTERS`."""
     begin, held = 0, 0
     for end, text in enumerate(texts):
         if held and held + len(text) > LIST_CHARACTERS:
@@ -334,7 +353,8 @@ class Made(NamedTuple):
 
 
 def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> Made | None:
-    """What there is of the store, None if nothing is; raises if the store is of another version of txtopo. Others beside it may be of any."""
+    """What there is of the store, None if nothing is; raises if the store is of another version of
+    txtopo. Others beside it may be of any."""
     if not has_table(tables.schema.name):
         return None
     schema = tables.schema.c
@@ -346,7 +366,8 @@ def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool
 
 
 def add_counts(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
-    """Make what a store of the earlier version lacks. Until the new version is written, nothing looks at it. Not to be done by two at once."""
+    """Make what a store of the earlier version lacks. Until the new version is written, nothing
+    looks at it. Not to be done by two at once."""
     run(sa.schema.CreateTable(tables.count, if_not_exists=True))
     add_counted(run, tables, has_column)
 
@@ -358,16 +379,19 @@ def bring_forward(run: Run, tables: Tables) -> None:
 
 
 def add_counted(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
-    """Give the table of fences its column ``counted`` if a store of the earlier version has made it.
+    """Give the table of fences its column ``counted`` if a store of the earlier version has made
+    it.
 
-    Fences that are there, and those that the earlier version makes for stores beside this one, are uncounted by default.
+    Fences that are there, and those that the earlier version makes for stores beside this one, are
+    uncounted by default.
     """
     if not has_column(tables.fence.name, "counted"):
         run(sa.text(f"ALTER TABLE txtopo_fence ADD COLUMN counted BIGINT NOT NULL DEFAULT {layout.UNCOUNTED}"))
 
 
 def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
-    """Refuse to make a store among stores that are all of another version, since the tables it would share with them are theirs."""
+    """Refuse to make a store among stores that are all of another version, since the tables it
+    would share with them are theirs."""
     if has_table(tables.schema.name):
         schema = tables.schema.c
         layout.check_neighbours(address, {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))})
@@ -389,7 +413,8 @@ def make(
 
 
 def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
-    """Refuse to make a store where somebody else has a table of its name, or of that of its lists."""
+    """Refuse to make a store where somebody else has a table of its name, or of that of its lists.
+    """
     for table in (tables.values, tables.written):
         if has_table(table.name):
             what = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
@@ -397,7 +422,8 @@ def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str]
 
 
 def change_form(run: Run, tables: Tables, address: str, found: str, form: str) -> None:
-    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once."""
+    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once.
+    """
     if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
         layout.check_form(address, found, form)
     run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))

@@ -1,7 +1,8 @@
 """The statements about a store's fence, its lists and its tombstones, each built once.
 
-Apart from ``relational``, which says when each is run: to build one takes longer than to run it, and a transaction of few keys consists of them.
-A parameter whose name begins with ``of_`` says which row is meant; the others have the names of the columns that are written. Needs SQLAlchemy.
+Apart from ``relational``, which says when each is run: to build one takes longer than to run it,
+and a transaction of few keys consists of them. A parameter whose name begins with ``of_`` says
+which row is meant; the others have the names of the columns that are written. Needs SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import sqlalchemy as sa
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """Of one store. ``total`` is part of others; each of these but the last two has ``of_topology`` and ``of_component``."""
+    """Of one store. ``total`` is part of others; each of these but the last two has ``of_topology``
+    and ``of_component``."""
 
     total: sa.ScalarSelect[Any]
-    """Of a fence that is selected: the sum of the numbers of store transactions of its attempt, NULL if there is none (R34)."""
+    """Of a fence that is selected: the sum of the numbers of store transactions of its attempt,
+    NULL if there is none (R34)."""
     standing: sa.Select[Any]
-    """Whether what the attempt at ``of_generation``, ``of_txid`` and ``of_attempt`` wrote is listed, if the fence is its; locks it so that others may
-    do the same."""
+    """Whether what the attempt at ``of_generation``, ``of_txid`` and ``of_attempt`` wrote is
+    listed, if the fence is its; locks it so that others may do the same."""
     fence: sa.Select[Any]
-    """Generation, txid, attempt, whether what that attempt wrote is listed, what the fence itself counts, and the sum over the attempt's tasks."""
+    """Generation, txid, attempt, whether what that attempt wrote is listed, what the fence itself
+    counts, and the sum over the attempt's tasks."""
     locked_fence: sa.Select[Any]
     """The same, for nobody else until the transaction ends."""
     taken_fence: sa.Select[Any]
@@ -32,7 +36,8 @@ class Statements:
     """The keys that were written, one to a line, in one row or several."""
     forget_lists: sa.Delete
     sweep: sa.Delete
-    """Tombstones of another transaction than ``of_txid``, an earlier one, or of another generation than ``of_generation``."""
+    """Tombstones of another transaction than ``of_txid``, an earlier one, or of another generation
+    than ``of_generation``."""
     make_fence: sa.Insert
     add_list: sa.Insert
 

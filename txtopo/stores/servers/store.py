@@ -1,21 +1,29 @@
-"""A store in a database server, for executors on any machine: zombies lose to its fence also across hosts (R29).
+"""A store in a database server, for executors on any machine: zombies lose to its fence also across
+hosts (R29).
 
-Apart from ``relational``, ``postgresql`` and ``mysql``, which need SQLAlchemy and a driver: this module is configuration, pickles, and needs the
-standard library only; they are imported where a connection is made. A database gets a module of its own with what is its own (see ``_DIALECTS``).
+Apart from ``relational``, ``postgresql`` and ``mysql``, which need SQLAlchemy and a driver: this
+module is configuration, pickles, and needs the standard library only; they are imported where a
+connection is made. A database gets a module of its own with what is its own (see ``_DIALECTS``).
 
-Opening a store transaction takes two steps, so that the tasks of an attempt do not wait for each other. Only the first of them finds the fence
-below its attempt: it *raises* it in a database transaction of its own, with what the raise takes back (R31), after every open transaction
-of an older attempt has ended. Each task then finds the fence its own under a shared lock, and keeps that to the end of what it writes.
+Opening a store transaction takes two steps, so that the tasks of an attempt do not wait for each
+other. Only the first of them finds the fence below its attempt: it *raises* it in a database
+transaction of its own, with what the raise takes back (R31), after every open transaction of an
+older attempt has ended. Each task then finds the fence its own under a shared lock, and keeps that
+to the end of what it writes.
 
-The only task of its component keeps nobody waiting whom it should let pass, and takes one step: it locks the fence for itself, raises it, writes
-and commits, all in one transaction, as a store in a file does. An older or a newer attempt waits for that lock, as it waits for the shared one
-and just as long, and finds the fence as the transaction left it: raised with what was written under it, or not at all. Somebody who comes with
-the same attempt, from a second run of the task, finds it equal, and his rows to be his own. Only a fence that is not there cannot be locked: it is
-made in two steps, or whoever adopts or clears the store meanwhile would not know whom to wait for.
+The only task of its component keeps nobody waiting whom it should let pass, and takes one step: it
+locks the fence for itself, raises it, writes and commits, all in one transaction, as a store in a
+file does. An older or a newer attempt waits for that lock, as it waits for the shared one and just
+as long, and finds the fence as the transaction left it: raised with what was written under it, or
+not at all. Somebody who comes with the same attempt, from a second run of the task, finds it equal,
+and his rows to be his own. Only a fence that is not there cannot be locked: it is made in two
+steps, or whoever adopts or clears the store meanwhile would not know whom to wait for.
 
 Invariants:
-    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or ``location``, nor of a message.
-    - A write transaction holds a lock of the fence, shared or its own, for an attempt that the fence names, from before its first read to its end.
+    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or
+      ``location``, nor of a message.
+    - A write transaction holds a lock of the fence, shared or its own, for an attempt that the
+      fence names, from before its first read to its end.
 """
 
 from __future__ import annotations
@@ -35,10 +43,12 @@ from txtopo.stores import base, codecs, sessions, stamps
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
-"""How often one opening tries to find, after it raised the fence, that it is still its own. One is enough unless connections drop."""
+"""How often one opening tries to find, after it raised the fence, that it is still its own. One is
+enough unless connections drop."""
 
 TABLE_NAME_MAX = 50
-"""Characters; PostgreSQL cuts names, also those of a table's indexes, after 63; MySQL refuses more than 64."""
+"""Characters; PostgreSQL cuts names, also those of a table's indexes, after 63; MySQL refuses more
+than 64."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,25 +91,35 @@ _DIALECTS = {
 
 
 class SqlStore(base.Store):
-    """Results in table ``table`` of the PostgreSQL, MySQL or MariaDB database at ``url``; the tables are made when it is first written.
+    """Results in table ``table`` of the PostgreSQL, MySQL or MariaDB database at ``url``; the
+    tables are made when it is first written.
 
-    Needs ``pip install 'txtopo[postgres]'``, or ``'txtopo[mysql]'``, wherever it is written or read.
+    Needs ``pip install 'txtopo[postgres]'``, or ``'txtopo[mysql]'``, wherever it is written or
+    read.
 
-    :param url: ``postgresql+psycopg://user@host:port/database``, with options of libpq after a ``?``, or ``mysql+pymysql://user@host:port/database``,
-        with options of PyMySQL. A password in it is refused, since a store is pickled and shown: give it as the driver takes it (``PGPASSWORD``,
-        ``~/.pgpass``, a service file; ``read_default_file``), or by ``password_env`` or ``password_file``.
+    :param url: ``postgresql+psycopg://user@host:port/database``, with options of libpq after a
+        ``?``, or ``mysql+pymysql://user@host:port/database``, with options of PyMySQL. A password
+        in it is refused, since a store is pickled and shown: give it as the driver takes it
+        (``PGPASSWORD``, ``~/.pgpass``, a service file; ``read_default_file``), or by
+        ``password_env`` or ``password_file``.
     :param table: letters, digits and ``_``; also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
-    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param plain: True for values that are only set and deleted, and keep nothing but the last
+        write.
     :param codec: what makes texts of values; JSON by default.
-    :param password_env: name of the environment variable, of the process that connects, that holds the password.
-    :param password_file: path of a file, on the machine that connects, whose first line is the password.
-    :param lock_timeout_s: how long to wait for others, in seconds: a task for its turn on the process's connection, a new attempt
-        for open transactions of an older one. Then the attempt fails and is replayed.
-    :param statement_timeout_s: longest time a single statement of a transaction may take, in seconds; then the attempt is replayed.
-        MySQL and MariaDB take whole seconds for the other two limits, which are rounded up.
-    :param idle_timeout_s: how long the server keeps an open transaction that says nothing, in seconds: what bounds how long a task that hangs, or
-        whose machine is lost, stands in the way of the next attempt.
+    :param password_env: name of the environment variable, of the process that connects, that holds
+        the password.
+    :param password_file: path of a file, on the machine that connects, whose first line is the
+        password.
+    :param lock_timeout_s: how long to wait for others, in seconds: a task for its turn on the
+        process's connection, a new attempt for open transactions of an older one. Then the attempt
+        fails and is replayed.
+    :param statement_timeout_s: longest time a single statement of a transaction may take, in
+        seconds; then the attempt is replayed. MySQL and MariaDB take whole seconds for the other
+        two limits, which are rounded up.
+    :param idle_timeout_s: how long the server keeps an open transaction that says nothing, in
+        seconds: what bounds how long a task that hangs, or whose machine is lost, stands in the way
+        of the next attempt.
     """
 
     def __init__(
@@ -180,7 +200,8 @@ class SqlStore(base.Store):
 
     def _connection(self, resources: base.Resources) -> Any:
         backend = self._backend()
-        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which are those of the connection.
+        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which
+        # are those of the connection.
         limits = f"{self.lock_timeout_s:g}:{self.statement_timeout_s:g}:{self.idle_timeout_s:g}"
         return resources(f"sql:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}", backend.Connection)
 
@@ -205,7 +226,8 @@ class SqlStore(base.Store):
                     yield other
 
     def _reading(self, any_form: bool = False) -> Any:
-        """What reads one state of the store, over a connection of its own; None if the store does not exist, which is not changed by looking."""
+        """What reads one state of the store, over a connection of its own; None if the store does
+        not exist, which is not changed by looking."""
         return self._backend().reading(self, any_form)
 
     def _backend(self) -> Any:
@@ -269,7 +291,8 @@ def _place(url: str) -> str:
 
 
 def _split(url: str) -> urllib.parse.SplitResult | None:
-    """``url`` in parts, None if it has none; without the error, which repeats what may be a password."""
+    """``url`` in parts, None if it has none; without the error, which repeats what may be a
+    password."""
     try:
         split = urllib.parse.urlsplit(url)
         _ = split.port

@@ -1,8 +1,10 @@
-"""What SQLite does in one statement for all keys of a task, where their rows are ordinary: read values, replace them, combine integers with them.
+"""What SQLite does in one statement for all keys of a task, where their rows are ordinary: read
+values, replace them, combine integers with them.
 
-A row is *ordinary* if an earlier, settled transaction of the same component wrote it: nothing needs to be known of it but its value, since SQLite
-itself can make it what was before this transaction. Apart from ``sqlite``, which holds the connection and the rest of the layout. It needs
-SQLite's JSON functions: where there are none, no row is ordinary. Standard library only.
+A row is *ordinary* if an earlier, settled transaction of the same component wrote it: nothing needs
+to be known of it but its value, since SQLite itself can make it what was before this transaction.
+Apart from ``sqlite``, which holds the connection and the rest of the layout. It needs SQLite's JSON
+functions: where there are none, no row is ordinary. Standard library only.
 
 Invariants: of integers that are combined, all are, or none is changed.
 """
@@ -23,19 +25,22 @@ IS_POSSIBLE = sqlite3.sqlite_version_info >= (3, 38)
 """Whether this SQLite is one that always has JSON functions."""
 
 PORTION_CHARACTERS = 16_000_000
-"""Of keys and values in one statement. As JSON they take up to six times as much; SQLite's bound is a thousand million."""
+"""Of keys and values in one statement. As JSON they take up to six times as much; SQLite's bound is
+a thousand million."""
 
 _MADE = {"add": "old + new", "min": "min(old, new)", "max": "max(old, new)"}
 _OLD, _NEW = "CAST(curr AS INTEGER)", "CAST(excluded.curr AS INTEGER)"
 _IS_ORDINARY = "topology = :topology AND generation = :generation AND component = :component AND txid <= :settled"
-# An integer as JSON has it is what SQLite makes of it and back; a float, a text or a very large integer is not, and NULL is no value.
+# An integer as JSON has it is what SQLite makes of it and back; a float, a text or a very large
+# integer is not, and NULL is no value.
 _IS_INTEGER = "length(curr) < 16 AND CAST(CAST(curr AS INTEGER) AS TEXT) = curr"
 
 
 def ordinary_values(
     connection: sqlite3.Connection, table: str, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int
 ) -> tuple[dict[str, str | None], list[str]]:
-    """The values of those rows of ``texts`` that are ordinary, None for a tombstone; and the keys of the others that there are."""
+    """The values of those rows of ``texts`` that are ordinary, None for a tombstone; and the keys
+    of the others that there are."""
     select = (
         f"SELECT kept.key, kept.curr, {_IS_ORDINARY}"
         # CROSS JOIN: begin at the keys that were given, whatever SQLite knows of the table.
@@ -46,7 +51,8 @@ def ordinary_values(
 
 
 def replace(connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Row], settled_txid: int) -> None:
-    """Write ``rows``, whose predecessors are ordinary or not there; all were looked at in this transaction, which has the file to itself."""
+    """Write ``rows``, whose predecessors are ordinary or not there; all were looked at in this
+    transaction, which has the file to itself."""
     for portion in _portions(rows):
         given = json.dumps({row.key: row.curr for row in portion})
         parameters = _who(portion[0].stamp) | {"settled": settled_txid, "given": given}
@@ -71,7 +77,8 @@ def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:
 def merged(
     connection: sqlite3.Connection, table: str, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int
 ) -> Collection[str]:
-    """What :meth:`txtopo.stores.sessions.Session.merge_rows` promises, in the open transaction of ``connection``."""
+    """What :meth:`txtopo.stores.sessions.Session.merge_rows` promises, in the open transaction of
+    ``connection``."""
     if not IS_POSSIBLE:
         return deltas
     made = _MADE[how.operator].replace("old", _OLD).replace("new", _NEW)

@@ -1,8 +1,10 @@
-"""One process's connection to one SQLite file, kept across transactions: whose turn it is, when it is opened anew, and that forks leave it alone.
+"""One process's connection to one SQLite file, kept across transactions: whose turn it is, when it
+is opened anew, and that forks leave it alone.
 
 Apart from ``sqlite``, which says what is done over it. Standard library only.
 
-Invariants: a connection is used by the process that opened it alone, and only on the file that now has the store's path.
+Invariants: a connection is used by the process that opened it alone, and only on the file that now
+has the store's path.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ WAL_RETRY_S = 0.01
 
 
 class Connection:
-    """One process's connection to one file. Threads take turns on it, as they would have to on the file."""
+    """One process's connection to one file. Threads take turns on it, as they would have to on the
+    file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -41,7 +44,8 @@ class Connection:
 
     @contextlib.contextmanager
     def transaction(self, store: SqliteStore, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
-        """A database transaction with the table of ``store`` ready in it: committed on normal exit, rolled back when the block raises."""
+        """A database transaction with the table of ``store`` ready in it: committed on normal exit,
+        rolled back when the block raises."""
         if self._owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on {self._path} is open already in this task\n"
@@ -86,7 +90,8 @@ class Connection:
                 self._turn.release()
 
     def _opened(self, busy_timeout_s: float) -> sqlite3.Connection:
-        # A file that was removed or replaced lives on, unseen, for as long as it is open: what is written to it would be lost.
+        # A file that was removed or replaced lives on, unseen, for as long as it is open: what is
+        # written to it would be lost.
         if self._raw is not None and self._file != _identity(self._path):
             self.close()
         if self._raw is None:
@@ -111,7 +116,8 @@ def _close_idle_connections() -> None:
         connection.close_if_idle()
 
 
-# Locks on a file belong to a process, but SQLite's own record of them is inherited: a child would believe that it holds its parent's.
+# Locks on a file belong to a process, but SQLite's own record of them is inherited: a child would
+# believe that it holds its parent's.
 os.register_at_fork(before=_close_idle_connections)
 
 
@@ -132,7 +138,8 @@ def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _switch_to_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> str:
-    # SQLite does not wait here by itself, whatever its busy time-out, when two processes find a new file at the same moment.
+    # SQLite does not wait here by itself, whatever its busy time-out, when two processes find a new
+    # file at the same moment.
     deadline = time.monotonic() + busy_timeout_s
     while True:
         try:

@@ -30,7 +30,8 @@ def busy_message(path: str, why: str) -> str:
 
 @contextlib.contextmanager
 def translating(path: str) -> Iterator[None]:
-    """SQLite's errors as ours: what passes by itself fails the attempt, what a person must mend names the file."""
+    """SQLite's errors as ours: what passes by itself fails the attempt, what a person must mend
+    names the file."""
     try:
         yield
     except sqlite3.DatabaseError as error:

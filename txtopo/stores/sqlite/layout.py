@@ -15,8 +15,8 @@ Layout, version 4; NULL means "there is none", a stored JSON null is the text ``
     <table>_written(topology, component, keys)                        keys, one to a line, that a task wrote in the transaction of the fence; opaque
                                                                       stores only (R31)
 
-Version 3 had no ``txtopo_count`` and no ``counted``. A store of version 3 is brought forward in the transaction that first writes to it, whole
-or not at all.
+Version 3 had no ``txtopo_count`` and no ``counted``. A store of version 3 is brought forward in the
+transaction that first writes to it, whole or not at all.
 
 Apart from ``sqlite``, which says what is done with them. Standard library only.
 """
@@ -64,7 +64,8 @@ def _bring_forward(connection: sqlite3.Connection, table: str) -> None:
 
 
 def _add_counted(connection: sqlite3.Connection) -> None:
-    """Give the table of fences its column ``counted`` if a store of the earlier version has made it; fences that are there are uncounted."""
+    """Give the table of fences its column ``counted`` if a store of the earlier version has made
+    it; fences that are there are uncounted."""
     if not connection.execute("SELECT 1 FROM pragma_table_info('txtopo_fence') WHERE name = 'counted'").fetchone():
         connection.execute(f"ALTER TABLE txtopo_fence ADD COLUMN {_COUNTED}")
 
@@ -95,7 +96,8 @@ _LAYOUT = (
 
 
 def form_of(connection: sqlite3.Connection, path: str, table: str) -> str | None:
-    """The form of ``table``, None if it is no store in this file; raises if it is of another version of txtopo. Others beside it may be of any."""
+    """The form of ``table``, None if it is no store in this file; raises if it is of another
+    version of txtopo. Others beside it may be of any."""
     versions = _versions(connection)
     if table not in versions:
         return None

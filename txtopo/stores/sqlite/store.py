@@ -1,10 +1,13 @@
-"""A store in one SQLite file, for local masters: nothing to install, and as safe as a server against processes that die.
+"""A store in one SQLite file, for local masters: nothing to install, and as safe as a server
+against processes that die.
 
-The file is in WAL mode with ``synchronous=FULL``: a commit that returned is on disk. Writers take turns (``BEGIN IMMEDIATE``), also
-between processes; readers never wait. A file may hold several stores, and tables of others, which are left alone.
+The file is in WAL mode with ``synchronous=FULL``: a commit that returned is on disk. Writers take
+turns (``BEGIN IMMEDIATE``), also between processes; readers never wait. A file may hold several
+stores, and tables of others, which are left alone.
 
-Apart from ``base``, which has the rules: here is what SQLite does for them. ``sqlite_layout`` has the tables, ``sqlite_connection`` says how a
-connection is made, ``sqlite_bulk`` what is done in one statement, ``sqlite_errors`` what errors mean. Standard library only.
+Apart from ``base``, which has the rules: here is what SQLite does for them. ``sqlite_layout`` has
+the tables, ``sqlite_connection`` says how a connection is made, ``sqlite_bulk`` what is done in one
+statement, ``sqlite_errors`` what errors mean. Standard library only.
 
 Invariants: a table that is not in ``txtopo_schema`` is never written.
 """
@@ -51,14 +54,18 @@ _COUNT_ALONE = (
 
 
 class SqliteStore(base.Store):
-    """Results in table ``table`` of the SQLite file ``path``, which is made when it is first written.
+    """Results in table ``table`` of the SQLite file ``path``, which is made when it is first
+    written.
 
-    :param path: made absolute here and now, links resolved, so that every process means the same file; its directory must exist.
+    :param path: made absolute here and now, links resolved, so that every process means the same
+        file; its directory must exist.
     :param table: letters, digits and ``_``; also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
-    :param plain: True for values that are only set and deleted, and keep nothing but the last write.
+    :param plain: True for values that are only set and deleted, and keep nothing but the last
+        write.
     :param codec: what makes texts of values; JSON by default.
-    :param busy_timeout_s: how long a transaction waits for other writers before its attempt fails and is replayed, in seconds.
+    :param busy_timeout_s: how long a transaction waits for other writers before its attempt fails
+        and is replayed, in seconds.
     """
 
     local_only_reason = "SqliteStore writes a file on this machine"
@@ -81,7 +88,8 @@ class SqliteStore(base.Store):
                 f"SqliteStore cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
             )
         self.path = os.path.realpath(os.path.expanduser(given))
-        """The file, absolute and without symbolic links: two spellings of one file are one store."""
+        """The file, absolute and without symbolic links: two spellings of one file are one store.
+        """
         self.busy_timeout_s = busy_timeout_s
         """Longest wait for other writers, in seconds."""
         super().__init__(name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec)
@@ -103,7 +111,8 @@ class SqliteStore(base.Store):
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        # Keyed by process: a connection that a fork carried along must not be touched (https://sqlite.org/howtocorrupt.html, 2.6).
+        # Keyed by process: a connection that a fork carried along must not be touched
+        # (https://sqlite.org/howtocorrupt.html, 2.6).
         connection: connections.Connection = resources(f"sqlite:{self.path}:{os.getpid()}", lambda: connections.Connection(self.path))
         with connection.transaction(self, self.busy_timeout_s) as raw:
             yield _Session(raw, self.path, self.name, self.opaque)
@@ -136,7 +145,8 @@ class SqliteStore(base.Store):
 
     @contextlib.contextmanager
     def _reading(self, any_form: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """A connection that cannot write, for this reading only; None if the store does not exist, which is not changed by looking."""
+        """A connection that cannot write, for this reading only; None if the store does not exist,
+        which is not changed by looking."""
         if not os.path.exists(self.path):
             yield None
             return
@@ -250,7 +260,8 @@ class _Session(sessions.Session):
             self._change(f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)', values)
 
     def _note(self, texts: Iterable[str]) -> None:
-        # What an opaque store of this attempt has begun to list is listed whole, also by one that is not.
+        # What an opaque store of this attempt has begun to list is listed whole, also by one that
+        # is not.
         if self._lists or (self._is_listed and not self._raised):
             self._written.extend(texts)
 
@@ -259,7 +270,8 @@ class _Session(sessions.Session):
         which = [void.component, void.txid, void.topology_id, void.generation, void.attempt]
         restored = f"curr = prev, txid = prev_txid, attempt = {stamps.UNKNOWN_ATTEMPT}, prev = NULL, prev_txid = 0, steps = NULL"
         if not self._is_listed:
-            # Every row is looked at. A transactional store comes here only when user code, changed or not, skipped on replay what it did before.
+            # Every row is looked at. A transactional store comes here only when user code, changed
+            # or not, skipped on replay what it did before.
             self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', which)
             self._change(f'UPDATE "{self._table}" SET {restored} WHERE {undone}', which)
             return

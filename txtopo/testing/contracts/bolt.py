@@ -1,4 +1,5 @@
-"""The contract of committers: a transaction takes effect once, and what is emitted for it is the same, however often and wherever it runs (R28)."""
+"""The contract of committers: a transaction takes effect once, and what is emitted for it is the
+same, however often and wherever it runs (R28)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from txtopo.testing.contracts.bolt_scene import Effects, Scene, Setting
 from txtopo.testing.contracts.local_run import Work
 
 POINTS_MAX = 24
-"""At how many points of a ``finish_batch`` the check strikes; where there are more, they are chosen evenly."""
+"""At how many points of a ``finish_batch`` the check strikes; where there are more, they are chosen
+evenly."""
 
 HASH_SEEDS = (1, 2)
 """Seeds of Python's ``hash`` in the two other processes."""
@@ -65,20 +67,26 @@ def check_bolt_idempotence(
     other_processes: bool = True,
     conf: Mapping[str, Any] | None = None,
 ) -> BoltReport:
-    """Commit every transaction of a bolt, or of a whole topology, many times over, and compare effects and emits, without Spark.
+    """Commit every transaction of a bolt, or of a whole topology, many times over, and compare
+    effects and emits, without Spark.
 
-    First without failures; then every transaction is replayed after its commit, made to fail at every point of its commit and replayed, committed
-    late by an older attempt, and replayed in another process.
+    First without failures; then every transaction is replayed after its commit, made to fail at
+    every point of its commit and replayed, committed late by an older attempt, and replayed in
+    another process.
 
-    - ``make(directory)``: a batch bolt, a topology or its builder, over stores that are new: files in ``directory``, which is empty, or tables
-      named after it. Called once for each of these runs.
-    - ``batches``, ``fields``: for a bolt alone, the tuples of each transaction without the attempt, and the names of their values. The bolt is a
-      committer with ``tasks`` tasks; tuples with equal values of ``group_by`` go to the same.
-    - ``effects(directory)``: all that the bolts have written, as a value that can be compared. By default the contents of every store of txtopo that
-      is found in their attributes.
+    - ``make(directory)``: a batch bolt, a topology or its builder, over stores that are new: files
+      in ``directory``, which is empty, or tables named after it. Called once for each of these
+      runs.
+    - ``batches``, ``fields``: for a bolt alone, the tuples of each transaction without the attempt,
+      and the names of their values. The bolt is a committer with ``tasks`` tasks; tuples with equal
+      values of ``group_by`` go to the same.
+    - ``effects(directory)``: all that the bolts have written, as a value that can be compared. By
+      default the contents of every store of txtopo that is found in their attributes.
     - ``transactions``: at most so many of a topology's.
-    - ``task_counts``: numbers of tasks by component that bolts ask the context for, beyond those of the topology.
-    - ``late_tasks=False``: do not ask for what only a fence can give (R29). ``other_processes=False``: stay in this process.
+    - ``task_counts``: numbers of tasks by component that bolts ask the context for, beyond those of
+      the topology.
+    - ``late_tasks=False``: do not ask for what only a fence can give (R29).
+      ``other_processes=False``: stay in this process.
 
     :raises ContractError: the first difference, naming component, what was done, and rule.
     """
@@ -103,7 +111,8 @@ def check_setting(setting: Setting, late_tasks: bool = True, other_processes: bo
 
 @dataclass
 class _Check:
-    """``after`` and ``emitted`` are what a run without failures came to, by txid; ``after[0]`` is what was there before."""
+    """``after`` and ``emitted`` are what a run without failures came to, by txid; ``after[0]`` is
+    what was there before."""
 
     setting: Setting
     directory: Path
@@ -121,7 +130,8 @@ class _Check:
     # -- the runs --------------------------------------------------------------------------------------------------------------
 
     def without_failures(self) -> None:
-        """Each transaction once: what all others are compared with. Nothing may be written before the commit phase."""
+        """Each transaction once: what all others are compared with. Nothing may be written before
+        the commit phase."""
         with self._scene() as scene:
             self.components, self.emitting = scene.components, scene.emitting
             self.before = scene.effects()
@@ -144,7 +154,8 @@ class _Check:
                 scene.run.record(work)
 
     def replayed_after_the_commit(self) -> None:
-        """The driver dies when everything is applied and nothing recorded: in the same run, and in another with larger attempt ids."""
+        """The driver dies when everything is applied and nothing recorded: in the same run, and in
+        another with larger attempt ids."""
         with self._scene() as scene:
             for txid in self._txids(scene):
                 first = self._process(scene, txid)
@@ -172,7 +183,8 @@ class _Check:
                     scene.run.record(replay)
 
     def late_tasks(self) -> None:
-        """A task of a replaced attempt does not know that it is late: at once, after the record, and after the next transaction."""
+        """A task of a replaced attempt does not know that it is late: at once, after the record,
+        and after the next transaction."""
         with self._scene() as scene:
             late: list[Work] = []
             for txid in self._txids(scene):
@@ -187,7 +199,8 @@ class _Check:
                     self._late(scene, each, live)
 
     def in_other_processes(self) -> None:
-        """One attempt in one new process, its replay in another, each with its own globals and its own ``hash``."""
+        """One attempt in one new process, its replay in another, each with its own globals and its
+        own ``hash``."""
         with self._scene(_remote) as scene:
             for txid in self._txids(scene):
                 first = self._process(scene, txid, 0)
@@ -273,7 +286,8 @@ class _Check:
         if isinstance(error, errors.UsageError) and failure.phase == "processing":
             rule = 32
         where = f"component {failure.component!r}, task {failure.task}, {failure.hook} of attempt {failure.attempt} in the {failure.phase} phase"
-        # What is held here is the probe around the bolt; which of the bolt's own attributes it is, pickle does not say.
+        # What is held here is the probe around the bolt; which of the bolt's own attributes it is,
+        # pickle does not say.
         what = f"{where}: {failure.error}".replace("its attribute 'inner'", "one of its attributes")
         trace = failure.traceback.rstrip()
         raise violation.ContractError("bolt", rule, f"{what}\n{trace}" if trace else what, "Mend the hook: no failure was asked for here.") from error

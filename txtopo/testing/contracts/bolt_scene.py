@@ -1,4 +1,5 @@
-"""One scene for committers: a fresh directory, a fresh topology and its stores, and the effects that can be seen there.
+"""One scene for committers: a fresh directory, a fresh topology and its stores, and the effects
+that can be seen there.
 
 Apart from the check because it says what there is to compare, and not what must be equal.
 """
@@ -27,7 +28,8 @@ from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 from txtopo.topology.transaction import TransactionAttempt
 
 Effects = dict[str, Any]
-"""What is in each store, or what the user's function returned, by what it is called in a message."""
+"""What is in each store, or what the user's function returned, by what it is called in a message.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Setting:
 
 
 class _Dealt:
-    """Deals tuples to tasks in turn, as shuffle grouping does: which tasks write which keys is what the check is to find out."""
+    """Deals tuples to tasks in turn, as shuffle grouping does: which tasks write which keys is what
+    the check is to find out."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks, self._dealt = tasks, 0
@@ -116,7 +119,8 @@ class Scene:
         self.run.close()
 
     def txids(self) -> Iterator[int]:
-        """The next txid, while there is one: its batch is fixed, and it must be recorded before the next is asked for."""
+        """The next txid, while there is one: its batch is fixed, and it must be recorded before the
+        next is asked for."""
         while self.run.state.current <= self._setting.transactions and self.run.batches.open(self.run.state.current):
             yield self.run.state.current
 

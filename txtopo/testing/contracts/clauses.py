@@ -1,7 +1,7 @@
 """A contract as a list of clauses, each a claim with a function that tries to refute it.
 
-Apart from the contracts because they share how a clause is told, run and reported. Clauses know neither pytest nor each other, so that a test suite
-may run them all at once, or one test for each.
+Apart from the contracts because they share how a clause is told, run and reported. Clauses know
+neither pytest nor each other, so that a test suite may run them all at once, or one test for each.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ Check = Callable[[S], None]
 
 
 class BrokenClauseError(AssertionError):
-    """What a clause found; becomes :class:`~txtopo.testing.contracts.violation.ContractError` with the clause's rule and cure."""
+    """What a clause found; becomes :class:`~txtopo.testing.contracts.violation.ContractError` with
+    the clause's rule and cure."""
 
 
 @dataclass(frozen=True)
 class Clause(Generic[S]):
-    """One promise. ``check`` returns if it is kept by the subject it is given; ``rules`` are the numbers it stems from, the first the nearest."""
+    """One promise. ``check`` returns if it is kept by the subject it is given; ``rules`` are the
+    numbers it stems from, the first the nearest."""
 
     contract: str
     claim: str
@@ -78,7 +80,8 @@ def true(condition: bool, what: str) -> None:
 
 
 def refused(kind: type[E], action: Callable[[], Any], what: str, *naming: str) -> E:
-    """``action()`` must raise ``kind``, with a message that contains all of ``naming``; returns the error."""
+    """``action()`` must raise ``kind``, with a message that contains all of ``naming``; returns the
+    error."""
     try:
         action()
     except kind as error:

@@ -1,6 +1,7 @@
 """When two values count as the same, and how two collections differ, in words.
 
-Apart from the checkers because values of tuples need be neither hashable nor ordered, may be NaN, and may be objects that only pickling has copied.
+Apart from the checkers because values of tuples need be neither hashable nor ordered, may be NaN,
+and may be objects that only pickling has copied.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _TEXT_MAX = 120
 
 
 def identity(value: Any) -> Any:
-    """Something hashable that is equal for two values exactly if they are the same: type, and contents all the way down."""
+    """Something hashable that is equal for two values exactly if they are the same: type, and
+    contents all the way down."""
     if type(value) in _PLAIN:
         return type(value), value
     if type(value) is tuple and _PLAIN.issuperset(types := tuple(map(type, value))):

@@ -1,9 +1,12 @@
-"""One run of a topology, transaction by transaction, where and when its caller says: the spout's coordinator, the state, and the jobs.
+"""One run of a topology, transaction by transaction, where and when its caller says: the spout's
+coordinator, the state, and the jobs.
 
-Apart from the engine because a contract is refuted by doing the unlikely on purpose: replaying what has committed, committing what is long
-replaced. Everything that is done is done by the parts a real run is made of; this only chooses the order.
+Apart from the engine because a contract is refuted by doing the unlikely on purpose: replaying what
+has committed, committing what is long replaced. Everything that is done is done by the parts a real
+run is made of; this only chooses the order.
 
-Invariants: the attempts of a txid are numbered as in a real run, and never twice. What a batch is made of is decided by ``runtime.batches``.
+Invariants: the attempts of a txid are numbered as in a real run, and never twice. What a batch is
+made of is decided by ``runtime.batches``.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ class PartitionCountError(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """One attempt so far. ``frames`` is what its last job left: held instances, recorded rows. ``metadata`` is in the stored form."""
+    """One attempt so far. ``frames`` is what its last job left: held instances, recorded rows.
+    ``metadata`` is in the stored form."""
 
     attempt: TransactionAttempt
     task_counts: Mapping[str, int]
@@ -78,7 +82,8 @@ class Work:
 
 
 class LocalRun:
-    """A run over the state kept in ``server``; another one over the same server is a restart. Close it before."""
+    """A run over the state kept in ``server``; another one over the same server is a restart. Close
+    it before."""
 
     def __init__(
         self,
@@ -89,7 +94,8 @@ class LocalRun:
         more_tasks: Mapping[str, int] | None = None,
         cores: int = CORES,
     ) -> None:
-        """``more_tasks`` are components that are not in ``graph``, but known to contexts; ``cores`` are the slots of a level."""
+        """``more_tasks`` are components that are not in ``graph``, but known to contexts; ``cores``
+        are the slots of a level."""
         self._more_tasks = dict(more_tasks or {})
         settings = config.Config(conf or {}).as_mapping()
         self.graph = graph
@@ -119,14 +125,16 @@ class LocalRun:
         return TransactionAttempt(txid, transaction.attempt_id(self.state.epoch, n))
 
     def task_counts(self, txid: int, **wanted: int) -> dict[str, int]:
-        """The numbers of tasks ``txid`` runs under: the sealed ones if it is sealed, else the topology's, overlaid by ``wanted`` (R23)."""
+        """The numbers of tasks ``txid`` runs under: the sealed ones if it is sealed, else the
+        topology's, overlaid by ``wanted`` (R23)."""
         sealed_txid, sealed = self._sealed
         return {**self._more_tasks, **self.graph.task_counts, **(sealed if txid == sealed_txid else wanted)}
 
     # -- an attempt, step by step ----------------------------------------------------------------------------------------------
 
     def emit(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process) -> Work:
-        """Run the spout alone, and keep what it emits. What is learnt by emitting becomes the attempt's metadata, now in use."""
+        """Run the spout alone, and keep what it emits. What is learnt by emitting becomes the
+        attempt's metadata, now in use."""
         batch = self._batch(attempt)
         done = self._emission(attempt, counts, process, batch)
         work = Work(attempt, counts, [frame for frame in done.frames if frame.kind == "held"], batch)
@@ -168,7 +176,8 @@ class LocalRun:
         return Work(attempt, counts, done.frames, batch, probed=emitted)
 
     def apply(self, work: Work, process: processes.Process, strike: int | None = None) -> None:
-        """The commit phase; may be run again, as a task that is late would. A probed bolt fails at its ``strike``-th point."""
+        """The commit phase; may be run again, as a task that is late would. A probed bolt fails at
+        its ``strike``-th point."""
         if not compiler.compile_plan(self.graph.with_task_counts(work.task_counts), self.run.cores).commit:
             return
         done = self._job("commit", work.attempt, work.task_counts, process, None, work.frames, strike)

@@ -1,10 +1,13 @@
-"""Bolts under observation: what they emit is written down, and at any point of a ``finish_batch`` they can be made to fail.
+"""Bolts under observation: what they emit is written down, and at any point of a ``finish_batch``
+they can be made to fail.
 
-A point is where a worker may die or a ``FailedException`` may come from: before ``finish_batch`` and after it, where it asks for a resource, where
-a store's transaction has committed, where it emits (a receiver in the same process may fail). Apart from the check because this travels with the
+A point is where a worker may die or a ``FailedException`` may come from: before ``finish_batch``
+and after it, where it asks for a resource, where a store's transaction has committed, where it
+emits (a receiver in the same process may fail). Apart from the check because this travels with the
 bolt, is pickled while it is held, and works in whatever process the bolt does.
 
-Invariants: a bolt that is not struck sees what it sees without a probe. One observer at a time in a process.
+Invariants: a bolt that is not struck sees what it sees without a probe. One observer at a time in a
+process.
 """
 
 from __future__ import annotations
@@ -80,7 +83,8 @@ def observed_by(observer: Observer) -> Iterator[None]:
 
 
 def _reach_for_good(point: Point, on_failure: Callable[[BaseException], None]) -> None:
-    """Be at ``point``, where a failure fails the attempt even if the bolt swallows it, as of an emit (R7) or of a store (R39)."""
+    """Be at ``point``, where a failure fails the attempt even if the bolt swallows it, as of an
+    emit (R7) or of a store (R39)."""
     try:
         _observer.reach(point)
     except ToldToFailError as error:
@@ -115,7 +119,8 @@ class ProbedBolt(bolt.BaseTransactionalBolt):
 
 
 class ProbedBasicBolt(bolt.BaseBasicBolt):
-    """``inner``, whose emits are written down. A basic bolt has no ``finish_batch``, so no point is in it."""
+    """``inner``, whose emits are written down. A basic bolt has no ``finish_batch``, so no point is
+    in it."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -135,7 +140,8 @@ class ProbedBasicBolt(bolt.BaseBasicBolt):
 
 
 class _ProbedContext:
-    """Everything of ``context``; not one itself, because held bolts would get another one in its place."""
+    """Everything of ``context``; not one itself, because held bolts would get another one in its
+    place."""
 
     def __init__(self, context: TopologyContext) -> None:
         self.context = context
@@ -162,7 +168,8 @@ class _ProbedContext:
 
 
 class _AnnouncingDict(MutableMapping[str, int]):
-    """``counts``, telling ``on_set`` of what is counted: stores do so when their transaction has committed."""
+    """``counts``, telling ``on_set`` of what is counted: stores do so when their transaction has
+    committed."""
 
     def __init__(self, counts: dict[str, int], on_set: Callable[[str], None]) -> None:
         self._counts, self._on_set = counts, on_set
@@ -225,7 +232,8 @@ class _NotingCollector(_ProbedCollector, bolt.BasicOutputCollector):
 def probed(graph: TopologyGraph, token: str | None = None) -> TopologyGraph:
     """``graph`` with every bolt that finishes in the commit phase under observation.
 
-    Its classes are pickled by value, as for workers; by reference where they are registered for ``token``, so that loading does not make them anew.
+    Its classes are pickled by value, as for workers; by reference where they are registered for
+    ``token``, so that loading does not make them anew.
     """
     components, by_value = dict(graph.components), list(graph.by_value)
     for id in compiler.held_components(graph):

@@ -1,6 +1,8 @@
-"""Worker processes: this one, or another one of the machine's with other module globals and another seed of Python's ``hash``.
+"""Worker processes: this one, or another one of the machine's with other module globals and another
+seed of Python's ``hash``.
 
-Apart from ``local_run`` because what a job computes must not depend on which of them computes it, and the checkers find out whether it does.
+Apart from ``local_run`` because what a job computes must not depend on which of them computes it,
+and the checkers find out whether it does.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Process(Protocol):
     """Computes jobs, one at a time."""
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
-        """Compute ``job`` from ``seeds``; a probed bolt fails at its ``strike``-th point, if that is given."""
+        """Compute ``job`` from ``seeds``; a probed bolt fails at its ``strike``-th point, if that
+        is given."""
         ...
 
     def close(self) -> None:
@@ -54,7 +57,8 @@ class _Resources(worker.Resources):
 
 
 class LocalProcess:
-    """This process, with templates and resources of its own. ``slot_run`` makes what computes a slot."""
+    """This process, with templates and resources of its own. ``slot_run`` makes what computes a
+    slot."""
 
     def __init__(self, run: Run, slot_run: straight.SlotFactory = execute.SlotRun) -> None:
         self._worker = worker.WorkerRun(run)
@@ -73,7 +77,8 @@ class LocalProcess:
 
 
 class RemoteProcess:
-    """A new Python interpreter, whose ``hash`` of text has ``hash_seed``. Modules are found where this process finds them."""
+    """A new Python interpreter, whose ``hash`` of text has ``hash_seed``. Modules are found where
+    this process finds them."""
 
     def __init__(self, run: Run, hash_seed: int) -> None:
         environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
@@ -123,7 +128,8 @@ class RemoteProcess:
 
 
 def serve() -> None:
-    """The other process: jobs come by standard input, what they came to goes by standard output. Prints of user code go to standard error."""
+    """The other process: jobs come by standard input, what they came to goes by standard output.
+    Prints of user code go to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     process: LocalProcess | None = None

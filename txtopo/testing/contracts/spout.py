@@ -1,4 +1,5 @@
-"""The contract of spouts: a replay has the same batch, and every tuple comes exactly once after failures and restarts (R4, R5, R18 to R23)."""
+"""The contract of spouts: a replay has the same batch, and every tuple comes exactly once after
+failures and restarts (R4, R5, R18 to R23)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _HISTORY_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class SpoutReport:
-    """What was checked. Assert that ``is_exhausted``: otherwise the run was cut at ``transactions``, and losses cannot be told from what is left."""
+    """What was checked. Assert that ``is_exhausted``: otherwise the run was cut at
+    ``transactions``, and losses cannot be told from what is left."""
 
     kind: str
     """``"transactional"``, ``"committer"``, ``"partitioned"`` or ``"opaque"``."""
@@ -55,13 +57,17 @@ def check_spout(
 ) -> SpoutReport:
     """Run a spout of any kind through its contract, without Spark.
 
-    First a run without failures, in which every batch of a transactional spout is emitted again with each of ``parallelisms``; then ``stories``
-    runs in which attempts are abandoned and the driver restarts, at moments that ``seed`` gives. Every run is bounded by ``transactions``.
+    First a run without failures, in which every batch of a transactional spout is emitted again
+    with each of ``parallelisms``; then ``stories`` runs in which attempts are abandoned and the
+    driver restarts, at moments that ``seed`` gives. Every run is bounded by ``transactions``.
 
-    - ``make_spout()``: a spout whose source is at its beginning; called once for each run. Restarts and tasks get pickled copies of it.
-    - ``expected``: the tuples, without the attempt and in any order, that the source holds in the end. Without it the runs are compared with
-      each other only, which does not find a tuple that is lost in each of them.
-    - ``grow(spout)``: adds tuples to the source; called twice in each run, while a batch is open and when nothing was left.
+    - ``make_spout()``: a spout whose source is at its beginning; called once for each run. Restarts
+      and tasks get pickled copies of it.
+    - ``expected``: the tuples, without the attempt and in any order, that the source holds in the
+      end. Without it the runs are compared with each other only, which does not find a tuple that
+      is lost in each of them.
+    - ``grow(spout)``: adds tuples to the source; called twice in each run, while a batch is open
+      and when nothing was left.
 
     :raises ContractError: the first thing that is broken, with hook and rule.
     """
@@ -83,7 +89,8 @@ def check_graph(
     seed: int = 0,
     conf: Mapping[str, Any] | None = None,
 ) -> SpoutReport:
-    """The check of :func:`check_spout`, of the spout of a graph; ``make()`` gives the graph, and what ``plot`` may grow."""
+    """The check of :func:`check_spout`, of the spout of a graph; ``make()`` gives the graph, and
+    what ``plot`` may grow."""
     graph, _ = make()
 
     def tell(rng: random.Random | None = None, replays: bool = False) -> Told:

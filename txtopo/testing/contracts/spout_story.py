@@ -1,7 +1,9 @@
-"""One story of a spout: a whole run, its attempts and restarts, and what was emitted by the attempts that were committed.
+"""One story of a spout: a whole run, its attempts and restarts, and what was emitted by the
+attempts that were committed.
 
-Apart from the check because it only tells what happens; what must be true of several stories together is said there. What must be true at every
-step is asserted here: the same batch again, metadata that comes back, tasks that agree.
+Apart from the check because it only tells what happens; what must be true of several stories
+together is said there. What must be true at every step is asserted here: the same batch again,
+metadata that comes back, tasks that agree.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ PENDING = 3
 
 @dataclass(frozen=True)
 class Plot:
-    """How a story goes. ``parallelisms`` are numbers of tasks to choose from; without ``rng`` nothing fails and the first is taken."""
+    """How a story goes. ``parallelisms`` are numbers of tasks to choose from; without ``rng``
+    nothing fails and the first is taken."""
 
     transactions: int
     parallelisms: Sequence[int]
@@ -49,7 +52,8 @@ class Plot:
 
 @dataclass
 class Told:
-    """What came of a story. ``committed`` is by txid; ``history`` says what happened, for a message."""
+    """What came of a story. ``committed`` is by txid; ``history`` says what happened, for a
+    message."""
 
     committed: dict[int, list[EmittedRow]] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
@@ -137,7 +141,8 @@ class Story:
             self._step()
 
     def _step(self) -> None:
-        """One thing that may happen to the open transactions, most often the commit of the first."""
+        """One thing that may happen to the open transactions, most often the commit of the first.
+        """
         if self.grows_left == 2 and self.run.state.current >= 2:
             self._grow(f"while transactions {sorted(self.window)} were open")
         rng = self.plot.rng
@@ -208,7 +213,8 @@ class Story:
         return self._keeps_failing(f"opening transaction {txid}")
 
     def _emitted(self, txid: int) -> Work:
-        """The attempt of ``txid`` that is used; for a transactional spout it must be the batch it was."""
+        """The attempt of ``txid`` that is used; for a transactional spout it must be the batch it
+        was."""
         tasks = self.plot.parallelisms[0] if self.plot.rng is None else random_of(self.plot.rng, self.plot.parallelisms)
         work = self._emit(txid, tasks)
         if self.kind == "opaque":

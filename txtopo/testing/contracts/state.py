@@ -1,4 +1,5 @@
-"""The contract of stores of znodes: what is read is what was written, a multi is all or nothing, and ephemeral nodes go with their session."""
+"""The contract of stores of znodes: what is read is what was written, a multi is all or nothing,
+and ephemeral nodes go with their session."""
 
 from __future__ import annotations
 
@@ -23,17 +24,20 @@ _SESSION = "Remove what a session made as ephemeral when that session ends, and 
 
 
 class MakeStateStore(Protocol):
-    """Opens a session with the store of znodes at ``place``: empty if the place is new, otherwise shared with its other sessions."""
+    """Opens a session with the store of znodes at ``place``: empty if the place is new, otherwise
+    shared with its other sessions."""
 
     def __call__(self, place: str) -> StateStore: ...
 
 
 Expire = Callable[[StateStore], None]
-"""Ends the session of a store as its server does after too long a silence; returns when the client has another."""
+"""Ends the session of a store as its server does after too long a silence; returns when the client
+has another."""
 
 
 class Subject:
-    """An implementation, for one clause: sessions with an empty store, closed when the clause is over."""
+    """An implementation, for one clause: sessions with an empty store, closed when the clause is
+    over."""
 
     def __init__(self, make_store: MakeStateStore, expire: Expire | None, place: str) -> None:
         self._make_store, self._place, self.expire = make_store, place, expire
@@ -221,15 +225,18 @@ def _large(subject: Subject) -> None:
 
 StateClause = clauses.Clause[Subject]
 STATE_CLAUSES: tuple[StateClause, ...] = tuple(CONTRACT.clauses)
-"""Every promise of a store of znodes; ``only="expiring"`` where a session has to expire on request."""
+"""Every promise of a store of znodes; ``only="expiring"`` where a session has to expire on request.
+"""
 
 
 def check_state(make_store: MakeStateStore, *, expire: Expire | None = None, prefix: str = "contract") -> int:
     """Run a store of znodes through its whole contract; returns how many clauses were checked.
 
-    ``make_store(place)`` opens a session with the store at ``place``: empty the first time, afterwards shared with the other sessions there.
-    Places begin with ``prefix`` and are made of letters, digits and ``_``. ``expire(store)`` ends the session of ``store`` as the server does
-    after too long a silence, and returns when the client has another; without it, that clause is not checked.
+    ``make_store(place)`` opens a session with the store at ``place``: empty the first time,
+    afterwards shared with the other sessions there. Places begin with ``prefix`` and are made of
+    letters, digits and ``_``. ``expire(store)`` ends the session of ``store`` as the server does
+    after too long a silence, and returns when the client has another; without it, that clause is
+    not checked.
 
     :raises ContractError: the first clause that is broken, with the number of its rule.
     """

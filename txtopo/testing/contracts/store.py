@@ -31,8 +31,9 @@ STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_plain.CONTRACT.clauses,
     *store_visible.CONTRACT.clauses,
 )
-"""Every promise of a store; ``only`` says whether it is one of transactional, of opaque, of plain, or of concurrent stores. A promise about the
-value before a transaction is one of transactional and opaque stores, and so is every one whose ``only`` does not name plain ones."""
+"""Every promise of a store; ``only`` says whether it is one of transactional, of opaque, of plain,
+or of concurrent stores. A promise about the value before a transaction is one of transactional and
+opaque stores, and so is every one whose ``only`` does not name plain ones."""
 
 KINDS: tuple[stamps.Kind, ...] = ("transactional", "opaque", "plain")
 
@@ -42,11 +43,12 @@ def check_store(
 ) -> int:
     """Run a store through its whole contract; returns how many clauses were checked.
 
-    ``make_store(name, **form)`` gives the store called ``name``: empty the first time, afterwards with what was written under that name; ``form`` is
-    for its constructor: ``opaque=`` always, ``plain=`` and ``codec=`` where they matter.
-    It is called with many names, all beginning with ``prefix`` and made of letters, digits and ``_``; give them an empty place, or a new
-    ``prefix`` each time. ``kinds`` limits the check to some of the kinds of value.
-    ``concurrent=False``: the store is for one thread of one process, so do not ask what happens when several write at once.
+    ``make_store(name, **form)`` gives the store called ``name``: empty the first time, afterwards
+    with what was written under that name; ``form`` is for its constructor: ``opaque=`` always,
+    ``plain=`` and ``codec=`` where they matter. It is called with many names, all beginning with
+    ``prefix`` and made of letters, digits and ``_``; give them an empty place, or a new ``prefix``
+    each time. ``kinds`` limits the check to some of the kinds of value. ``concurrent=False``: the
+    store is for one thread of one process, so do not ask what happens when several write at once.
 
     :raises ContractError: the first clause that is broken, with the number of its rule.
     """

@@ -1,6 +1,8 @@
-"""Clauses about stores: the store transactions of an attempt are counted, and a store that lacks one is not taken for complete (R34).
+"""Clauses about stores: the store transactions of an attempt are counted, and a store that lacks
+one is not taken for complete (R34).
 
-Apart from ``store_fences``, which says who may write: here is what a store must remember of those who did.
+Apart from ``store_fences``, which says who may write: here is what a store must remember of those
+who did.
 """
 
 from __future__ import annotations
@@ -136,7 +138,8 @@ def _not_counted_again(subject: Subject) -> None:
     store = subject.store()
     for task in _tasks(subject, store):
         put(store, task, 2, 0, **{f"key {task.task_index}": 1})
-    # ZooKeeper was restored from an older copy: the attempt of this number comes again, and this time only one task writes.
+    # ZooKeeper was restored from an older copy: the attempt of this number comes again, and this
+    # time only one task writes.
     store.adopt("words", "first", 1, ["count"])
     task = _tasks(subject, store)[0]
     put(store, task, 2, 0, dog=1)

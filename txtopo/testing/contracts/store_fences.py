@@ -1,4 +1,5 @@
-"""Clauses about fences: which attempt may write to a store, in which phase, and to which incarnation of the results (R27, R29, R32)."""
+"""Clauses about fences: which attempt may write to a store, in which phase, and to which
+incarnation of the results (R27, R29, R32)."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ def _no_trace(subject: Subject) -> None:
 
     refused(ZeroDivisionError, lambda: block(store, context, 2, 0, die), "a block that raises")
     equal(contents(store), {"dog": 1}, "what is stored")
-    # Raising a fence may be a transaction of its own: that keeps an older attempt out, and nothing else.
+    # Raising a fence may be a transaction of its own: that keeps an older attempt out, and nothing
+    # else.
     true(store.fences() in ([Fence("words", "count", "first", txid, 0)] for txid in (1, 2)), f"the fences are {store.fences()}")
     equal((context.store_steps, context.touched_stores), ({}, {}), "what the context remembers")
 

@@ -1,4 +1,5 @@
-"""Clauses about stores: values are set as well as updated, by any codec; and what is stored is not taken for something else (R27, R28)."""
+"""Clauses about stores: values are set as well as updated, by any codec; and what is stored is not
+taken for something else (R27, R28)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Clauses about stores: a late task whose own fence nobody has raised meets what newer attempts of other components left of its keys (R29-R31).
+"""Clauses about stores: a late task whose own fence nobody has raised meets what newer attempts of
+other components left of its keys (R29-R31).
 
-Apart from ``store_fences``, where the fence alone tells: a component that had nothing to do since has an old fence, and its late tasks pass it.
+Apart from ``store_fences``, where the fence alone tells: a component that had nothing to do since
+has an old fence, and its late tasks pass it.
 """
 
 from __future__ import annotations

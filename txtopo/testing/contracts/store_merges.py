@@ -1,6 +1,8 @@
-"""Clauses about stores: what a database combines by itself is what the rules would make of it, whatever is there (R28, R30-R32).
+"""Clauses about stores: what a database combines by itself is what the rules would make of it,
+whatever is there (R28, R30-R32).
 
-Apart from ``store_values`` because the same promises are kept another way here: nobody reads the value before.
+Apart from ``store_values`` because the same promises are kept another way here: nobody reads the
+value before.
 """
 
 from __future__ import annotations

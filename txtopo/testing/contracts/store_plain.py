@@ -1,6 +1,8 @@
-"""Clauses about plain stores: the last write of the newest attempt stands, and late ones are refused (R27, R29, R32).
+"""Clauses about plain stores: the last write of the newest attempt stands, and late ones are
+refused (R27, R29, R32).
 
-Apart from the other clauses, nearly all of which are about the value before a transaction: a plain store does not keep it.
+Apart from the other clauses, nearly all of which are about the value before a transaction: a plain
+store does not keep it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a clause about stores is given: empty stores, a process whose tasks write to them, and short forms for writing.
+"""What a clause about stores is given: empty stores, a process whose tasks write to them, and short
+forms for writing.
 
 Apart from the clauses because all of them begin here.
 """
@@ -19,9 +20,11 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class MakeStore(Protocol):
-    """Makes the store called ``name``: empty if the name is new, otherwise with what was written under that name.
+    """Makes the store called ``name``: empty if the name is new, otherwise with what was written
+    under that name.
 
-    ``form`` is what the store is to be opened as, for its constructor: ``opaque=``, and where they matter ``plain=`` and ``codec=``.
+    ``form`` is what the store is to be opened as, for its constructor: ``opaque=``, and where they
+    matter ``plain=`` and ``codec=``.
     """
 
     def __call__(self, name: str, **form: Any) -> base.Store: ...
@@ -36,7 +39,8 @@ class Subject:
         self.task = self.process.task
 
     def store(self, name: str = "results", opaque: bool | None = None, **form: Any) -> base.Store:
-        """A store of this clause's own, of the kind that is checked unless the call says otherwise."""
+        """A store of this clause's own, of the kind that is checked unless the call says otherwise.
+        """
         if self.kind == "plain":
             form = {"plain": True, **form}
         return self._make_store(f"{self._prefix}_{name}", opaque=self.kind == "opaque" if opaque is None else opaque, **form)
@@ -61,7 +65,8 @@ def put(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0
 
 
 def visible_at(txid: int, known: Mapping[str, TransactionAttempt], generation: str = "first") -> VisibleTxid:
-    """What is visible when transaction ``txid`` of the tasks' topology is recorded, and ``known`` by store."""
+    """What is visible when transaction ``txid`` of the tasks' topology is recorded, and ``known``
+    by store."""
     return VisibleTxid(txid, "words", generation, known)
 
 
@@ -103,7 +108,8 @@ _TRIES_MAX, _WAIT_S = 200, 120.0
 
 
 def write_at_once(subject: Subject, tasks: int, write: Callable[..., object]) -> None:
-    """Have so many tasks of one attempt write a key each at the same time, with :func:`run` or :func:`put`: only what may pass may stop them."""
+    """Have so many tasks of one attempt write a key each at the same time, with :func:`run` or
+    :func:`put`: only what may pass may stop them."""
     store, failures = subject.store(), list[BaseException]()
     begin = threading.Barrier(tasks)
 

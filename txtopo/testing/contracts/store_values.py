@@ -1,4 +1,5 @@
-"""Clauses about stores: how a stamped value moves on, and what a replay makes of it (R28, R30, R31)."""
+"""Clauses about stores: how a stamped value moves on, and what a replay makes of it (R28, R30,
+R31)."""
 
 from __future__ import annotations
 

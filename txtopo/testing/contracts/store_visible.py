@@ -1,4 +1,5 @@
-"""Clauses about stores: a reader sees whole transactions only, as of the last recorded one, or is refused (R3, R27, R31)."""
+"""Clauses about stores: a reader sees whole transactions only, as of the last recorded one, or is
+refused (R3, R27, R31)."""
 
 from __future__ import annotations
 

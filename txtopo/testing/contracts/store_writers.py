@@ -1,4 +1,5 @@
-"""Clauses about stores: several updates by one writer compose, and a key has one writer per transaction (R32)."""
+"""Clauses about stores: several updates by one writer compose, and a key has one writer per
+transaction (R32)."""
 
 from __future__ import annotations
 

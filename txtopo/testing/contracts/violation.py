@@ -1,6 +1,7 @@
 """The error every contract checker raises.
 
-Apart from ``txtopo.errors`` because it is no fault of a run: it is the answer of a test, and therefore an ``AssertionError``.
+Apart from ``txtopo.errors`` because it is no fault of a run: it is the answer of a test, and
+therefore an ``AssertionError``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 class ContractError(AssertionError):
     """An implementation breaks a contract.
 
-    ``contract`` is which one (``"spout"``, ``"store"``, ``"state"``, ``"bolt"``), ``rule`` the number of the rule in the semantics, ``None``
-    where the contract asks for something that no rule does. ``what`` names the hook or component and what it did, ``cure`` says what to do.
+    ``contract`` is which one (``"spout"``, ``"store"``, ``"state"``, ``"bolt"``), ``rule`` the
+    number of the rule in the semantics, ``None`` where the contract asks for something that no rule
+    does. ``what`` names the hook or component and what it did, ``cure`` says what to do.
     """
 
     def __init__(self, contract: str, rule: int | None, what: str, cure: str) -> None:

@@ -1,6 +1,8 @@
-"""A stand-in for a worker process: it keeps resources, and makes the contexts of the tasks that run in it.
+"""A stand-in for a worker process: it keeps resources, and makes the contexts of the tasks that run
+in it.
 
-Apart from the data plane because a contract of stores asks for contexts alone, with no topology around them.
+Apart from the data plane because a contract of stores asks for contexts alone, with no topology
+around them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class WorkerProcess:
         first_attempt: int = 0,
         expected_stores: Sequence[str] | None = None,
     ) -> contexts.TopologyContext:
-        """The context of one task in one attempt; of ``num_tasks`` that the component has, by default no more than up to this one."""
+        """The context of one task in one attempt; of ``num_tasks`` that the component has, by
+        default no more than up to this one."""
         counts = {component: task + 1 if num_tasks is None else num_tasks}
         return contexts.TopologyContext(
             topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores, first_attempt,

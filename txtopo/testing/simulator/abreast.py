@@ -1,8 +1,11 @@
-"""Schedules in several processes: each plays every n-th seed and tells how far it is; a seed that shows a violation is played again here.
+"""Schedules in several processes: each plays every n-th seed and tells how far it is; a seed that
+shows a violation is played again here.
 
-Apart from ``trial`` because it knows processes and pipes. Run as a module it is one of those processes.
+Apart from ``trial`` because it knows processes and pipes. Run as a module it is one of those
+processes.
 
-Invariants: what travels back is text, so that classes of the user's need not. No process outlives :func:`run`.
+Invariants: what travels back is text, so that classes of the user's need not. No process outlives
+:func:`run`.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ def run(
     processes: int,
     goes_on: Callable[[], bool],
 ) -> SimulationReport:
-    """Play ``seeds`` schedules in ``processes``; what they come to goes into ``report``, also while they run."""
+    """Play ``seeds`` schedules in ``processes``; what they come to goes into ``report``, also while
+    they run."""
     began = time.perf_counter()
     heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
     children = [_start(simulation, conf, options, seeds, first_seed, number, processes) for number in range(min(processes, seeds))]

@@ -1,10 +1,13 @@
-"""The component that is the first to differ: transaction by transaction, and in each from the spout downstream.
+"""The component that is the first to differ: transaction by transaction, and in each from the spout
+downstream.
 
-What a component makes of a transaction is what it emits and what it writes to stores. The first component that makes something else of the same
-input is at fault; all that differs downstream of it, or later, may follow from that. If its input came in another order, or at other tasks, the
+What a component makes of a transaction is what it emits and what it writes to stores. The first
+component that makes something else of the same input is at fault; all that differs downstream of
+it, or later, may follow from that. If its input came in another order, or at other tasks, the
 component upstream that changed the order or chose the tasks is at fault.
 
-Apart from ``diagnosis``, which says what the mistake is, and from ``judge``, which says that there is one.
+Apart from ``diagnosis``, which says what the mistake is, and from ``judge``, which says that there
+is one.
 
 Invariants: two recordings are of runs with the same batches.
 """
@@ -31,7 +34,8 @@ Fault = Literal["output", "order", "routing"]
 
 @dataclass(slots=True)
 class Recording:
-    """What every task took and emitted, in order, and what every component had written when its transaction was committed; as text."""
+    """What every task took and emitted, in order, and what every component had written when its
+    transaction was committed; as text."""
 
     taken: Mapping[Place, list[str]] = field(default_factory=dict)
     emitted: Mapping[Place, list[str]] = field(default_factory=dict)

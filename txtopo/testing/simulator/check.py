@@ -25,12 +25,16 @@ def check_topology(
     may_be_unseen: bool = False,
     **options: Any,
 ) -> SimulationReport:
-    """Do what ``txtopo test`` does: check the parts, ask other processes, play ``seeds`` schedules for at most ``time_s`` seconds.
+    """Do what ``txtopo test`` does: check the parts, ask other processes, play ``seeds`` schedules
+    for at most ``time_s`` seconds.
 
-    ``options`` are those of :class:`txtopo.testing.Simulation`: ``transactions``, ``effects``, ``reset``, ``vary_parallelism``.
+    ``options`` are those of :class:`txtopo.testing.Simulation`: ``transactions``, ``effects``,
+    ``reset``, ``vary_parallelism``.
 
-    :raises AssertionError: a violation, with the verdict as text; or effects that could not be looked at, unless they ``may_be_unseen``.
-    :raises errors.UsageError: without any failure the topology ends with an error, or its source gives no batch.
+    :raises AssertionError: a violation, with the verdict as text; or effects that could not be
+        looked at, unless they ``may_be_unseen``.
+    :raises errors.UsageError: without any failure the topology ends with an error, or its source
+        gives no batch.
     """
     report = Trial(topology, conf, options, seeds, first_seed, time_s, processes).run()
     if report.violation is not None:

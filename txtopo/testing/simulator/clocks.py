@@ -1,11 +1,15 @@
-"""Simulated clocks: the user's code sees a later time, by hours, days or months, and the clock may jump.
+"""Simulated clocks: the user's code sees a later time, by hours, days or months, and the clock may
+jump.
 
-A transaction is replayed when its driver is back: after a night, or after a holiday. Here the modules ``time`` and ``datetime`` in the namespaces
-of the user's code are replaced by ones that add to the time; also where they are imported inside a function. Libraries, txtopo among them, keep
-the real time. Clocks give ordinary values. ``datetime`` is a C type whose methods cannot be replaced, so a subclass without instances stands for it.
-Clocks that only measure, such as ``time.monotonic``, are not shifted.
+A transaction is replayed when its driver is back: after a night, or after a holiday. Here the
+modules ``time`` and ``datetime`` in the namespaces of the user's code are replaced by ones that add
+to the time; also where they are imported inside a function. Libraries, txtopo among them, keep the
+real time. Clocks give ordinary values. ``datetime`` is a C type whose methods cannot be replaced,
+so a subclass without instances stands for it. Clocks that only measure, such as ``time.monotonic``,
+are not shifted.
 
-Apart from ``processes``, which knows the namespaces, and from ``schedule``, which says when the clock jumps.
+Apart from ``processes``, which knows the namespaces, and from ``schedule``, which says when the
+clock jumps.
 
 Invariants: while nothing is shifted, the namespaces hold what they held before.
 """

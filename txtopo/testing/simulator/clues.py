@@ -1,6 +1,8 @@
-"""What the code of a component uses that is not the same twice: clocks, dice, threads, addresses, hashes. Read from its functions, not run.
+"""What the code of a component uses that is not the same twice: clocks, dice, threads, addresses,
+hashes. Read from its functions, not run.
 
-Apart from ``diagnosis``, which asks only about a component that is at fault already: a clock alone is no mistake.
+Apart from ``diagnosis``, which asks only about a component that is at fault already: a clock alone
+is no mistake.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _SETS = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
 
 
 def clues_in(classes: Iterable[type]) -> dict[Clue, str]:
-    """What the user's functions in ``classes`` use, each with the function that does, and its line."""
+    """What the user's functions in ``classes`` use, each with the function that does, and its line.
+    """
     found: dict[Clue, str] = {}
     for cls in classes:
         for base in cls.__mro__:

@@ -1,4 +1,5 @@
-"""The schedule that runs at this moment: how the user's objects, which are pickled and copied, find back to it.
+"""The schedule that runs at this moment: how the user's objects, which are pickled and copied, find
+back to it.
 
 Invariants: at most one schedule runs in a process.
 """
@@ -24,7 +25,8 @@ def schedule() -> Schedule:
 
 
 def schedule_or_none() -> Schedule | None:
-    """The running one; ``None`` while a contract checker runs parts of a topology, without any schedule."""
+    """The running one; ``None`` while a contract checker runs parts of a topology, without any
+    schedule."""
     return _running
 
 

@@ -1,9 +1,12 @@
-"""What a schedule decides: which fault strikes where, and who comes first. Made by chance, written down, played again.
+"""What a schedule decides: which fault strikes where, and who comes first. Made by chance, written
+down, played again.
 
-A schedule is its *script*: the faults by name of the place where they strike, and the few moments at which somebody else than the first in line
-was chosen. Everything else follows. A script with parts left out is a script too, which is how a violation is made short.
+A schedule is its *script*: the faults by name of the place where they strike, and the few moments
+at which somebody else than the first in line was chosen. Everything else follows. A script with
+parts left out is a script too, which is how a violation is made short.
 
-Invariants: without chance, a :class:`Decisions` depends on its script alone. At most ``FAULTS_MAX`` faults strike.
+Invariants: without chance, a :class:`Decisions` depends on its script alone. At most ``FAULTS_MAX``
+faults strike.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from typing import Any, Literal, get_args
 FaultKind = Literal[
     "hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings", "clock", "read", "opening"
 ]
-"""hook: a user's hook raises FailedException · worker: the process dies in one · coordinator: a hook of the spout coordinator raises · store: a
-store transaction fails · job: Spark loses a job, or is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle is lost or doubled
-· cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or its acknowledgement, is lost · settings: a
-driver starts with other settings · clock: the clock of the user's code jumps · read: a read from
-ZooKeeper, or its answer, is lost · opening: the spout's thread waits for others, where it meets what they change."""
+"""hook: a user's hook raises FailedException · worker: the process dies in one · coordinator: a
+hook of the spout coordinator raises · store: a store transaction fails · job: Spark loses a job, or
+is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle is lost or doubled ·
+cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or
+its acknowledgement, is lost · settings: a driver starts with other settings · clock: the clock of
+the user's code jumps · read: a read from ZooKeeper, or its answer, is lost · opening: the spout's
+thread waits for others, where it meets what they change."""
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
@@ -56,7 +61,8 @@ _ATTEMPT = re.compile(r"(attempt \d+):\d+")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` strikes at ``where``, once, in the way ``how``; in ``attempt 3:any`` in the first attempt of 3 that gets there."""
+    """``kind`` strikes at ``where``, once, in the way ``how``; in ``attempt 3:any`` in the first
+    attempt of 3 that gets there."""
 
     kind: FaultKind
     where: str
@@ -67,7 +73,8 @@ class Fault:
 
     @property
     def in_any_attempt(self) -> Fault:
-        """The same in whichever attempt gets there first: it strikes also when other faults, which made more attempts, are left out."""
+        """The same in whichever attempt gets there first: it strikes also when other faults, which
+        made more attempts, are left out."""
         return Fault(self.kind, _in_any_attempt(self.where), self.how)
 
 
@@ -77,7 +84,8 @@ def _in_any_attempt(where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All that a schedule decides. ``picks`` are (number of the choice, what was chosen instead of 0)."""
+    """All that a schedule decides. ``picks`` are (number of the choice, what was chosen instead of
+    0)."""
 
     faults: tuple[Fault, ...] = ()
     picks: tuple[tuple[int, int], ...] = ()
@@ -92,7 +100,8 @@ class Script:
 
 @dataclass(slots=True)
 class Chance:
-    """Where decisions come from when they are not played back: ``rates`` is the probability of each kind of fault per opportunity."""
+    """Where decisions come from when they are not played back: ``rates`` is the probability of each
+    kind of fault per opportunity."""
 
     rng: random.Random
     rates: Mapping[str, float]
@@ -101,7 +110,8 @@ class Chance:
 
     @classmethod
     def of(cls, seed: int, opportunities: Mapping[str, int]) -> Chance:
-        """For ``seed``: some kinds of faults take part and some do not, because many at once hide each other's effects."""
+        """For ``seed``: some kinds of faults take part and some do not, because many at once hide
+        each other's effects."""
         rng = random.Random(seed)
         rates: dict[str, float] = {}
         for kind in KINDS:
@@ -112,7 +122,8 @@ class Chance:
 
 @dataclass(slots=True)
 class Decisions:
-    """Asked wherever something may go one way or another. Without ``chance`` it is ``script`` that answers."""
+    """Asked wherever something may go one way or another. Without ``chance`` it is ``script`` that
+    answers."""
 
     script: Script = field(default_factory=Script)
     chance: Chance | None = None
@@ -130,7 +141,8 @@ class Decisions:
         self._picks = dict(self.script.picks)
 
     def may_strike(self, *kinds: FaultKind) -> bool:
-        """Whether it is worth asking: thousands of hooks need no name if nothing can strike there."""
+        """Whether it is worth asking: thousands of hooks need no name if nothing can strike there.
+        """
         return self.chance is None or any(kind in self.chance.rates for kind in kinds)
 
     def strike(self, kind: FaultKind, where: str, ways: Sequence[Any]) -> Any:

@@ -1,7 +1,9 @@
-"""Whose mistake it is, and which: a violating schedule, played once more while every hook is looked at closely.
+"""Whose mistake it is, and which: a violating schedule, played once more while every hook is looked
+at closely.
 
-Before and after each hook the effects, the stores and the user's variables are compared; what changed in between is that hook's doing. The
-pattern of these *touches* tells the classic mistakes apart.
+Before and after each hook the effects, the stores and the user's variables are compared; what
+changed in between is that hook's doing. The pattern of these *touches* tells the classic mistakes
+apart.
 
 Apart from ``schedule`` because looking is slow, and only done when something was found.
 
@@ -96,7 +98,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``component`` is at fault, if that can be told, by ``mistakes``, the first being the most telling."""
+    """``component`` is at fault, if that can be told, by ``mistakes``, the first being the most
+    telling."""
 
     component: str | None
     mistakes: tuple[Mistake, ...]
@@ -105,7 +108,8 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is known beside the touches: ``order`` are the components, the spout first; ``clues`` says what the code of one uses."""
+    """What is known beside the touches: ``order`` are the components, the spout first; ``clues``
+    says what the code of one uses."""
 
     order: Sequence[str] = ()
     committers: frozenset[str] = frozenset()
@@ -119,7 +123,8 @@ class Case:
 
 
 def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame: Blame | None = None, case: Case | None = None) -> Diagnosis:
-    """What explains ``differences``, given what the hooks of the violating schedule touched and which component was the first to differ."""
+    """What explains ``differences``, given what the hooks of the violating schedule touched and
+    which component was the first to differ."""
     case = Case() if case is None else case
     spout = case.order[0] if case.order else None
     named = [difference for difference in differences if difference.component == spout]
@@ -145,7 +150,8 @@ def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame:
 
 
 def _is_upstream(blame: Blame | None, touching: Sequence[Touch], case: Case) -> bool:
-    """Whether ``blame`` falls on a component that comes before all those that touched what differs."""
+    """Whether ``blame`` falls on a component that comes before all those that touched what differs.
+    """
     if blame is None or blame.component not in case.order:
         return False
     return all(case.order.index(blame.component) < case.order.index(touch.component) for touch in touching)
@@ -228,7 +234,8 @@ def _older_after_newer(touches: Sequence[Touch]) -> Touch | None:
 
 
 def _applied_again(touches: Sequence[Touch]) -> Touch | None:
-    """The first write of a task that has written for an earlier attempt of the same transaction, with no later one in between."""
+    """The first write of a task that has written for an earlier attempt of the same transaction,
+    with no later one in between."""
     last: dict[int, TransactionAttempt] = {}
     for touch in touches:
         before = last.get(touch.task)

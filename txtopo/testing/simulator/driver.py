@@ -1,7 +1,8 @@
-"""A driver process, simulated: the real engine, coordinator, batches and state on virtual time, parked threads and a loop that is turned by hand.
+"""A driver process, simulated: the real engine, coordinator, batches and state on virtual time,
+parked threads and a loop that is turned by hand.
 
-It may die at every named fault point, between two slots of a job, and right after a write to ZooKeeper was applied; or be suspended there, and
-wake up when another one has taken the topology.
+It may die at every named fault point, between two slots of a job, and right after a write to
+ZooKeeper was applied; or be suspended there, and wake up when another one has taken the topology.
 
 Apart from ``schedule``, which has several of them, one after the other and sometimes two at once.
 
@@ -112,7 +113,8 @@ class SimulatedStateStore(memory.MemoryStateStore):
 
 
 class SimulatedThreads:
-    """Threads of a driver: each parks where the real one would wait; those that make batches also where they meet what other threads change."""
+    """Threads of a driver: each parks where the real one would wait; those that make batches also
+    where they meet what other threads change."""
 
     def __init__(self, driver: Driver, count: int) -> None:
         self._driver, self._count = driver, count
@@ -142,7 +144,8 @@ class SimulatedThreads:
 
 
 class Driver:
-    """Driver ``number`` (1, 2, …) of a schedule; the surroundings of its engine are its own methods."""
+    """Driver ``number`` (1, 2, …) of a schedule; the surroundings of its engine are its own
+    methods."""
 
     def __init__(self, schedule: Schedule, number: int, settings: Settings) -> None:
         self.schedule, self.number, self.settings = schedule, number, settings
@@ -255,7 +258,8 @@ class Driver:
 
     @staticmethod
     def time_of_opening(txid: int) -> datetime.datetime:
-        # Not virtual time: results are compared with those of a schedule in which other things happened before.
+        # Not virtual time: results are compared with those of a schedule in which other things
+        # happened before.
         return SOME_TIME + txid * BETWEEN_OPENINGS
 
     def sleep(self, duration_s: float) -> None:
@@ -280,7 +284,8 @@ class Driver:
         return made
 
     def step_aside(self, when: str) -> None:
-        """Where a batch is made: wait until a transaction is recorded, if the schedule wants that. Here it meets what other threads change."""
+        """Where a batch is made: wait until a transaction is recorded, if the schedule wants that.
+        Here it meets what other threads change."""
         if self.schedule.is_asking_again or not turns.is_carried():
             return
         if not any(turns.current() in threads.carriers for threads in self._stepping_threads):
@@ -293,14 +298,16 @@ class Driver:
             self.require_alive()
 
     def go_on(self) -> bool:
-        """Nothing else can happen: what has stepped aside is ready to go on. Whether there was anything."""
+        """Nothing else can happen: what has stepped aside is ready to go on. Whether there was
+        anything."""
         had_any = bool(self._aside)
         self.ready.extend((carrier, None) for _, carrier in self._aside)
         self._aside.clear()
         return had_any
 
     def _stepping(self, reads: Callable[..., Any]) -> Callable[..., Any]:
-        """``reads`` what other threads change; a thread that makes a batch may step aside before it is used."""
+        """``reads`` what other threads change; a thread that makes a batch may step aside before it
+        is used."""
 
         def read(*args: Any) -> Any:
             found = reads(*args)
@@ -310,7 +317,8 @@ class Driver:
         return read
 
     def collect_garbage(self) -> None:
-        # Virtual seconds pass by the thousand, and a collection each time took longer than the transactions. Python collects when there is much.
+        # Virtual seconds pass by the thousand, and a collection each time took longer than the
+        # transactions. Python collects when there is much.
         pass
 
     def reach(self, point: FaultPoint, txid: int) -> None:
@@ -359,5 +367,6 @@ class Driver:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether ``error`` is how a driver ends that another one has succeeded (R26), also if a store has told it before ZooKeeper did."""
+    """Whether ``error`` is how a driver ends that another one has succeeded (R26), also if a store
+    has told it before ZooKeeper did."""
     return isinstance(error, errors.FencedError)

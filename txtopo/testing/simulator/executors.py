@@ -1,9 +1,11 @@
-"""The executors of a schedule: its jobs, slot by slot, and the tasks of jobs that nobody wants any more.
+"""The executors of a schedule: its jobs, slot by slot, and the tasks of jobs that nobody wants any
+more.
 
-Apart from ``schedule``, which only asks what could happen here next, and from ``jobs``, which is what a driver sees.
+Apart from ``schedule``, which only asks what could happen here next, and from ``jobs``, which is
+what a driver sees.
 
-Invariants: executors' code runs on the schedule's thread, one slot at a time, in the worker process that slot belongs to. A job that is listed
-is waited for by a driver.
+Invariants: executors' code runs on the schedule's thread, one slot at a time, in the worker process
+that slot belongs to. A job that is listed is waited for by a driver.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from txtopo.testing.simulator.schedule import Schedule
 
 ATTEMPTS_MAX = 60
-"""With so few faults, a transaction that one driver tries more often than this is replayed for ever."""
+"""With so few faults, a transaction that one driver tries more often than this is replayed for
+ever."""
 
 
 class Executors:
@@ -170,7 +173,8 @@ class Executors:
         """A driver gives up the jobs of ``group``."""
         for running in [running for running in self._running if running.group == group]:
             if running.fault is not None and running.fault.answers:
-                # The cancellation comes too late: whoever waits for the answer will get it, though nobody wants it any more.
+                # The cancellation comes too late: whoever waits for the answer will get it, though
+                # nobody wants it any more.
                 running.fault, running.is_cancelled = None, True
             elif running.fault is not None:
                 self._lose(running, "cancelled", running.fault.tasks)

@@ -1,7 +1,9 @@
-"""The user's code under faults: a hook may fail before or after it did its work, and its process may die there.
+"""The user's code under faults: a hook may fail before or after it did its work, and its process
+may die there.
 
-Apart from ``schedule`` because this is all that stands between the data plane and a user's hook: the slots and their guard, and the spout
-coordinator on the driver. What is emitted is written down on the way.
+Apart from ``schedule`` because this is all that stands between the data plane and a user's hook:
+the slots and their guard, and the spout coordinator on the driver. What is emitted is written down
+on the way.
 
 Invariants: without a fault, the user's code sees exactly what it sees in Spark.
 """
@@ -30,18 +32,21 @@ from txtopo.topology.graph import Component
 from txtopo.topology.transaction import TransactionAttempt
 
 Emission = tuple[str, int, str, Any]
-"""(component, task, stream, values after the attempt); in the place of values a RecordBatch, as it was emitted, whose rows few ever ask for. The
-stream of a direct emit has :data:`DIRECT` and the task behind it."""
+"""(component, task, stream, values after the attempt); in the place of values a RecordBatch, as it
+was emitted, whose rows few ever ask for. The stream of a direct emit has :data:`DIRECT` and the
+task behind it."""
 
 DIRECT = " for task "
 """Stands between the name of a direct stream and the task that a tuple was emitted to."""
 
 _HOOK = re.compile(r"\w+(, partition \d+)?")
 _is_hook = functools.lru_cache(_HOOK.fullmatch)
-"""Whether text is the name of a hook; of each schedule hundreds are asked for, always the same few."""
+"""Whether text is the name of a hook; of each schedule hundreds are asked for, always the same few.
+"""
 _BEFORE, _AFTER = "before it is called", "after it was called"
 _ASKED_MAX = 30
-"""So often a patient schedule asks a source that is not ready, before the source counts as exhausted."""
+"""So often a patient schedule asks a source that is not ready, before the source counts as
+exhausted."""
 
 _TUPLES = {f"at tuple number {number}": number for number in (1, 2, 3)}
 """Where an ``execute`` may fail."""
@@ -98,14 +103,16 @@ def _fail() -> Any:
 
 
 class SimulatedSlot(execute.SlotRun):
-    """A slot whose hooks may fail, and whose emissions are written down where the schedule wants them."""
+    """A slot whose hooks may fail, and whose emissions are written down where the schedule wants
+    them."""
 
     def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
         super().__init__(worker, job, level, slot, task_attempt)
         self.guard: HookGuard = HookGuard(job, self.phase)
         self.emitted: list[Emission] = []
         self.executed: list[tuple[str, int, str, str, Row]] = []
-        """(component, task, source component, stream, values after the attempt), where the schedule is watched closely."""
+        """(component, task, source component, stream, values after the attempt), where the schedule
+        is watched closely."""
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
         super().connect(task)
@@ -156,7 +163,8 @@ def _write_down(emitted: list[Emission], component: str, task: int, stream: str,
 
 
 def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
-    """(source component, stream, values after the attempt) of a tuple, or of each row of a RecordBatch."""
+    """(source component, stream, values after the attempt) of a tuple, or of each row of a
+    RecordBatch."""
     source = bolt.context.source
     if source is None:
         return [(taken.source_component, taken.source_stream_id, taken.values[1:])]
@@ -176,7 +184,8 @@ def _write_columns_down(emitted: list[Emission], task: BoltTask | SpoutTask, str
 
 
 class EndangeredSpout:
-    """Stands for the spout on the simulated driver: its coordinator's hooks may fail. Nothing but ``get_coordinator`` is asked of it there."""
+    """Stands for the spout on the simulated driver: its coordinator's hooks may fail. Nothing but
+    ``get_coordinator`` is asked of it there."""
 
     def __init__(self, template: bytes) -> None:
         self._spout = pickling.loads(template)
@@ -192,7 +201,8 @@ class EndangeredSpout:
 
 
 class EndangeredCoordinator:
-    """The user's spout coordinator; every call may raise FailedException before or after it is made."""
+    """The user's spout coordinator; every call may raise FailedException before or after it is
+    made."""
 
     def __init__(self, coordinator: Any, component: str) -> None:
         self._coordinator, self._component = coordinator, component

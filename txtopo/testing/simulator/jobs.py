@@ -1,11 +1,14 @@
-"""Spark, simulated: jobs that are computed slot by slot when the schedule says so, and may be lost, be slow, or run on when nobody wants them.
+"""Spark, simulated: jobs that are computed slot by slot when the schedule says so, and may be lost,
+be slow, or run on when nobody wants them.
 
-The driver's side is what the engine calls, with the same results, merged and checked by the same code; it parks until the job has come to an
-end. The executors' side is :class:`Running`, stepped by :class:`~txtopo.testing.simulator.executors.Executors`.
+The driver's side is what the engine calls, with the same results, merged and checked by the same
+code; it parks until the job has come to an end. The executors' side is :class:`Running`, stepped by
+:class:`~txtopo.testing.simulator.executors.Executors`.
 
 Apart from ``executors`` because it knows what can happen to a job, and not when.
 
-Invariants: a job that ended is not stepped any more. Of a job that was given up only tasks that had been launched run on: those of its level.
+Invariants: a job that ended is not stepped any more. Of a job that was given up only tasks that had
+been launched run on: those of its level.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ THE_END = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class RunsOn:
-    """Tasks that were launched run on, when nobody wants them any more, after so many commit jobs have ended well. ``None``: they do not."""
+    """Tasks that were launched run on, when nobody wants them any more, after so many commit jobs
+    have ended well. ``None``: they do not."""
 
     after: int | None = None
 
@@ -49,7 +53,8 @@ class RunsOn:
 
 @dataclass(frozen=True, slots=True)
 class JobFault:
-    """What happens to a job: Spark loses it, or it is so slow that its phase times out and it is cancelled; ``answers`` all the same, then."""
+    """What happens to a job: Spark loses it, or it is so slow that its phase times out and it is
+    cancelled; ``answers`` all the same, then."""
 
     is_slow: bool
     tasks: RunsOn = RunsOn()
@@ -114,7 +119,8 @@ class Running:
 
 @dataclass(eq=False)
 class Zombie:
-    """Tasks of a job that was given up. They run when ``after`` commit jobs have ended well; the driver can see them if ``is_visible``."""
+    """Tasks of a job that was given up. They run when ``after`` commit jobs have ended well; the
+    driver can see them if ``is_visible``."""
 
     running: Running
     after: int
@@ -163,7 +169,8 @@ class SimulatedJobs:
         return self._schedule.executors.is_running(group)
 
     def result_of(self, running: Running) -> JobResult:
-        """What a job that delivered everything has come to; :class:`JobLostError` if what it delivered does not fit together."""
+        """What a job that delivered everything has come to; :class:`JobLostError` if what it
+        delivered does not fit together."""
         job, state = running.job, running.state
         keep: Callable[[tuple[int, ...]], Pinned] | None = None
         records = state.records
@@ -184,7 +191,8 @@ class SimulatedJobs:
 
 
 def compute(running: Running, slot: int) -> Computed | JobResult:
-    """Compute one slot; a failure of user code that ends the task ends the job. :class:`JobLostError` where Spark would lose it."""
+    """Compute one slot; a failure of user code that ends the task ends the job.
+    :class:`JobLostError` where Spark would lose it."""
     computed: Computed | JobResult
     try:
         computed = running.state.compute(slot)
@@ -198,7 +206,8 @@ def compute(running: Running, slot: int) -> Computed | JobResult:
 
 
 def recomputed(first: Computed, second: Computed, how: str) -> Computed:
-    """Of two computations of a slot, the one whose results arrive; or of each something, and a single receiver gets both."""
+    """Of two computations of a slot, the one whose results arrive; or of each something, and a
+    single receiver gets both."""
     if how == RECOMPUTED[0]:
         return first
     if how == RECOMPUTED[1]:

@@ -1,8 +1,10 @@
-"""The judge of schedules: each must have the same effects as a run without failures that has the same batches.
+"""The judge of schedules: each must have the same effects as a run without failures that has the
+same batches.
 
-If the spout makes the same batches whenever it runs, one run without failures serves for all schedules. A source that lives makes other batches.
-Then only what is made of the *same* metadata is compared, the reference run has the batches of the schedule, and the source must still give all
-of its tuples.
+If the spout makes the same batches whenever it runs, one run without failures serves for all
+schedules. A source that lives makes other batches. Then only what is made of the *same* metadata is
+compared, the reference run has the batches of the schedule, and the source must still give all of
+its tuples.
 
 Apart from ``simulation``, which plays schedules, and from ``outcome``, which compares two of them.
 
@@ -24,7 +26,8 @@ from txtopo.testing.simulator.schedule import Schedule
 from txtopo.testing.simulator.subject import Subject
 
 RUNS_TO_BE_SURE = 24
-"""So many further runs without failures must give all that the first gave, before a loss is the spout's fault."""
+"""So many further runs without failures must give all that the first gave, before a loss is the
+spout's fault."""
 
 FEW_RUNS, LONG_S = 3, 5.0
 """So many are enough where they take longer than this."""
@@ -40,7 +43,8 @@ class Judge:
         self._spout = subject.graph.spout.id
         self.expected = expected.outcome
         self.is_live = False
-        """The source gives other tuples, as a whole, from run to run: whether all of them arrive cannot be said."""
+        """The source gives other tuples, as a whole, from run to run: whether all of them arrive
+        cannot be said."""
         self.source_pauses = expected.source_paused
         """Some run without failures saw the source not ready, and ready a moment later."""
         self._alike = 0
@@ -92,7 +96,8 @@ class Judge:
         return found.batches == self.expected.batches
 
     def _begins_with_the_batches(self, found: Outcome) -> bool:
-        """Whether a run that ended with an error had the batches of a run without failures up to there."""
+        """Whether a run that ended with an error had the batches of a run without failures up to
+        there."""
         return found.error is not None and not self._subject.is_opaque and found.batches.items() <= self.expected.batches.items()
 
     def _batch(self, found: Outcome, txid: int) -> str:
@@ -112,7 +117,8 @@ class Judge:
         return made
 
     def _lost(self, schedule: Schedule) -> list[Difference]:
-        """What the spout gave as a whole, where that is another than without failures; nothing if that is so without failures, too."""
+        """What the spout gave as a whole, where that is another than without failures; nothing if
+        that is so without failures, too."""
         found = schedule.outcome
         if self.is_live or self._has_the_batches(found) or not (self._is_exhausted(found) and self._is_exhausted(self.expected)):
             return []
@@ -130,7 +136,8 @@ class Judge:
         return [Difference(place, " and ".join(what), f"{expected.total():,} tuples, each once", self._spout, is_lack=not doubled)]
 
     def _only_ended_early(self, schedule: Schedule) -> bool:
-        """Whether the source gives all that it should when the same happens again, and it is asked more than once before it counts as exhausted."""
+        """Whether the source gives all that it should when the same happens again, and it is asked
+        more than once before it counts as exhausted."""
         patient = Schedule(self._subject, Decisions(schedule.decisions.written_down()), clock_s=schedule.began_s, is_patient=True)
         return self._whole(patient.play()) == self._whole(self.expected)
 

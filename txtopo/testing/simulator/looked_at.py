@@ -1,4 +1,5 @@
-"""What a simulation compares, by name, and the effects that it cannot look at: a verdict is about no more than these.
+"""What a simulation compares, by name, and the effects that it cannot look at: a verdict is about
+no more than these.
 
 Apart from ``outcome``, which compares, so that a verdict can name both without having run.
 
@@ -18,7 +19,8 @@ CURE = "Define effects(), which returns what is written there, and reset(), whic
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Effects that no schedule is judged by. ``component`` is ``None`` where no component is known to write anything."""
+    """Effects that no schedule is judged by. ``component`` is ``None`` where no component is known
+    to write anything."""
 
     component: str | None
     cure: str = CURE
@@ -36,7 +38,8 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What every schedule is judged by: addresses of stores, tables of sinks, components whose emissions are compared."""
+    """What every schedule is judged by: addresses of stores, tables of sinks, components whose
+    emissions are compared."""
 
     stores: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
@@ -61,7 +64,8 @@ class Compared:
 
 
 def unseen(graph: TopologyGraph, strange: frozenset[str], compared: Compared) -> tuple[Unseen, ...]:
-    """What no schedule of ``graph`` is judged by; ``strange`` are components with destinations that have no substitute."""
+    """What no schedule of ``graph`` is judged by; ``strange`` are components with destinations that
+    have no substitute."""
     if compared.effects:
         return ()
     found = [id for id, component in graph.components.items() if id in strange or guarantees.writes_elsewhere(component)]

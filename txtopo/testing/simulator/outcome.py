@@ -23,7 +23,8 @@ _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``place`` holds ``found`` where a run without failures has ``expected``. ``component`` is whose doing it is, if that can be seen."""
+    """``place`` holds ``found`` where a run without failures has ``expected``. ``component`` is
+    whose doing it is, if that can be seen."""
 
     place: str
     found: str
@@ -73,14 +74,16 @@ class Outcome:
                     self.writers[store.address, key] = value.component
 
     def _read_sink(self, ledger: sinks.SimulatedLedger) -> None:
-        """Take down the rows; not the auxiliary ones, of which an opaque batch may rightly leave others."""
+        """Take down the rows; not the auxiliary ones, of which an opaque batch may rightly leave
+        others."""
         rows = self.rows.setdefault(ledger.sink, {})
         for row in ledger.rows():
             rows[str(row)] = rows.get(str(row), 0) + 1
             self.row_writers[ledger.sink, str(row)] = row.component
 
     def add_emissions(self, txid: int, emissions: Iterable[Emission], components: Iterable[str]) -> None:
-        """Take down what ``components`` emitted for ``txid``: the tuples, not from which task they came."""
+        """Take down what ``components`` emitted for ``txid``: the tuples, not from which task they
+        came."""
         of = {component: list[str]() for component in components}
         for component, _, stream, values in emissions:
             if component in of:
@@ -103,7 +106,8 @@ def differences(found: Outcome, expected: Outcome, compares_outputs: bool) -> li
 
 
 def shown(value: Any) -> str:
-    """``value`` as text that is the same whenever the values are equal, whatever order a set or a dict has."""
+    """``value`` as text that is the same whenever the values are equal, whatever order a set or a
+    dict has."""
     if type(value) in _SCALARS:
         return repr(value)
     if isinstance(value, set | frozenset):
@@ -117,7 +121,8 @@ def shown(value: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _rows_shown(stream: bytes) -> list[str]:
-    """The rows of a RecordBatch, an Arrow IPC stream, as text. Schedule after schedule emits the same ones, and there may be thousands in each."""
+    """The rows of a RecordBatch, an Arrow IPC stream, as text. Schedule after schedule emits the
+    same ones, and there may be thousands in each."""
     arrow = columns.load_batches()
     return [shown(row[1:]) for batch in arrow.loaded(stream) for row in arrow.rows(batch, None)]
 

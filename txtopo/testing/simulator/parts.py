@@ -1,7 +1,9 @@
-"""The contracts of a topology's parts, asked before any schedule is played: of its spout, of what it processes, of what it commits.
+"""The contracts of a topology's parts, asked before any schedule is played: of its spout, of what
+it processes, of what it commits.
 
-A contract checker does on purpose what schedules do by chance, so it finds the usual mistakes in a moment and names rule, hook and cure. It is asked
-of the topology as it is simulated: over the same substitutes of stores, with ``reset()`` before each of its runs.
+A contract checker does on purpose what schedules do by chance, so it finds the usual mistakes in a
+moment and names rule, hook and cure. It is asked of the topology as it is simulated: over the same
+substitutes of stores, with ``reset()`` before each of its runs.
 
 Apart from ``simulation`` because the checkers know nothing of schedules, engines or coordinators.
 
@@ -40,7 +42,8 @@ BOLT_TRANSACTIONS = 3
 """Of so many transactions each commit is made to fail at every point."""
 
 ENOUGH_S = 3.0
-"""A checker begins no further run after so long: topologies of real size are for the schedules to find out."""
+"""A checker begins no further run after so long: topologies of real size are for the schedules to
+find out."""
 
 _PROCESS = "contract"
 _SPOUT_RULES = frozenset({4, 5, 17, 18, 19, 20, 21})
@@ -87,7 +90,8 @@ def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tu
 
 
 def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
-    """What a bolt breaks that makes something else of the same tuples in another attempt; or a grouping that chooses other tasks."""
+    """What a bolt breaks that makes something else of the same tuples in another attempt; or a
+    grouping that chooses other tasks."""
 
     def first_otherwise(watch: Watch) -> Otherwise | None:
         until = time.monotonic() + ENOUGH_S
@@ -119,7 +123,8 @@ def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | Non
 
 
 def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
-    """What the components that finish in the commit phase break; the component is ``None`` where there are several, and any may have done it."""
+    """What the components that finish in the commit phase break; the component is ``None`` where
+    there are several, and any may have done it."""
     if subject.is_opaque or not judge.gives_the_same_batches():
         return None
     until = time.monotonic() + ENOUGH_S
@@ -148,7 +153,8 @@ def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractErr
 
 
 def hook_of(broken: ContractError) -> str:
-    """The hook that broke a contract of spouts, or the component of one of bolts, as its message begins."""
+    """The hook that broke a contract of spouts, or the component of one of bolts, as its message
+    begins."""
     return short(broken.what.partition(":")[0].partition(" of attempt")[0])
 
 
@@ -179,7 +185,8 @@ def _broken(check: Callable[[], object]) -> ContractError | None:
     except _EnoughError:
         return None
     except errors.TxtopoError:
-        # A topology that a checker cannot run is none that breaks a contract: the schedules will tell.
+        # A topology that a checker cannot run is none that breaks a contract: the schedules will
+        # tell.
         return None
     return None
 

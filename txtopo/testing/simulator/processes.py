@@ -1,11 +1,14 @@
-"""Worker processes, simulated: each has module globals, class attributes and resources of its own, and may be replaced by a fresh one.
+"""Worker processes, simulated: each has module globals, class attributes and resources of its own,
+and may be replaced by a fresh one.
 
-In Spark the tasks of a topology run in several processes, which outlive transactions and then suddenly do not. Code that keeps something in a
-global therefore sees what some earlier tasks left there. Here the globals of the user's modules are exchanged whenever another process is on.
+In Spark the tasks of a topology run in several processes, which outlive transactions and then
+suddenly do not. Code that keeps something in a global therefore sees what some earlier tasks left
+there. Here the globals of the user's modules are exchanged whenever another process is on.
 
 Apart from ``schedule`` because it knows modules and classes, and no transaction.
 
-Invariants: outside a simulation the globals are those that were there before. Between two switches only the process that is on changes its own.
+Invariants: outside a simulation the globals are those that were there before. Between two switches
+only the process that is on changes its own.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ Owner = dict[str, Any] | type | FunctionType
 
 
 def is_users(function: Callable[..., Any] | Any) -> bool:
-    """Whether ``function`` is the user's own: neither of Python's library, nor of an installed package, nor of txtopo."""
+    """Whether ``function`` is the user's own: neither of Python's library, nor of an installed
+    package, nor of txtopo."""
     if not isinstance(function, FunctionType):
         return False
     return _is_users_file(function.__code__.co_filename)
@@ -141,7 +145,8 @@ def _has_container(defaults: tuple[Any, ...] | dict[str, Any] | None) -> bool:
 def _is_data(value: Any) -> bool:
     if isinstance(value, _SCALARS + _CONTAINERS):
         return True
-    # An object of the user's own may keep something; one of a library is more likely a client or a lock.
+    # An object of the user's own may keep something; one of a library is more likely a client or a
+    # lock.
     return not isinstance(value, type) and any(is_users(function) for function in _functions_of(type(value)))
 
 
@@ -192,7 +197,8 @@ class Process:
 
 
 class Processes:
-    """The processes of one simulation. ``driver`` and the workers by number are made when they are first on."""
+    """The processes of one simulation. ``driver`` and the workers by number are made when they are
+    first on."""
 
     def __init__(self, classes: Iterable[type]) -> None:
         self.variables = Variables(classes)

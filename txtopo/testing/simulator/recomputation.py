@@ -1,11 +1,14 @@
-"""A batch must come out the same in another process: two interpreters with different ``PYTHONHASHSEED`` compute it.
+"""A batch must come out the same in another process: two interpreters with different
+``PYTHONHASHSEED`` compute it.
 
-Within one process ``hash()`` never changes, so no schedule can show that something depends on it. Here the topology runs in fresh interpreters,
-without failures and then in a few schedules, the same in both. What a task makes of the same tuples must be the same, and so must be the task that
-a tuple goes to. If something differs, it is computed once more with the same hash seed, to tell ``hash()`` from dice.
+Within one process ``hash()`` never changes, so no schedule can show that something depends on it.
+Here the topology runs in fresh interpreters, without failures and then in a few schedules, the same
+in both. What a task makes of the same tuples must be the same, and so must be the task that a tuple
+goes to. If something differs, it is computed once more with the same hash seed, to tell ``hash()``
+from dice.
 
-Apart from ``simulation`` because it costs a second, not milliseconds; one process plays all that is asked of it. Run as a module it is such a
-process.
+Apart from ``simulation`` because it costs a second, not milliseconds; one process plays all that is
+asked of it. Run as a module it is such a process.
 
 Invariants: what travels back is text, so that classes of the user's need not.
 """
@@ -69,9 +72,11 @@ def check_recomputation(
     reset: Callable[[], None] | None,
     clues: Callable[[str], Mapping[Clue, str]] = lambda component: {},
 ) -> Violation | None:
-    """A violation if processes with different hash seeds make different things of ``topology``; ``clues`` says what the code of a component uses."""
+    """A violation if processes with different hash seeds make different things of ``topology``;
+    ``clues`` says what the code of a component uses."""
     payload = pickling.dumps((topology, conf, transactions, effects, reset))
-    # What is outside of the simulation is there once, and so is written and read by one process at a time.
+    # What is outside of the simulation is there once, and so is written and read by one process at
+    # a time.
     alone = effects is not None or reset is not None
     first, second = _in_processes(payload, HASH_SEEDS, alone)
     found = _compare(topology, first, second)
@@ -83,7 +88,8 @@ def check_recomputation(
 
 
 def _diagnosis(component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]) -> Diagnosis:
-    """The mistake of ``component``, which differs with the same hash seed, too, if it differs ``by_itself``."""
+    """The mistake of ``component``, which differs with the same hash seed, too, if it differs
+    ``by_itself``."""
     known = clues(component) if component is not None else {}
     clue: Clue | None = next((clue for clue in known if clue != "hash"), None) if by_itself else "hash"
     mistake = mistakes.CHANGES_BY_ITSELF if clue is None else mistakes.BY_CLUE[clue]
@@ -91,7 +97,8 @@ def _diagnosis(component: str | None, by_itself: bool, clues: Callable[[str], Ma
 
 
 def _in_processes(payload: bytes, hash_seeds: Sequence[int], alone: bool) -> list[list[Recomputed]]:
-    """What processes with these hash seeds make of it; side by side unless each is to be ``alone``."""
+    """What processes with these hash seeds make of it; side by side unless each is to be ``alone``.
+    """
     with concurrent.futures.ThreadPoolExecutor(1 if alone else len(hash_seeds)) as threads:
         return list(threads.map(functools.partial(_in_process, payload), hash_seeds))
 
@@ -133,7 +140,8 @@ def _played(subject: Subject, decisions: Decisions) -> Recomputed:
 
 
 def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]) -> list[Difference]:
-    """What a task made of the same, or the task that got something; or, if there is no such thing, results that differ."""
+    """What a task made of the same, or the task that got something; or, if there is no such thing,
+    results that differ."""
     for ours, theirs in zip(first, second, strict=True):
         culprit = next(_culprits(topology, ours, theirs), None)
         if culprit is not None:
@@ -144,7 +152,8 @@ def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Seque
 
 
 def _culprits(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> Iterator[Difference]:
-    """From the first transaction and the spout on: where the same became something else. After a batch that is rightly another all may be."""
+    """From the first transaction and the spout on: where the same became something else. After a
+    batch that is rightly another all may be."""
     spout = topology.spout.id
     for txid in sorted(first.outcome.emitted.keys() & second.outcome.emitted.keys()):
         ours, theirs = first.outcome, second.outcome

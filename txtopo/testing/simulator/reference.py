@@ -1,12 +1,14 @@
 """The run that a schedule is compared with: the same batches, and nothing fails.
 
-A source that lives gives other batches from run to run: what it has now, or for how long it has waited, decides where a batch ends. That is right, as
-long as the metadata says what the batch is (R4). What such a schedule leaves behind is compared with a run that has the very same batches: their
-tuples are emitted again, task by task, by a spout that stands for the user's.
+A source that lives gives other batches from run to run: what it has now, or for how long it has
+waited, decides where a batch ends. That is right, as long as the metadata says what the batch is
+(R4). What such a schedule leaves behind is compared with a run that has the very same batches:
+their tuples are emitted again, task by task, by a spout that stands for the user's.
 
 Apart from ``judge``, which says when such a run is needed.
 
-Invariants: a reference asks the user's spout for nothing, except that of a committer spout the ``commit`` is called as always.
+Invariants: a reference asks the user's spout for nothing, except that of a committer spout the
+``commit`` is called as always.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ Rows = Mapping[int, Sequence[tuple[str, int | None, tuple[Any, ...]]]]
 
 
 class RepeatedSpout(spout.BaseTransactionalSpout):
-    """Emits ``batches`` again; ``batches[txid - 1]`` is (rows, metadata). Of a committer spout, ``template``, the emitter is made too, to commit."""
+    """Emits ``batches`` again; ``batches[txid - 1]`` is (rows, metadata). Of a committer spout,
+    ``template``, the emitter is made too, to commit."""
 
     def __init__(self, batches: Sequence[tuple[Rows, Any]], template: bytes | None = None) -> None:
         self.batches, self.template = batches, template

@@ -1,9 +1,11 @@
-"""The processing phase of a few batches, each in several attempts: in one process, and in a fresh process on a single slot.
+"""The processing phase of a few batches, each in several attempts: in one process, and in a fresh
+process on a single slot.
 
-Apart from ``parts``, which says what an attempt may not change, and from schedules: nothing fails here, and nothing is committed.
+Apart from ``parts``, which says what an attempt may not change, and from schedules: nothing fails
+here, and nothing is committed.
 
-Invariants: stores stay as they are, so that reading a store in the processing phase makes no difference. The attempts of a transaction have the
-same metadata, unless the spout is opaque.
+Invariants: stores stay as they are, so that reading a store in the processing phase makes no
+difference. The attempts of a transaction have the same metadata, unless the spout is opaque.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ FRESH_PROCESS = "in a fresh process with a single slot"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One attempt of a transaction, and what its tasks took and emitted. ``where`` is the attempt's process, beside that of the first attempt."""
+    """One attempt of a transaction, and what its tasks took and emitted. ``where`` is the attempt's
+    process, beside that of the first attempt."""
 
     attempt: TransactionAttempt
     where: str
@@ -45,7 +48,8 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Otherwise:
-    """A component that makes something else of the same tuples in attempt ``second`` than in attempt ``first``."""
+    """A component that makes something else of the same tuples in attempt ``second`` than in
+    attempt ``first``."""
 
     blame: Blame
     first: Replayed
@@ -53,7 +57,8 @@ class Otherwise:
 
 
 def first_otherwise(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Otherwise | None:
-    """The first bolt, or grouping, that makes something else of the same batch in another attempt, if committers are given something else for it.
+    """The first bolt, or grouping, that makes something else of the same batch in another attempt,
+    if committers are given something else for it.
 
     ``begin_process`` puts a fresh process in the place of the one that is on.
     """
@@ -66,7 +71,8 @@ def first_otherwise(subject: Subject, conf: Mapping[str, Any], begin_process: Ca
 
 
 def _counts(graph: TopologyGraph, blamed: Blame, first: Replayed, second: Replayed) -> bool:
-    """Whether it is a bolt's doing, no mere look of the values, and reaches a component that finishes in the commit phase, if any is there."""
+    """Whether it is a bolt's doing, no mere look of the values, and reaches a component that
+    finishes in the commit phase, if any is there."""
     if blamed.fault == "output" and (blamed.component == graph.spout.id or not _is_other(blamed.component, first, second)):
         return False
     committing = compiler.held_components(graph) - {graph.spout.id}
@@ -85,7 +91,8 @@ def _is_other(component: str, first: Replayed, second: Replayed) -> bool:
 
 
 def _replays(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Iterator[list[Replayed]]:
-    """The attempts of one transaction after the other. A process has earlier batches behind it, but for the last attempt of each transaction."""
+    """The attempts of one transaction after the other. A process has earlier batches behind it, but
+    for the last attempt of each transaction."""
     server = memory.MemoryServer()
     begin_process()
     for _ in range(TRANSACTIONS):
@@ -101,7 +108,8 @@ def _replays(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[
 
 
 class _Run:
-    """A run of the contract checkers, whose tasks are written down as a schedule's are. Close it."""
+    """A run of the contract checkers, whose tasks are written down as a schedule's are. Close it.
+    """
 
     def __init__(self, subject: Subject, server: memory.MemoryServer, conf: Mapping[str, Any], watch: Watch, cores: int) -> None:
         self._subject, self._watch = subject, watch

@@ -1,10 +1,14 @@
-"""One schedule: from nothing committed to everything committed, through whatever its decisions make happen.
+"""One schedule: from nothing committed to everything committed, through whatever its decisions make
+happen.
 
-Theory of operation. At any moment several things may happen next: a driver's loop takes an answer, one of its threads goes on, a job computes
-one more slot, a task that nobody wants any more runs after all. Decisions say which. When nothing can happen, (virtual) time passes until a
-timer goes off; so what never answers ends as a time-out. When a driver dies another one starts; a suspended one wakes up when it is too late.
+Theory of operation. At any moment several things may happen next: a driver's loop takes an answer,
+one of its threads goes on, a job computes one more slot, a task that nobody wants any more runs
+after all. Decisions say which. When nothing can happen, (virtual) time passes until a timer goes
+off; so what never answers ends as a time-out. When a driver dies another one starts; a suspended
+one wakes up when it is too late.
 
-Invariants: the schedule depends on its decisions and the user's code alone. Executors' code runs on this thread, one slot at a time.
+Invariants: the schedule depends on its decisions and the user's code alone. Executors' code runs on
+this thread, one slot at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ STORE_FAULTS = ("before it began", "after it committed")
 
 
 class StoppedError(BaseException):
-    """Unwinds a schedule that is not to be played to its end. Not an ``Exception``, so that it is not one of the schedule's."""
+    """Unwinds a schedule that is not to be played to its end. Not an ``Exception``, so that it is
+    not one of the schedule's."""
 
 
 class Watch(Protocol):
@@ -58,9 +63,11 @@ class LookingOn:
 
 
 class Schedule:
-    """``trace``, if given, is told what happens, line by line; ``watch`` looks at every hook; the user's clock is ``clock_s`` ahead.
+    """``trace``, if given, is told what happens, line by line; ``watch`` looks at every hook; the
+    user's clock is ``clock_s`` ahead.
 
-    A schedule that ``is_patient`` does not end because the source has nothing at one moment: see ``hooks``.
+    A schedule that ``is_patient`` does not end because the source has nothing at one moment: see
+    ``hooks``.
     """
 
     def __init__(
@@ -75,7 +82,8 @@ class Schedule:
         self._clock_s = self.began_s = clock_s
         self.is_patient = is_patient
         self.is_asking_again = False
-        """A patient schedule asks the source once more: nothing strikes, because in a schedule that is not patient this does not happen."""
+        """A patient schedule asks the source once more: nothing strikes, because in a schedule that
+        is not patient this does not happen."""
         self.source_paused = False
         """The source was not ready, and then it was, seen by a patient schedule."""
         self.subject, self.decisions, self._trace, self._watch = subject, decisions, trace, watch
@@ -92,9 +100,11 @@ class Schedule:
         self.executed: dict[int, list[Any]] = {}
         """Per txid, what was executed in the attempt that committed, where it is watched."""
         self.emitted: dict[int, list[Any]] = {}
-        """Per txid, what was emitted in the attempt that committed: by every component where it is watched, else by those reported."""
+        """Per txid, what was emitted in the attempt that committed: by every component where it is
+        watched, else by those reported."""
         self.stored: dict[int, dict[str, tuple[str, str]]] = {}
-        """Per txid, what stores held when it was committed: by place (component that wrote it, value), where it is watched."""
+        """Per txid, what stores held when it was committed: by place (component that wrote it,
+        value), where it is watched."""
         self.store_reads = 0
         """How often a store was read outside of a transaction."""
         self._drivers: list[Driver] = []
@@ -147,7 +157,8 @@ class Schedule:
         raise errors.TxtopoError(f"the run has not ended after {TURNS_MAX} steps")
 
     def _possible(self) -> list[tuple[Driver | None, Action]]:
-        """What may happen next, and in which driver, in the order in which it would if nothing special were decided."""
+        """What may happen next, and in which driver, in the order in which it would if nothing
+        special were decided."""
         found: list[tuple[Driver | None, Action]] = []
         found.extend((None, action) for action in self.executors.unwanted())
         for driver in self._drivers:
@@ -177,7 +188,8 @@ class Schedule:
         return bool(due)
 
     def _settle(self) -> None:
-        """What follows at once from what has just happened: ends, deaths, awakenings, successors."""
+        """What follows at once from what has just happened: ends, deaths, awakenings, successors.
+        """
         if len(self._drivers) == 1 and self._drivers[0].is_active and not self._drivers[0].has_ended:
             return
         for driver in self._drivers:
@@ -271,7 +283,8 @@ class Schedule:
         return values | rows
 
     def _take_down_what_did_not_commit(self) -> None:
-        """Of the transaction in which the run ended with an error: what the last attempt that got so far took and emitted."""
+        """Of the transaction in which the run ended with an error: what the last attempt that got
+        so far took and emitted."""
         for driver in self._drivers:
             for attempt in sorted(driver.emitted.keys() | driver.executed.keys()):
                 if attempt.txid > self.commits:
@@ -297,7 +310,8 @@ class Schedule:
         return how
 
     def wants_emissions_of(self, component: str) -> bool:
-        """Whether what ``component`` emits is to be written down: nobody asks for the rest, and it is most of it."""
+        """Whether what ``component`` emits is to be written down: nobody asks for the rest, and it
+        is most of it."""
         return self.is_watching or component in self.reported
 
     @property

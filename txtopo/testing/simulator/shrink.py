@@ -1,6 +1,8 @@
-"""From a schedule that shows a violation to the shortest one that still does: parts of its script are left out, as long as that works.
+"""From a schedule that shows a violation to the shortest one that still does: parts of its script
+are left out, as long as that works.
 
-Apart from ``simulation`` because it knows nothing of topologies: it is given a question and a script.
+Apart from ``simulation`` because it knows nothing of topologies: it is given a question and a
+script.
 """
 
 from __future__ import annotations

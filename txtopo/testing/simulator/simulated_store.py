@@ -1,6 +1,8 @@
-"""A store of a schedule: the rules of every store, in memory, on a database that fails when the schedule says so.
+"""A store of a schedule: the rules of every store, in memory, on a database that fails when the
+schedule says so.
 
-Apart from ``substitutes``, which finds out what is to be replaced, and from ``sinks``, whose ledgers are such stores.
+Apart from ``substitutes``, which finds out what is to be replaced, and from ``sinks``, whose
+ledgers are such stores.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from txtopo.testing.simulator import current
 
 
 class SimulatedStore(stores.MemoryStore):
-    """Stands for a store of the user's. The schedule may make a transaction fail before it began, or after it committed."""
+    """Stands for a store of the user's. The schedule may make a transaction fail before it began,
+    or after it committed."""
 
     local_only_reason: str | None = None
 

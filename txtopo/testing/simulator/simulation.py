@@ -1,7 +1,9 @@
-"""The simulator: a topology, thousands of schedules, and whether any of them gives other results than a run without failures.
+"""The simulator: a topology, thousands of schedules, and whether any of them gives other results
+than a run without failures.
 
-What runs is the user's own code, and ours: the same plan, coordinator, engine, batches, data plane, state and stores as in Spark. Simulated are
-time, threads, the network, processes and the luck of all of them. ``schedule`` tells what can happen.
+What runs is the user's own code, and ours: the same plan, coordinator, engine, batches, data plane,
+state and stores as in Spark. Simulated are time, threads, the network, processes and the luck of
+all of them. ``schedule`` tells what can happen.
 
 Invariants: a seed and the code together determine a schedule.
 """
@@ -61,7 +63,8 @@ class SimulationReport:
 
     @property
     def exit_code(self) -> int:
-        """That of ``txtopo test``: 1 for a violation, 7 if there is none, but not everything could be looked at."""
+        """That of ``txtopo test``: 1 for a violation, 7 if there is none, but not everything could
+        be looked at."""
         return errors.TxtopoError.exit_code if self.violation is not None else COULD_NOT_LOOK if self.unseen else 0
 
     @property
@@ -85,11 +88,14 @@ class SimulationReport:
 class Simulation:
     """Simulates ``topology`` under ``conf``; to be closed, or used in a ``with`` block.
 
-    ``transactions`` bounds a schedule whose source does not end before. ``effects()`` returns all the effects of the topology that are not in
-    stores of txtopo, as JSON-able data, by preference a dict; ``reset()`` removes them. ``vary_parallelism`` lets drivers start with other
-    task counts too; then only stores and effects are compared, because what a task emits may rightly depend on how many there are.
+    ``transactions`` bounds a schedule whose source does not end before. ``effects()`` returns all
+    the effects of the topology that are not in stores of txtopo, as JSON-able data, by preference a
+    dict; ``reset()`` removes them. ``vary_parallelism`` lets drivers start with other task counts
+    too; then only stores and effects are compared, because what a task emits may rightly depend on
+    how many there are.
 
-    :raises errors.UsageError: without any failure the topology ends with an error, or its source gives no batch.
+    :raises errors.UsageError: without any failure the topology ends with an error, or its source
+        gives no batch.
     """
 
     def __init__(
@@ -147,7 +153,8 @@ class Simulation:
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def check_parts(self) -> Violation | None:
-        """What the contract checkers find: of the spout; of what is processed; then of what is committed, with a schedule that shows it."""
+        """What the contract checkers find: of the spout; of what is processed; then of what is
+        committed, with a schedule that shows it."""
         found = parts.of_the_spout(self._subject, self._judge, self._varies_parallelism) or parts.of_the_processing(self._subject)
         if found is not None:
             return Violation(self.topology.id, None, (), found[0], broken=found[1])
@@ -164,7 +171,8 @@ class Simulation:
 
     @property
     def goes_on(self) -> Callable[[], bool]:
-        """Asked all the time while schedules are played: whether to go on. If not, the report is partial."""
+        """Asked all the time while schedules are played: whether to go on. If not, the report is
+        partial."""
         return self._subject.goes_on
 
     @goes_on.setter
@@ -172,7 +180,8 @@ class Simulation:
         self._subject.goes_on = asked
 
     def run(self, seeds: int, first_seed: int = 0, report: SimulationReport | None = None) -> SimulationReport:
-        """Play the schedules of seeds ``first_seed``, ``first_seed + 1`` …, ``seeds`` of them, up to the first violation.
+        """Play the schedules of seeds ``first_seed``, ``first_seed + 1`` …, ``seeds`` of them, up
+        to the first violation.
 
         What they come to goes into ``report``, if it is given, also while they are played.
         """
@@ -208,7 +217,8 @@ class Simulation:
         return SimulationReport(self.topology.id, 0, expected.committed, violation=violation, compared=self.compared, unseen=self.unseen)
 
     def recompute(self) -> Violation | None:
-        """The violation that processes with different ``PYTHONHASHSEED`` make different things of the topology."""
+        """The violation that processes with different ``PYTHONHASHSEED`` make different things of
+        the topology."""
         subject = self._subject
         return recomputation.check_recomputation(self.topology, subject.conf, subject.transactions, subject.effects, subject.reset, subject.clues_of)
 
@@ -230,7 +240,8 @@ class Simulation:
         return self._judge.differences(schedule)
 
     def _without_failures(self) -> Violation | None:
-        """The violation that two runs without failures differ, of which the second is at another time of the day and year."""
+        """The violation that two runs without failures differ, of which the second is at another
+        time of the day and year."""
         found = self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
         if not found:
             return None
@@ -256,7 +267,8 @@ class Simulation:
         return Violation(self.topology.id, seed, tuple(found), diagnosis, shortest, tuple(trace), decided)
 
     def _diagnosed(self, found: Sequence[Difference], script: Script, by_itself: bool, is_the_clock: bool, clock_s: float = 0.0) -> Diagnosis:
-        """Play ``script`` once more and look at every hook; beside a run without failures, which is looked at as well."""
+        """Play ``script`` once more and look at every hook; beside a run without failures, which is
+        looked at as well."""
         probe = Probe(self._subject.effects)
         schedule = Schedule(self._subject, Decisions(script), watch=probe, clock_s=clock_s)
         schedule.play()
@@ -279,7 +291,8 @@ def simulate(
 ) -> SimulationReport:
     """Play ``seeds`` schedules of ``topology``; ``more`` as for :class:`Simulation`.
 
-    Before, the topology runs in two processes with different ``PYTHONHASHSEED``, which takes a second or two; not with ``other_processes=False``.
+    Before, the topology runs in two processes with different ``PYTHONHASHSEED``, which takes a
+    second or two; not with ``other_processes=False``.
     """
     with Simulation(topology, conf, **more) as simulation:
         violation = simulation.recompute() if other_processes else None

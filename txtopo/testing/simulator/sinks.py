@@ -1,10 +1,13 @@
-"""Tables of the user's, simulated: what the sinks of a topology write, beside the stores in memory and in the same transaction.
+"""Tables of the user's, simulated: what the sinks of a topology write, beside the stores in memory
+and in the same transaction.
 
-A sink is its ledger and its rows. The ledger's code is the real one, on a store in memory; what a database does with rows is done here: insert,
-upsert by a key, mark, keep what an upsert replaced, take back. Nothing is known of the user's table: its constraints, defaults and triggers. Of a
+A sink is its ledger and its rows. The ledger's code is the real one, on a store in memory; what a
+database does with rows is done here: insert, upsert by a key, mark, keep what an upsert replaced,
+take back. Nothing is known of the user's table: its constraints, defaults and triggers. Of a
 statement of the user's it is known with which values it was run, which is what exactly once means.
 
-Apart from ``substitutes``, which puts this in the place of a ledger, because rows are no stored values.
+Apart from ``substitutes``, which puts this in the place of a ledger, because rows are no stored
+values.
 
 Invariants: rows change when the transaction of their auxiliary row commits, or not at all.
 """
@@ -48,7 +51,8 @@ class _Replaced:
 
 @dataclass(slots=True)
 class _Table:
-    """A table as sinks see it; rows that have a key are in ``by_key``, the others in ``inserted``."""
+    """A table as sinks see it; rows that have a key are in ``by_key``, the others in ``inserted``.
+    """
 
     inserted: list[Written] = field(default_factory=list)
     by_key: dict[Any, Written] = field(default_factory=dict)

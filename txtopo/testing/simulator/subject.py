@@ -1,9 +1,10 @@
 """What is simulated: a topology with all that stays the same from schedule to schedule.
 
-Apart from ``schedule`` because it is made once and used thousands of times: other stores put in place, plans compiled, threads started, the
-user's variables found.
+Apart from ``schedule`` because it is made once and used thousands of times: other stores put in
+place, plans compiled, threads started, the user's variables found.
 
-Invariants: between two schedules the stores are empty, ``reset`` has been called, and no simulated process lives.
+Invariants: between two schedules the stores are empty, ``reset`` has been called, and no simulated
+process lives.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ TRANSACTIONS = 12
 """How many transactions a schedule runs at most, unless told otherwise."""
 
 _POLL_S = 10.0
-"""A source that is not ready is asked again after this (virtual) time: while a phase times out, it need not be asked three hundred times."""
+"""A source that is not ready is asked again after this (virtual) time: while a phase times out, it
+need not be asked three hundred times."""
 
 _OPAQUE_FACTOR = 5
-"""Batches of an opaque spout may be smaller when they are replayed, so that a schedule may need more of them."""
+"""Batches of an opaque spout may be smaller when they are replayed, so that a schedule may need
+more of them."""
 
 _ids = itertools.count()
 
@@ -59,7 +62,8 @@ class Settings:
 
 
 class Subject:
-    """``topology`` as it is simulated, under ``conf`` as far as it has a say: what ends a run by itself is left out."""
+    """``topology`` as it is simulated, under ``conf`` as far as it has a say: what ends a run by
+    itself is left out."""
 
     def __init__(
         self,
@@ -138,7 +142,8 @@ class Subject:
         return self._workers[key]
 
     def driver_run(self, settings: Settings) -> Run:
-        """The topology as a driver knows it: with these task counts, and a spout coordinator that may fail."""
+        """The topology as a driver knows it: with these task counts, and a spout coordinator that
+        may fail."""
         if settings.task_counts not in self._driver_graphs:
             graph = self.graph.with_task_counts(dict(settings.task_counts))
             components = {**graph.components, graph.spout.id: hooks.endangered(graph.spout)}

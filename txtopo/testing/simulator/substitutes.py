@@ -1,12 +1,14 @@
 """The user's topology, with its stores replaced by ones that every schedule finds empty.
 
-A schedule must begin with empty stores and must not touch the user's. Stores of txtopo are replaced by stores in memory with the same rules,
-wherever in the spout or a bolt they are, and so are the ledgers and tables of its sinks. A class of the user's that extends ``SqliteStore`` keeps
-its code, on a file in a temporary directory.
+A schedule must begin with empty stores and must not touch the user's. Stores of txtopo are replaced
+by stores in memory with the same rules, wherever in the spout or a bolt they are, and so are the
+ledgers and tables of its sinks. A class of the user's that extends ``SqliteStore`` keeps its code,
+on a file in a temporary directory.
 
 Apart from the rest because here alone objects are taken apart.
 
-Invariants: what a substitute is called, and says of itself, is what the store it stands for is called and says.
+Invariants: what a substitute is called, and says of itself, is what the store it stands for is
+called and says.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _ids = itertools.count()
 
 
 class _SubstitutingPickler(wire.ReferencePickler):
-    """Pickles a component with other stores; classes of the topology go by reference, so that loading does not make them anew."""
+    """Pickles a component with other stores; classes of the topology go by reference, so that
+    loading does not make them anew."""
 
     def __init__(self, file: io.BytesIO, run: str, made: Substitutes) -> None:
         super().__init__(file, run)
@@ -57,7 +60,8 @@ def _given(token: str, index: int) -> base.Store:
 
 
 class Substitutes:
-    """``graph`` with other stores. ``stores`` are the substitutes, ``close`` gives everything back."""
+    """``graph`` with other stores. ``stores`` are the substitutes, ``close`` gives everything back.
+    """
 
     def __init__(self, graph: TopologyGraph, has_reset: bool) -> None:
         self.token = f"substitutes-{next(_ids)}"

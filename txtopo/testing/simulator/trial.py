@@ -1,8 +1,11 @@
-"""One whole test of a topology: its parts, other processes, then schedules, one after the other or in several processes.
+"""One whole test of a topology: its parts, other processes, then schedules, one after the other or
+in several processes.
 
-Apart from ``simulation``, which plays schedules, because this says in which order, for how long, and who is told how far it has come.
+Apart from ``simulation``, which plays schedules, because this says in which order, for how long,
+and who is told how far it has come.
 
-Invariants: a trial that was stopped says what it has seen until then, and never that all was played.
+Invariants: a trial that was stopped says what it has seen until then, and never that all was
+played.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class Progress:
 
 
 def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None] | None) -> None:
-    """Refuse functions that raise before anything has happened, and effects that change although nothing is written."""
+    """Refuse functions that raise before anything has happened, and effects that change although
+    nothing is written."""
     name = "reset()"
     try:
         if reset is not None:
@@ -83,7 +87,8 @@ def _duration(seconds: float) -> str:
 
 @dataclass(slots=True)
 class Trial:
-    """``topology`` under test. ``time_s`` bounds its schedules, ``should_stop`` is asked all the time, ``processes`` play schedules side by side."""
+    """``topology`` under test. ``time_s`` bounds its schedules, ``should_stop`` is asked all the
+    time, ``processes`` play schedules side by side."""
 
     topology: TopologyGraph
     conf: config.Config | Mapping[str, Any] | None

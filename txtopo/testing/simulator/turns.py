@@ -1,9 +1,12 @@
-"""Threads that take turns: one runs at a time, from where it was resumed to where it parks, and nobody runs by itself.
+"""Threads that take turns: one runs at a time, from where it was resumed to where it parks, and
+nobody runs by itself.
 
-The engine's threads wait for Spark in the middle of what they do. Here they park instead, and the scheduler decides when they go on; so real
-code that blocks becomes deterministic without being written anew.
+The engine's threads wait for Spark in the middle of what they do. Here they park instead, and the
+scheduler decides when they go on; so real code that blocks becomes deterministic without being
+written anew.
 
-Invariants: a carrier runs only between :meth:`Carrier.start` or :meth:`Carrier.resume` and its next park or end, while its caller waits.
+Invariants: a carrier runs only between :meth:`Carrier.start` or :meth:`Carrier.resume` and its next
+park or end, while its caller waits.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ _current = threading.local()
 
 
 def park() -> Any:
-    """On a carrier: give the turn back; returns what it is resumed with, or raises it if that is an exception."""
+    """On a carrier: give the turn back; returns what it is resumed with, or raises it if that is an
+    exception."""
     return current()._park()
 
 
@@ -35,7 +39,8 @@ class Carrier:
     """One thread, for one work after another. Works must not raise."""
 
     def __init__(self) -> None:
-        # Bare locks, held to begin with: as signals they are several times faster than semaphores, and there are hundreds per schedule.
+        # Bare locks, held to begin with: as signals they are several times faster than semaphores,
+        # and there are hundreds per schedule.
         self._go, self._back = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._back.acquire()
@@ -91,7 +96,8 @@ class Carrier:
 
 
 class Carriers:
-    """Carriers to borrow: starting a thread for each of thousands of schedules would take longer than the schedules."""
+    """Carriers to borrow: starting a thread for each of thousands of schedules would take longer
+    than the schedules."""
 
     def __init__(self) -> None:
         self._idle: list[Carrier] = []

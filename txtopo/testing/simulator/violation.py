@@ -1,4 +1,5 @@
-"""What the simulator found, as a person reads it: what differs, whose mistake it is, and the shortest schedule that shows it."""
+"""What the simulator found, as a person reads it: what differs, whose mistake it is, and the
+shortest schedule that shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ DIFFERENCES_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A schedule whose results differ from those of a run without failures. ``seed`` is None where no schedule was needed to see it."""
+    """A schedule whose results differ from those of a run without failures. ``seed`` is None where
+    no schedule was needed to see it."""
 
     topology: str
     seed: int | None

@@ -1,14 +1,19 @@
-"""The auxiliary rows of a sink: which transactions of which tasks are in the user's table, in the same database, committed with the rows.
+"""The auxiliary rows of a sink: which transactions of which tasks are in the user's table, in the
+same database, committed with the rows.
 
-A ledger is a store (``txtopo.stores``) whose keys are the tasks of sinks. So everything that holds for stores holds here, and nothing is
-implemented twice: the fence of the component (R29), what is known of recorded attempts (R27), stamps (R30), taking back (R31); also
-``txtopo store adopt`` and ``clear``. What is its own: rows of the user's are written in the transaction of the auxiliary row, only if that row
-was not there yet, and only after it was written, so that of two who want to write the same rows one waits for the other.
+A ledger is a store (``txtopo.stores``) whose keys are the tasks of sinks. So everything that holds
+for stores holds here, and nothing is implemented twice: the fence of the component (R29), what is
+known of recorded attempts (R27), stamps (R30), taking back (R31); also ``txtopo store adopt`` and
+``clear``. What is its own: rows of the user's are written in the transaction of the auxiliary row,
+only if that row was not there yet, and only after it was written, so that of two who want to write
+the same rows one waits for the other.
 
-Apart from ``sql``, which is what users see, and from the databases, which know how rows get into a table quickly.
+Apart from ``sql``, which is what users see, and from the databases, which know how rows get into a
+table quickly.
 
 Invariants:
-    - Rows of the user's are written if and only if the auxiliary row of their task and transaction is, in one database transaction.
+    - Rows of the user's are written if and only if the auxiliary row of their task and transaction
+      is, in one database transaction.
 """
 
 from __future__ import annotations
@@ -45,10 +50,12 @@ class Ledger(base.Store):
     target: sql_target.Target
     scheme: str
     has_one_attempt: bool = False
-    """Whether all who write one transaction must agree on its attempt, which then stands for how it was divided among them."""
+    """Whether all who write one transaction must agree on its attempt, which then stands for how it
+    was divided among them."""
 
     def guarantee(self) -> destination.Guarantee:
-        """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and so one writer; one that is inserted has not."""
+        """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and
+        so one writer; one that is inserted has not."""
         how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
         has_key = bool(self.target.key)
         return dataclasses.replace(
@@ -90,12 +97,14 @@ class Ledger(base.Store):
                 raise DividedOtherwiseError(fence.attempt, mine.attempt)
             last = None if recorded is None else recorded.get(mine.component)
             if fence is not None and fence.txid < mine.txid and (last is None or last.txid == fence.txid):
-                # However that one was divided, it is over; so is any, for whoever says that this is the first one he knows of.
+                # However that one was divided, it is over; so is any, for whoever says that this is
+                # the first one he knows of.
                 recorded = {mine.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
         if self.target.has_undo_log:
             fence = session.read_fence(mine.topology_id, mine.component)
             if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:
-                # The store was cleared or adopted, which knows nothing of the undo log. Transactions that are in there may come again.
+                # The store was cleared or adopted, which knows nothing of the undo log.
+                # Transactions that are in there may come again.
                 self._writer().forget(session, self.target, sql_target.writer_of(mine))
         super()._stand_at_fence(session, context, mine, recorded)
 
@@ -111,8 +120,9 @@ class Ledger(base.Store):
         super()._take_back(session, void)
 
     def may_hold_rows(self, topology_id: str) -> bool:
-        """Whether the table may hold rows that the topology has written. A mark tells; without a mark every row of the table may be one of them.
-        Where a statement has put its rows is not known."""
+        """Whether the table may hold rows that the topology has written. A mark tells; without a
+        mark every row of the table may be one of them. Where a statement has put its rows is not
+        known."""
         if not any(fence.topology_id == topology_id for fence in self.fences()):
             return False
         if self.target.statement is not None:
@@ -140,8 +150,9 @@ class Ledger(base.Store):
 
 
 def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.TransactionAttempt:
-    """What a checkpoint says of the transaction before its next one, if it ``is_known``: all who were to write it have done so, each in one store
-    transaction (R34). The attempt says how many they were."""
+    """What a checkpoint says of the transaction before its next one, if it ``is_known``: all who
+    were to write it have done so, each in one store transaction (R34). The attempt says how many
+    they were."""
     if not is_known or fence.attempt == stamps.CLOSED_ATTEMPT:
         return attempts.TransactionAttempt(fence.txid, fence.attempt)
     return attempts.RecordedAttempt(fence.txid, fence.attempt, fence.attempt)
@@ -164,7 +175,8 @@ class SqlLedger(Ledger, SqlStore):
 
 
 def open_ledger(database: str, table: str, target: sql_target.Target, options: dict[str, Any]) -> Ledger:
-    """The ledger ``table`` in ``database``, an address of a server or the path of a SQLite file; nothing is connected to."""
+    """The ledger ``table`` in ``database``, an address of a server or the path of a SQLite file;
+    nothing is connected to."""
     scheme, separator, rest = database.partition("://")
     made: Ledger
     if separator and scheme != "sqlite":

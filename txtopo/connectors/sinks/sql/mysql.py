@@ -1,10 +1,13 @@
-"""The rows of a sink in MySQL or MariaDB: many in one statement, in the open transaction of the ledger.
+"""The rows of a sink in MySQL or MariaDB: many in one statement, in the open transaction of the
+ledger.
 
-There is no undo log here: to make a table would commit what is open. So opaque rows need a mark, and an opaque upsert is refused when the sink is
-made. Three things that this database would take without a word are refused: a table that has no transactions, a key that is not unique, and an
+There is no undo log here: to make a table would commit what is open. So opaque rows need a mark,
+and an opaque upsert is refused when the sink is made. Three things that this database would take
+without a word are refused: a table that has no transactions, a key that is not unique, and an
 upsert into a table with another unique index, in which a row would replace one of another key.
 
-Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went wrong. Needs PyMySQL.
+Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went
+wrong. Needs PyMySQL.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ _LOOSE = (
     "SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema = {} AND table_name = %s"
     " AND collation_name IS NOT NULL AND RIGHT(collation_name, 9) NOT IN ('nopad_bin', '_0900_bin')"
 )
-"""Columns whose texts may be equal without being the same: the other binary collations take no notice of spaces at the end."""
+"""Columns whose texts may be equal without being the same: the other binary collations take no
+notice of spaces at the end."""
 
 
 def write(session: Any, work: Work) -> None:
@@ -74,7 +78,8 @@ def take_back(session: Any, target: Target, mark: str) -> None:
     """Undo what was written with ``mark``."""
     with session.translating(), session.connection.cursor() as cursor:
         column = _quoted(target.mark or "")
-        # Once by the index, and once letter by letter: by default texts are the same here in upper and lower case.
+        # Once by the index, and once letter by letter: by default texts are the same here in upper
+        # and lower case.
         cursor.execute(f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s", [mark, mark])
 
 
@@ -123,7 +128,8 @@ def _check(cursor: Any, work: Work) -> None:
             f"the key of the sink {work.sink} is not unique in its table\n"
             f"  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
         )
-    # Rows that are the same in an index that has the key have the same key; and what the sink does not write the database makes anew.
+    # Rows that are the same in an index that has the key have the same key; and what the sink does
+    # not write the database makes anew.
     if others := [columns for name, columns in indexes.items() if columns & written and not (name in whole and key <= columns)]:
         raise errors.SetupError(
             f"the table {target.name!r} of the sink {work.sink} has another unique index, on {', '.join(sorted(others[0]))}: a row would replace"
@@ -137,7 +143,8 @@ def _check(cursor: Any, work: Work) -> None:
 
 
 def _check_spelling(cursor: Any, work: Work) -> None:
-    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is kept."""
+    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is
+    kept."""
     target = work.target
     *schema, table = target.name.split(".", 1)
     cursor.execute(_LOOSE.format("%s" if schema else "DATABASE()"), [*schema, table])
@@ -175,7 +182,8 @@ def _table(target: Target) -> str:
 
 @contextlib.contextmanager
 def _blaming(work: Work) -> Iterator[None]:
-    """What is wrong with a row, as an error about the rows; and what is wrong with the table, with its cure."""
+    """What is wrong with a row, as an error about the rows; and what is wrong with the table, with
+    its cure."""
     try:
         yield
     except (pymysql.err.MySQLError, TypeError, ValueError, OverflowError) as error:
@@ -184,6 +192,7 @@ def _blaming(work: Work) -> Iterator[None]:
         if number in _CURES:
             raise errors.SetupError(f"the sink {work.sink} cannot write: {said} ({number})\n  {_CURES[number]}") from error
         if number in _REFUSED or not isinstance(error, pymysql.err.MySQLError):
-            # Of the rows of one statement the server counts from 1, and does not say which statement it was.
+            # Of the rows of one statement the server counts from 1, and does not say which
+            # statement it was.
             raise work.refusal(0, None, said) from error
         raise

@@ -1,6 +1,8 @@
-"""The ``:name`` parameters of a user's statement. Texts, quoted names and comments, which differ from database to database, have none.
+"""The ``:name`` parameters of a user's statement. Texts, quoted names and comments, which differ
+from database to database, have none.
 
-Apart from ``sql_target`` because it is a grammar, and a database does not notice a wrongly replaced text. Standard library only.
+Apart from ``sql_target`` because it is a grammar, and a database does not notice a wrongly replaced
+text. Standard library only.
 
 Invariants: what is not a ``:name`` comes out as it went in.
 """

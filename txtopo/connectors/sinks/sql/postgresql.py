@@ -1,9 +1,11 @@
 """The rows of a sink in PostgreSQL, by COPY, in the open transaction of the ledger.
 
-Rows that are inserted are copied into the table itself. Those that replace others are copied into a temporary table, and go from there in one
-statement, in the order of their keys, so that two who share keys meet at the first of them.
+Rows that are inserted are copied into the table itself. Those that replace others are copied into a
+temporary table, and go from there in one statement, in the order of their keys, so that two who
+share keys meet at the first of them.
 
-Apart from ``sql_sqlite`` because each has its own fast way in and its own words for what went wrong. Needs psycopg.
+Apart from ``sql_sqlite`` because each has its own fast way in and its own words for what went
+wrong. Needs psycopg.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def write(session: Any, work: Work) -> None:
         else:
             mark = None if target.mark is None else sql_target.mark_of(work.stamp)
             _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work.rows, progress, mark)
-        # A constraint that waits for the end would otherwise fail the commit, of which nobody could say whose fault it is.
+        # A constraint that waits for the end would otherwise fail the commit, of which nobody could
+        # say whose fault it is.
         _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
 
 
@@ -106,7 +109,8 @@ def holds_rows(session: Any, target: Target, beginning: str) -> bool:
 
 
 def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
-    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo log."""
+    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo
+    log."""
     try:
         with cursor.connection.transaction():
             restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
@@ -119,7 +123,8 @@ def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str
 
 
 def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
-    """The same where a value that must be unique went from one row to another: one by one, a row would meet it in the row that still has it."""
+    """The same where a value that must be unique went from one row to another: one by one, a row
+    would meet it in the row that still has it."""
     _run(cursor, _FOLLOWING, [target.quoted])
     if (follows := cursor.fetchone()) is not None:
         raise errors.StateMismatchError(
@@ -156,7 +161,8 @@ def _copy(
     left = iter(rows)
     while portion := list(itertools.islice(left, COPY_ROWS)):
         with cursor.copy(statement) as copy:
-            # As little as possible for each row: what takes longest here is Python. Which one was wrong is found afterwards.
+            # As little as possible for each row: what takes longest here is Python. Which one was
+            # wrong is found afterwards.
             write_row, row = copy.write_row, None
             try:
                 if mark is None:
@@ -173,7 +179,8 @@ def _copy(
 
 def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Progress) -> None:
     target = work.target
-    # One for each shape of rows; a session has it until it ends, and every transaction finds it empty.
+    # One for each shape of rows; a session has it until it ends, and every transaction finds it
+    # empty.
     digest = hashlib.blake2b(f"{target.quoted}({listed(target.columns)})".encode(), digest_size=8).hexdigest()
     staged = f"pg_temp.sink_staged_{digest}"
     _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
@@ -190,7 +197,8 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
         _log(cursor, session, work, last)
     _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
     if target.has_undo_log:
-        # Only now: another topology that had a row meanwhile has committed, so that its undo log can be seen.
+        # Only now: another topology that had a row meanwhile has committed, so that its undo log
+        # can be seen.
         _run(cursor, work.find_other_topology("%s"), [work.topology, sql_target.mark_of(work.stamp), work.stamp.task])
         if (found := cursor.fetchone()) is not None:
             raise work.shared(found)
@@ -199,7 +207,8 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
 
 
 def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> None:
-    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is kept."""
+    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is
+    kept."""
     target = work.target
     _run(cursor, _LOOSE, [target.quoted, list(target.key)])
     loose = [name for (name,) in cursor.fetchall()]
@@ -215,7 +224,8 @@ def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> Non
 
 
 def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
-    """Asked first: an error of the server would end the transaction, and says what is missing in the server's language only."""
+    """Asked first: an error of the server would end the transaction, and says what is missing in
+    the server's language only."""
     _run(cursor, "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user")
     may, database, role = cursor.fetchone() or (True, "", "")
     if not may:
@@ -268,7 +278,8 @@ def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
 
 @contextlib.contextmanager
 def _blaming(work: Work, progress: Progress) -> Iterator[None]:
-    """What is wrong with a row, as an error about that row; and what is wrong with the table, with its cure."""
+    """What is wrong with a row, as an error about that row; and what is wrong with the table, with
+    its cure."""
     try:
         yield
     except (psycopg.Error, TypeError, ValueError, OverflowError) as error:
@@ -283,7 +294,8 @@ def _blaming(work: Work, progress: Progress) -> Iterator[None]:
 
 
 def _refusal_by_server(work: Work, skipped: int, error: BaseException) -> errors.RowRefusedError:
-    """COPY says at which line it stopped, after ``skipped`` rows of others; a statement over all rows says the values at least."""
+    """COPY says at which line it stopped, after ``skipped`` rows of others; a statement over all
+    rows says the values at least."""
     diag = getattr(error, "diag", None)
     detail, table = getattr(diag, "message_detail", None) or "", getattr(diag, "table_name", None) or ""
     line = _LINE.search(getattr(diag, "context", None) or "")

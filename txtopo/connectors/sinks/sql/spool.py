@@ -1,7 +1,7 @@
 """Rows on their way to a database: in memory while they are few, in a temporary file beyond that.
 
-Apart from the sink because a stream's rows come one by one, and are all needed before its database transaction begins: a transaction must not
-stay open while Spark computes.
+Apart from the sink because a stream's rows come one by one, and are all needed before its database
+transaction begins: a transaction must not stay open while Spark computes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rows of a sink in SQLite: many at a time, in the open transaction of the ledger.
 
-Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went wrong. One task at a time is in a SQLite file,
-so nothing here waits. Standard library only.
+Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went
+wrong. One task at a time is in a SQLite file, so nothing here waits. Standard library only.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def holds_rows(session: Any, target: Target, beginning: str) -> bool:
 
 
 def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
-    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo log."""
+    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo
+    log."""
     try:
         restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
         # ABORT, also where the table says REPLACE or IGNORE.
@@ -88,7 +89,8 @@ def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: 
 
 
 def _restore_together(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
-    """The same where a value that must be unique went from one row to another: one by one, a row would meet it in the row that still has it."""
+    """The same where a value that must be unique went from one row to another: one by one, a row
+    would meet it in the row that still has it."""
     others = {column.lower() for column in target.others}
     stored = _columns(connection, target, which="hidden = 0").values()
     values = ", ".join(f"{'undo' if name.lower() in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
@@ -136,7 +138,8 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
 
 
 def _check(connection: sqlite3.Connection, work: Work) -> None:
-    """What SQLite would say less clearly, and what it would not mind: a key that is NULL is never the same as another."""
+    """What SQLite would say less clearly, and what it would not mind: a key that is NULL is never
+    the same as another."""
     target = work.target
     if target.statement is not None:
         return
@@ -156,7 +159,8 @@ def _check(connection: sqlite3.Connection, work: Work) -> None:
 
 
 def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
-    """Refuse rows that have replaced one whose key is written otherwise: SQLite keeps the key that was there."""
+    """Refuse rows that have replaced one whose key is written otherwise: SQLite keeps the key that
+    was there."""
     target, collations = work.target, _collations(connection, work.target)
     loose = [column for column in target.key if collations.get(column, "").upper() not in ("", ' COLLATE "BINARY"')]
     if not loose:
@@ -172,7 +176,8 @@ def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
 
 
 def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, str]:
-    """By column of the key, how the index that makes it unique compares it: a row replaces another by that, whatever the column says."""
+    """By column of the key, how the index that makes it unique compares it: a row replaces another
+    by that, whatever the column says."""
     *schema, table = target.name.split(".", 1)
     indexes = connection.execute(
         f"SELECT name FROM pragma_index_list({', '.join('?' * (1 + len(schema)))}) WHERE \"unique\" AND NOT partial", [table, *schema]
@@ -186,7 +191,8 @@ def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, 
 
 
 def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, which: str = "TRUE") -> Mapping[str, str]:
-    """The columns of the table, or of its undo log, by lower case; none if it is not there. Those that SQLite computes are ``hidden``."""
+    """The columns of the table, or of its undo log, by lower case; none if it is not there. Those
+    that SQLite computes are ``hidden``."""
     *schema, table = target.name.split(".", 1)
     found = connection.execute(
         f"SELECT name FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {which}", [f"{table}_undo" if undo else table, *schema]

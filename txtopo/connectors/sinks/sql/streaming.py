@@ -1,15 +1,20 @@
-"""A sink for Structured Streaming: its micro-batches take the place of transactions, its checkpoint that of ZooKeeper.
+"""A sink for Structured Streaming: its micro-batches take the place of transactions, its checkpoint
+that of ZooKeeper.
 
-Spark runs a micro-batch again when it died between the sink's commit and the checkpoint's, and gives it the same id and the same input. What it
-does not promise is the same partitions: another number of cores or files, or adaptive execution, may divide the rows otherwise. So
-:class:`ForeachBatch` writes a whole micro-batch in one transaction of the database, keyed by (query, batch id), from the driver.
-:class:`ForeachWriter` writes each partition in its own, keyed by (query, partition, epoch), where the user promises that partitions stay as they
-are; that their number did is checked.
+Spark runs a micro-batch again when it died between the sink's commit and the checkpoint's, and
+gives it the same id and the same input. What it does not promise is the same partitions: another
+number of cores or files, or adaptive execution, may divide the rows otherwise. So
+:class:`ForeachBatch` writes a whole micro-batch in one transaction of the database, keyed by
+(query, batch id), from the driver. :class:`ForeachWriter` writes each partition in its own, keyed
+by (query, partition, epoch), where the user promises that partitions stay as they are; that their
+number did is checked.
 
-Apart from ``sql`` because this knows nothing of topologies, and apart from ``runtime`` because it needs nothing of Spark but what it is given.
+Apart from ``sql`` because this knows nothing of topologies, and apart from ``runtime`` because it
+needs nothing of Spark but what it is given.
 
 Invariants:
-    - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back, is refused.
+    - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back,
+      is refused.
     - No database transaction is open while Spark computes rows.
 """
 
@@ -29,7 +34,8 @@ from txtopo.topology import context as contexts
 from txtopo.topology import transaction as attempts
 
 QUERY_PROPERTY = "sql.streaming.queryId"
-"""Of a Spark job: the random id of the checkpoint, which is to a query what the generation is to a topology (StreamExecution.QUERY_ID_KEY)."""
+"""Of a Spark job: the random id of the checkpoint, which is to a query what the generation is to a
+topology (StreamExecution.QUERY_ID_KEY)."""
 
 UNKNOWN_GENERATION = "unknown"
 """Where Spark does not tell it, as over Spark Connect."""
@@ -101,7 +107,8 @@ class _Query:
 
 
 class ForeachBatch(_Query):
-    """``writeStream.foreachBatch(sink.foreach_batch("query"))``: one transaction per micro-batch, on the driver. See ``SqlSink``."""
+    """``writeStream.foreachBatch(sink.foreach_batch("query"))``: one transaction per micro-batch,
+    on the driver. See ``SqlSink``."""
 
     component = "foreach_batch"
 
@@ -124,7 +131,8 @@ class ForeachBatch(_Query):
 
 
 class ForeachWriter(_Query):
-    """``writeStream.foreach(sink.foreach_writer("query", partitions=8))``: one transaction per partition and epoch. See ``SqlSink``."""
+    """``writeStream.foreach(sink.foreach_writer("query", partitions=8))``: one transaction per
+    partition and epoch. See ``SqlSink``."""
 
     component = "foreach"
     hint = "If the stream has fewer partitions than partitions=N says, give their number, and with it begin_at={batch_id}.\n  "

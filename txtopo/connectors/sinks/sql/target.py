@@ -1,10 +1,13 @@
-"""Where the rows of a sink go: the table, its columns, and what is known of the rows so that they can be taken back.
+"""Where the rows of a sink go: the table, its columns, and what is known of the rows so that they
+can be taken back.
 
-Apart from the databases because what a user says of his table is the same for all of them. Pickles; standard library only.
+Apart from the databases because what a user says of his table is the same for all of them. Pickles;
+standard library only.
 
-A row of a user's table has no place for a stamp. What a failed attempt of an opaque batch wrote can be found again in one of two ways: by a
-*mark*, a column of the table that the sink fills (rows are then only inserted, and taking back is deleting); or by an *undo log*, a table beside
-it that keeps what an upsert has replaced.
+A row of a user's table has no place for a stamp. What a failed attempt of an opaque batch wrote can
+be found again in one of two ways: by a *mark*, a column of the table that the sink fills (rows are
+then only inserted, and taking back is deleting); or by an *undo log*, a table beside it that keeps
+what an upsert has replaced.
 
 Invariants:
     - ``key`` is part of ``columns``; there is a statement, or there are columns, never both.
@@ -33,7 +36,8 @@ class Target:
     """A table of the user's, and how rows get there."""
 
     name: str
-    """As the user says it: ``sales`` or ``shop.sales``; or the beginning of his statement, for messages."""
+    """As the user says it: ``sales`` or ``shop.sales``; or the beginning of his statement, for
+    messages."""
     columns: tuple[str, ...]
     """In the order of a row's values; empty if they are those of the tuples."""
     key: tuple[str, ...] = ()
@@ -69,7 +73,8 @@ class Target:
         return tuple(column for column in self.columns if column not in self.key)
 
     def check_undo_log(self, there: Iterable[str]) -> None:
-        """Refuse an undo log, with the columns ``there``, of a sink that writes other columns: it does not say what these were before."""
+        """Refuse an undo log, with the columns ``there``, of a sink that writes other columns: it
+        does not say what these were before."""
         logged = {column.lower(): column for column in there if column.lower() not in UNDO_COLUMNS}
         if set(logged) != {column.lower() for column in self.columns}:
             raise errors.SetupError(
@@ -87,7 +92,8 @@ class Target:
         return f" ON CONFLICT ({listed(self.key)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
     def matches(self, one: str, other: str, collations: Mapping[str, str] | None = None) -> str:
-        """The condition that two relations, as SQL, have the same key; ``collations`` are what is to be said after a column."""
+        """The condition that two relations, as SQL, have the same key; ``collations`` are what is
+        to be said after a column."""
         said = collations or {}
         return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}" for column in self.key)
 
@@ -116,14 +122,17 @@ class Work:
         return f"{self.stamp.topology_id}/"
 
     def find_other_topology(self, value: str, collations: Mapping[str, str] | None = None) -> str:
-        """A query for a row of this task that another topology may take back: its writer, its mark and its key. Three times ``value`` stands for
-        the beginning of this topology's writers, the mark of this work, and its task.
+        """A query for a row of this task that another topology may take back: its writer, its mark
+        and its key. Three times ``value`` stands for the beginning of this topology's writers, the
+        mark of this work, and its task.
 
-        One of the two would undo what the other has written. The undo log keeps the newest transaction of each writer: while a row is there,
-        nothing in the database tells whether that transaction has committed. A component of the same topology is no other: two at a time are
+        One of the two would undo what the other has written. The undo log keeps the newest
+        transaction of each writer: while a row is there, nothing in the database tells whether that
+        transaction has committed. A component of the same topology is no other: two at a time are
         refused when it is built, and one that it no longer has takes nothing back."""
         keys = ", ".join(f"other.{quoted(column)}" for column in self.target.key)
-        # Not a join: a database that does not know yet how many rows there are would compare each with each.
+        # Not a join: a database that does not know yet how many rows there are would compare each
+        # with each.
         mine = f"SELECT mine.sink_task FROM {self.target.undo} AS mine WHERE {self.target.matches('mine', 'other', collations)}"
         return (
             f"SELECT other.sink_writer, other.sink_mark, {keys} FROM {self.target.undo} AS other"
@@ -144,11 +153,13 @@ class Work:
 
     @property
     def minds_spelling(self) -> bool:
-        """Whether rows whose keys are one in the table and two elsewhere would come to different tasks, and nothing else would notice."""
+        """Whether rows whose keys are one in the table and two elsewhere would come to different
+        tasks, and nothing else would notice."""
         return bool(self.target.key) and self.num_tasks > 1 and not self.target.has_undo_log
 
     def misspelt(self, number: int, row: object, stored: Sequence[Any]) -> errors.RowRefusedError:
-        """The key of ``row`` is, for the table, that of the row with the key ``stored``, whose texts are others (R32)."""
+        """The key of ``row`` is, for the table, that of the row with the key ``stored``, whose
+        texts are others (R32)."""
         return self.refusal(
             number,
             row,
@@ -198,7 +209,8 @@ class Counted:
 
 
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:
-    """What is written in a mark, and beside what is in an undo log: the transaction, which is that of one attempt at any time (R31)."""
+    """What is written in a mark, and beside what is in an undo log: the transaction, which is that
+    of one attempt at any time (R31)."""
     return f"{writer_of(stamp)}/{stamp.generation}/{stamp.txid}"
 
 
@@ -245,7 +257,8 @@ def target_of(
     opaque: bool,
     dialect: parameters.Dialect = "sqlite",
 ) -> Target:
-    """What the arguments of a sink mean; ``table`` is a name or a SQLAlchemy ``Table``, and ``dialect`` that of ``statement``.
+    """What the arguments of a sink mean; ``table`` is a name or a SQLAlchemy ``Table``, and
+    ``dialect`` that of ``statement``.
 
     :raises errors.UsageError: they contradict each other, or opaque rows could not be taken back.
     """
