@@ -1,0 +1,48 @@
+"""Prose names its subject: the shares of words that refer elsewhere are bounded, per folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import words
+
+FREE_MAX = 0.003
+"""Free relatives among all words."""
+DENSE_MAX = 0.03
+"""Dense sentences among all sentences."""
+
+NOT_YET = {"txtopo": (0.022, 0.15), "docs": (0.013, 0.09), "tests": (0.027, 0.18), "bench": (0.017, 0.15), "starter": (0.013, 0.13)}
+"""Folders above the bounds, with bounds of their own, which only fall."""
+
+
+@pytest.mark.parametrize("folder", words.FOLDERS)
+def test_prose_names_its_subjects(folder: str) -> None:
+    free_max, dense_max = NOT_YET.get(folder, (FREE_MAX, DENSE_MAX))
+    result = words.measure(words.files_under(folder))
+    assert result.sentences > 0
+    assert result.free_share <= free_max, f"python -m tests.words {folder} --free"
+    assert result.dense_share <= dense_max, f"python -m tests.words {folder} --show 20"
+
+
+def test_referring_words_and_free_relatives_are_counted(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Whoever wants it gets what nobody else has.\n\nA task sends its rows to the next level of the plan.\n")
+    result = words.measure([page])
+    assert (result.sentences, result.words, result.referring, result.free) == (2, 20, 5, 3)
+    assert [sentence.text for sentence in result.dense] == ["Whoever wants it gets what nobody else has."]
+
+
+def test_code_tables_and_what_is_generated_are_no_prose(tmp_path: Path) -> None:
+    dense = "it is what it is and that is that"
+    page = tmp_path / "page.md"
+    page.write_text(f"```\n{dense}\n```\n\n| it | {dense} |\n\n<!-- begin x -->\n{dense}\n<!-- end x -->\n")
+    assert words.measure([page]).sentences == 0
+
+
+def test_docstrings_and_comments_are_prose(tmp_path: Path) -> None:
+    docstrings = '"""The store of a task writes rows."""\n\nX = 1\n"""The bound of rows in one task."""\n'
+    source = tmp_path / "source.py"
+    source.write_text(f"{docstrings}# The driver asks for\n# rows of one task.\nY = 'it is what it is, and that is that'\n")
+    assert [(each.line, len(each.words)) for each in words.sentences_of(source)] == [(1, 7), (4, 7), (5, 8)]
