@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import endless_words, owners, readers
+from tests.processes import owners, readers
 from tests.quick_java import QUICK_JAVA
+from tests.topologies import endless_words
 
 LIVES = 50
 START_S = 60.0

@@ -26,7 +26,7 @@ from tests.quick_java import QUICK_JAVA
 SESSION_TIMEOUT_S = 40.0
 """Far longer than a start takes: a driver that waited for its predecessor's session to expire would
 be seen to."""
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STRIKE_TIMEOUT_S = 90.0
 """How long it may take until every fault has struck."""
 

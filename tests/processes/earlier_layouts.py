@@ -28,7 +28,7 @@ from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.transaction import TransactionAttempt
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DIED = 9
 TIME_OUT_S = 120
 

@@ -20,7 +20,7 @@ from tests.processes import kills
 from tests.topologies.sinks import KINDS, LOOSE, SALES, Shop, WorkerProcess, write
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MOMENTS_MAX = 100
 
 

@@ -24,7 +24,7 @@ from txtopo.testing.contracts.store_subject import add, block
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MOMENTS_MAX = 200
 
 Batch = dict[str, int]

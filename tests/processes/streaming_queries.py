@@ -24,7 +24,7 @@ from tests.quick_java import QUICK_JAVA
 from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.connectors.sinks.sql.streaming import ForeachWriter
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BATCHES = 4
 ROWS = 30
 WRITERS = 3

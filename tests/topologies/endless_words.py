@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests import readers
+from tests.processes import readers
 from txtopo import (
     BaseTransactionalBolt,
     BaseTransactionalSpout,
@@ -36,7 +36,7 @@ from txtopo import (
 from txtopo.stores import SqliteStore
 from txtopo.topology.graph import TopologyGraph
 
-DRIVING = "import sys; from tests import endless_words; endless_words.drive(*sys.argv[1:])"
+DRIVING = "import sys; from tests.topologies import endless_words; endless_words.drive(*sys.argv[1:])"
 """A driver. Its arguments are the data directory, the life, and after how many transactions it ends
 by itself, if it does."""
 SESSION_TIMEOUT_S = 40.0

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from tests.wrong.blamed import RIGHT, STORE, WRONG, ClassAttribute, Each, SharedDict, Sums, Words, Wrong
-from tests.topologies.simulated import SPOUTS, Store, generated
 from tests.starter.commands import ROOT
 from tests.topologies import outside
+from tests.topologies.simulated import SPOUTS, Store, generated
 from tests.unit.test_simulator_live_sources import CUTS, Ready, live_spout, topology
+from tests.wrong.blamed import RIGHT, STORE, WRONG, ClassAttribute, Each, SharedDict, Sums, Words, Wrong
 from txtopo import (
     BaseArrowBatchBolt,
     BaseBasicBolt,

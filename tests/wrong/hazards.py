@@ -30,7 +30,7 @@ from tests.topologies import fresh_emissions
 from tests.topologies.fresh_emissions import FreshTopology, Strike, wait_for
 from tests.wrong import weakened
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ANSWER = "ANSWER "
 ANSWER_S = 120.0
 """Longest that a scenario may take."""

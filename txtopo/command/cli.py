@@ -1,8 +1,8 @@
 """The command ``txtopo``: run, explain and look after topologies.
 
 Results go to standard output, progress and errors to standard error. What a command does is
-elsewhere: ``runtime.main`` runs a topology, ``runtime.inspection`` looks at stored state,
-``runtime.upkeep`` changes it, ``runtime.store_commands`` is about results. Here is only what can be
+elsewhere: ``command.main`` runs a topology, ``command.show_state`` looks at stored state,
+``command.maintain`` changes it, ``command.store_commands`` is about results. Here is only what can be
 typed.
 """
 

@@ -3,7 +3,7 @@ socket of this machine.
 
 A Spark job with one Python task costs some fifteen milliseconds before the task begins, and a small
 transaction is a millisecond of work. So the task that runs a small transaction from end to end (see
-``dataplane.straight``) waits for the next one, which the driver sends it when the one before is
+``dataplane.one_task``) waits for the next one, which the driver sends it when the one before is
 recorded. For the coordinator each is still a job of its own, with its own seal before it and its
 own record after it.
 

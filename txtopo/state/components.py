@@ -1,7 +1,7 @@
 """What a topology was made of when it last wrote its state: its spout, its components, and the
 stores that each of them may begin (R35).
 
-Apart from ``runtime.continuity``, which compares that with the topology that wants to go on: here
+Apart from ``engine.continuity``, which compares that with the topology that wants to go on: here
 is what is remembered, and what can be told of a state that does not remember it because an older
 version wrote it.
 """

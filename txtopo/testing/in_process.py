@@ -119,7 +119,7 @@ class InProcessJobs:
     """Runs jobs one at a time. ``rng``, if given, shuffles the order in which slots run and chunks
     arrive, as Spark would."""
 
-    def __init__(self, worker: WorkerRun, rng: random.Random | None = None, slot_run: straight.SlotFactory = execute.SlotRun) -> None:
+    def __init__(self, worker: WorkerRun, rng: random.Random | None = None, slot_run: one_task.SlotFactory = execute.SlotRun) -> None:
         self.worker = worker
         self._rng, self._slot_run = rng, slot_run
         self._task_attempts = itertools.count()

@@ -6,7 +6,7 @@ has committed, committing what is long replaced. Everything that is done is done
 run is made of; this only chooses the order.
 
 Invariants: the attempts of a txid are numbered as in a real run, and never twice. What a batch is
-made of is decided by ``runtime.batches``.
+made of is decided by ``engine.batches``.
 """
 
 from __future__ import annotations
