@@ -1,8 +1,8 @@
 """A thermometer for prose: the share of words that refer to something else instead of naming it.
 
-``python -m tests.words [PATH …]`` prints, per folder, sentences, referring words, free relatives and
-dense sentences; ``--show N`` adds the N densest sentences with their places. Docstrings, comments
-and Markdown pages count; code, tables, headings and quotations of output do not.
+``python -m tests.words [PATH …]`` prints, per folder, sentences, referring words, free relatives
+and dense sentences; ``--show N`` adds the N densest sentences with their places. Docstrings,
+comments and Markdown pages count; code, tables, headings and quotations of output do not.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Results go to standard output, progress and errors to standard error. What a command does is
 elsewhere: ``command.main`` runs a topology, ``command.show_state`` looks at stored state,
-``command.maintain`` changes it, ``command.store_commands`` is about results. Here is only what can be
-typed.
+``command.maintain`` changes it, ``command.store_commands`` is about results. Here is only what can
+be typed.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from txtopo import errors
-from txtopo.dataplane import execute, straight, wire, worker
+from txtopo.dataplane import one_task, slot, wire, worker
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
@@ -60,7 +60,7 @@ class LocalProcess:
     """This process, with templates and resources of its own. ``slot_run`` makes what computes a
     slot."""
 
-    def __init__(self, run: Run, slot_run: straight.SlotFactory = execute.SlotRun) -> None:
+    def __init__(self, run: Run, slot_run: one_task.SlotFactory = slot.SlotRun) -> None:
         self._worker = worker.WorkerRun(run)
         self._worker.resources = self._resources = _Resources()
         self._jobs = in_process.InProcessJobs(self._worker, slot_run=slot_run)
