@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.test_store_copies import Topology
 from tests.topologies.sinks import KINDS, Shop, cases, shop, write
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.errors import StateMismatchError
 from txtopo.topology.context import TopologyContext
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers.mariadb import MariaServer
 from tests.topologies.sinks import WorkerProcess, write
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.errors import FailedException, RowRefusedError, SetupError, StaleAttemptError, UsageError
 from txtopo.topology.transaction import TransactionAttempt
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.topologies.sinks import BACKENDS, Shop, WorkerProcess, shop
 from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.errors import RowRefusedError
 from txtopo.topology.transaction import TransactionAttempt
 

@@ -12,7 +12,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.state_backends import wait_until
 from tests.topologies.sinks import LOOSE, SALES, Shop
 from txtopo import FailedException, Fields, LocalCluster, RowRefusedError, TransactionalTopologyBuilder
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.topology.transaction import is_first_try
 

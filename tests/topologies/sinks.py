@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers import mariadb, postgres
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt

@@ -18,7 +18,7 @@ from typing import Any
 from tests.topologies.sinks import KINDS, LOOSE, SALES, Shop
 from tests.topologies.step_spouts import SPOUTS, Source
 from txtopo import BaseBasicBolt, BasicOutputCollector, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 
 
 @dataclass(frozen=True)

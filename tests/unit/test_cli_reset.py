@@ -13,7 +13,7 @@ import pytest
 
 from txtopo import StateMismatchError, TopologyContext, TransactionAttempt, UsageError
 from txtopo.command import cli, show_state
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.state import opening
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.records import TxidRecord
@@ -25,7 +25,7 @@ COMPONENTS = {"payments": 1, "balances": 1, "totals": 1, "sales": 1}
 
 TOPOLOGY = """\
 from txtopo import BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -128,7 +128,7 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
     (tmp_path / "bank.py").write_text(TOPOLOGY)
     bank = Bank(tmp_path)
     for name in ("opened", "owned"):
-        monkeypatch.setattr(show_state, name, bank.opened)
+        monkeypatch.setattr(opening, name, bank.opened)
     yield bank
     bank.close()
 

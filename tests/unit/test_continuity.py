@@ -21,7 +21,7 @@ from tests.topologies.spouts import Keep, Pass, Ranges, keeping_topology
 from tests.topologies.step_spouts import SPOUTS, Source
 from txtopo import Count, Fields, StateMismatchError, TransactionalTopologyBuilder, UsageError, UserCodeError
 from txtopo.command import cli
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.state import acceptance, administration, base
 from txtopo.state.acceptance import Accepted
 from txtopo.state.components import Spout

@@ -58,8 +58,8 @@ def checkout(tmp_path: Path) -> Path:
     """As much of a checkout as make looks at."""
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "tests").mkdir()
-    for name in ("fetch_servers.py", "quick_java.py"):
+    (tmp_path / "tests" / "servers").mkdir(parents=True)
+    for name in ("servers/fetch.py", "quick_java.py"):
         (tmp_path / "tests" / name).touch()
     return tmp_path
 

@@ -11,7 +11,7 @@ import pytest
 from tests.topologies.numbered_lines import LINES, Numbering, Putting, topology
 from tests.topologies.recording import NotingBolt, NotingCommitter
 from txtopo import BaseTransactionalBolt, ICommitter, TransactionalTopologyBuilder
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, simulate
 from txtopo.testing.simulator.looked_at import CURE

@@ -21,8 +21,8 @@ from tests.topologies.numbered_lines import Putting, topology
 from tests.topologies.sinks import Shop
 from txtopo import BaseTransactionalBolt, ICommitter, TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.connectors.sinks.sql.ledger import Ledger, SqliteLedger, SqlLedger, open_ledger
-from txtopo.connectors.sinks.sql.sink import SqlSink
 from txtopo.connectors.sinks.sql.target import target_of
+from txtopo.connectors.sql import SqlSink
 from txtopo.dataplane.worker import Resources
 from txtopo.errors import FailedException, TxtopoError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, StoreConflict

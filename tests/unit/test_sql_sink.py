@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
 from txtopo.connectors.sinks.sql import parameters, spool
 from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sinks.sql.sink import SqlSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.conf import TopologyConf
