@@ -27,6 +27,66 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 LINES_MAX = 490
 DUMPING_GROUNDS = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
+VAGUE_NAMES = frozenset({"found", "given", "made", "mine", "there", "what", "which"})
+"""Names that say nothing of the value: a variable is named after the thing."""
+VAGUE_YET = (
+    "bench",
+    "tests/conformance",
+    "tests/fault",
+    "tests/integration",
+    "tests/mutants",
+    "tests/processes",
+    "tests/property",
+    "tests/servers",
+    "tests/soak",
+    "tests/starter",
+    "tests/topologies",
+    "tests/unit",
+    "tests/wrong",
+    "txtopo/command",
+    "txtopo/config",
+    "txtopo/connectors",
+    "txtopo/dataplane",
+    "txtopo/demo",
+    "txtopo/engine",
+    "txtopo/errors.py",
+    "txtopo/faults.py",
+    "txtopo/plan",
+    "txtopo/runtime",
+    "txtopo/spark",
+    "txtopo/state",
+    "txtopo/stores",
+    "txtopo/testing",
+    "txtopo/topology",
+)
+"""Folders that still have such variables; the list only shrinks."""
+QUESTIONS = frozenset({"What", "Why", "Whether", "Who", "Whose", "How", "Where", "Which", "When"})
+QUESTIONS_YET = (
+    "bench",
+    "tests/conformance",
+    "tests/fault",
+    "tests/integration",
+    "tests/mutants",
+    "tests/property",
+    "tests/servers",
+    "tests/soak",
+    "tests/starter",
+    "tests/topologies",
+    "tests/unit",
+    "txtopo/command",
+    "txtopo/config",
+    "txtopo/connectors",
+    "txtopo/coordinator",
+    "txtopo/dataplane",
+    "txtopo/engine",
+    "txtopo/plan",
+    "txtopo/runtime",
+    "txtopo/state",
+    "txtopo/stores",
+    "txtopo/testing",
+    "txtopo/topology",
+)
+"""Folders in which first lines still begin with a question word; the list only shrinks."""
 HEAVY = ("pyspark", "kazoo", "pydantic", "pyarrow")
 
 
@@ -70,6 +130,29 @@ def test_every_public_class_and_function_of_the_package_and_the_benchmark_has_a_
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_") and ast.get_docstring(node) is None
     ]
     assert silent == []
+
+
+def bound_names(tree: ast.Module) -> list[tuple[str, int]]:
+    """Variables and parameters of a module, each with its line."""
+    bound = [(node.id, node.lineno) for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return bound + [(node.arg, node.lineno) for node in ast.walk(tree) if isinstance(node, ast.arg)]
+
+
+def is_under(path: Path, folders: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(ROOT / folder) for folder in folders)
+
+
+def test_a_variable_is_named_after_its_value() -> None:
+    paths = [path for path in [*SOURCES, *BENCH, *TESTS] if not is_under(path, VAGUE_YET)]
+    vague = [f"{named(path)}:{line}: {name}" for path in paths for name, line in bound_names(tree_of(path)) if name in VAGUE_NAMES]
+    assert vague == [], "name the thing: row, plan, stamp, arguments"
+
+
+def test_the_first_line_of_a_module_is_no_question() -> None:
+    paths = [path for path in [*SOURCES, *BENCH, *TESTS] if tree_of(path).body and not is_under(path, QUESTIONS_YET)]
+    first_words = {named(path): (ast.get_docstring(tree_of(path)) or "-").split()[0] for path in paths}
+    questions = {name: word for name, word in first_words.items() if re.split(r"\W", word)[0] in QUESTIONS}
+    assert questions == {}, "say what the module is or does: a noun phrase or a verb"
 
 
 def test_no_module_or_folder_is_named_after_what_fits_nowhere_else() -> None:
