@@ -706,7 +706,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an emit after a swallowed failure hides it",
-        "txtopo/dataplane/task.py",
+        "txtopo/dataplane/guard.py",
         "        except AbortedError:\n            self.abort(hook)\n",
         "        except AbortedError:\n            raise\n",
         ("tests/unit/test_swallowed_store_failures.py", "-k", "does_not_hide"),

@@ -1039,7 +1039,7 @@ GUARDS = (
         (
             Mutation(
                 "a failure that user code swallowed is forgotten",
-                "txtopo/dataplane/task.py",
+                "txtopo/dataplane/guard.py",
                 "            self.has_failed = True\n",
                 "            self.has_failed = False\n",
                 ("tests/unit/test_task_failures.py", "tests/unit/test_emit_mistakes.py"),
@@ -1264,7 +1264,7 @@ GUARDS = (
             ),
             Mutation(
                 "an error in the place of a noted failure is what counts",
-                "txtopo/dataplane/task.py",
+                "txtopo/dataplane/guard.py",
                 "        if self._noted is not None and isinstance(self._noted[2], errors.FailedException):\n",
                 "        if False:\n",
                 _SWALLOWED,

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.test_columns_routing import ATTEMPT, BERLIN, batches
-from txtopo.dataplane import columns, wire
+from txtopo.dataplane import column_runs, wire
 from txtopo.dataplane.columns import batches as column_batches
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)
@@ -37,16 +37,16 @@ def test_columns_come_out_of_a_lane_as_they_went_in(given_batches: list[pa.Recor
     mixed: list[Any] = []
     for i, batch in enumerate(given_batches):
         mixed += [(ATTEMPT, "row", i), batch]
-    packed = columns.packed([("s", mixed), ("t", mixed[:1])], bound)
+    packed = column_runs.packed([("s", mixed), ("t", mixed[:1])], bound)
     if bound is not None:
         payloads = wire.dump_runs(packed, "run", bound, "a test")
         assert all(len(payload) <= bound for payload in payloads)
         packed = [(name, list(items)) for payload in payloads for name, items in wire.unpack_runs(payload)]
     came: list[Any] = []
     for name, items in packed:
-        stream = columns.stream_of(name) if columns.is_run(name) else name
-        for each in columns.unpacked(items) if columns.is_run(name) else items:
-            came += [(stream, row) for row in (rows(each) if columns.is_run(name) else [each])]
+        stream = column_runs.stream_of(name) if column_runs.is_run(name) else name
+        for each in column_runs.unpacked(items) if column_runs.is_run(name) else items:
+            came += [(stream, row) for row in (rows(each) if column_runs.is_run(name) else [each])]
     expected = [("s", row) for item in mixed for row in (rows(item) if isinstance(item, pa.RecordBatch) else [item])]
     assert same(came, [*expected, *(("t", row) for row in mixed[:1])])
 
@@ -95,7 +95,7 @@ def test_what_is_pickled_for_a_held_bolt_is_the_slice_and_not_the_whole(kind: st
     kept: Any = {"RecordBatch": part.to_batches()[0], "Table": part, "ChunkedArray": part.column(0), "Array": part.column(0).chunk(0)}[kind]
     made, arguments = column_batches.reduced(kept)
     assert len(pickle.dumps(arguments)) < 2000
-    assert columns.is_arrow(kept)
+    assert column_runs.is_arrow(kept)
     came = made(*pickle.loads(pickle.dumps(arguments)))
     assert came.equals(kept)
     assert type(came) is type(kept)
@@ -144,13 +144,13 @@ def test_nanoseconds_become_microseconds_wherever_they_are_and_are_refused_if_th
     ((_, a, b, c, d, e),) = column_batches.rows(batch, ATTEMPT)
     assert (a, b, c, d, e) == (exact, {"t": [exact]}, exact, exact.replace(tzinfo=datetime.UTC), exact - datetime.datetime(1970, 1, 1))
     assert type(a) is datetime.datetime
-    with pytest.raises(columns.ColumnMistakeError, match=r"column 'a' of type timestamp\[ns\].*(\n|.)*Cast the column"):
+    with pytest.raises(column_runs.ColumnMistakeError, match=r"column 'a' of type timestamp\[ns\].*(\n|.)*Cast the column"):
         column_batches.rows(pa.record_batch({"a": pa.array([1], pa.int64()).cast(pa.timestamp("ns"))}), ATTEMPT)
 
 
 @pytest.mark.parametrize("values", [[1, "a"], [2**70], [object()]])
 def test_values_that_make_no_column_are_refused_with_the_cure(values: list[Any]) -> None:
-    with pytest.raises(columns.ColumnMistakeError) as raised:
+    with pytest.raises(column_runs.ColumnMistakeError) as raised:
         column_batches.from_rows([(ATTEMPT, value) for value in values], ["a"], None, "component 'x', stream 's'")
     assert str(raised.value).startswith("component 'x', stream 's': values of field 'a' cannot become a column: ")
     assert "schema=pa.schema([('a', pa.float64()), ...])" in str(raised.value)
@@ -160,7 +160,7 @@ def test_values_become_what_the_schema_says() -> None:
     schema = pa.schema([("a", pa.float64()), ("b", pa.int8())])
     made = column_batches.from_rows([(ATTEMPT, 1, None), (ATTEMPT, 2.5, 3)], ["a", "b"], schema, "here")
     assert made.schema == schema
-    with pytest.raises(columns.ColumnMistakeError, match="values of field 'b' cannot become a column of type int8: "):
+    with pytest.raises(column_runs.ColumnMistakeError, match="values of field 'b' cannot become a column of type int8: "):
         column_batches.from_rows([(ATTEMPT, 1, 300)], ["a", "b"], schema, "here")
 
 
@@ -192,5 +192,5 @@ def test_a_value_of_the_kind_of_the_declared_type_becomes_it_exactly(value: Any,
     ],
 )  # fmt: skip
 def test_a_value_that_the_declared_type_would_change_is_refused(value: Any, type: pa.DataType) -> None:
-    with pytest.raises(columns.ColumnMistakeError, match="values of field 'a' cannot become a column of type"):
+    with pytest.raises(column_runs.ColumnMistakeError, match="values of field 'a' cannot become a column of type"):
         column_batches.from_rows([(ATTEMPT, value)], ["a"], pa.schema([("a", type)]), "here")

@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_hostile_numbers import SMALLEST, csv_answer, json_answer
-from txtopo.dataplane.columns import ColumnMistakeError, batches
+from txtopo.dataplane.column_runs import ColumnMistakeError
+from txtopo.dataplane.columns import batches
 
 DECIMALS = [
     pa.decimal32(5, 2), pa.decimal32(9, 0), pa.decimal64(10, 2), pa.decimal64(18, 18), pa.decimal128(5, 2), pa.decimal128(38, 10),

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.unit.test_hostile_files import FIELDS, LF, SCHEMA, Answer, answer, cut
 from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout
-from txtopo.dataplane.columns import ColumnMistakeError, batches
+from txtopo.dataplane.column_runs import ColumnMistakeError
+from txtopo.dataplane.columns import batches
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=200)
 CUTS = (1, 17, 1 << 20)

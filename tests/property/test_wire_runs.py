@@ -16,6 +16,7 @@ from txtopo.dataplane import receive, wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outbox import Outbox
 from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.wire import Frame
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)
@@ -37,7 +38,7 @@ def flat(runs: Sequence[tuple[str, Iterable[Any]]]) -> list[tuple[str, Any]]:
 
 @QUICK
 @given(sent=runs, bound=st.integers(300, 3000))
-def test_runs_cut_to_any_bound_are_the_runs(sent: wire.Runs, bound: int) -> None:
+def test_runs_cut_to_any_bound_are_the_runs(sent: Runs, bound: int) -> None:
     payloads = wire.dump_runs(sent, "run", bound, "a sender")
     assert all(len(payload) <= bound for payload in payloads)
     assert [row for payload in payloads for row in flat(wire.unpack_runs(payload))] == flat(sent)
@@ -45,7 +46,7 @@ def test_runs_cut_to_any_bound_are_the_runs(sent: wire.Runs, bound: int) -> None
 
 @QUICK
 @given(sent=runs.filter(lambda sent: len(flat(sent)) > 1))
-def test_halves_of_runs_are_the_runs_and_neither_is_empty(sent: wire.Runs) -> None:
+def test_halves_of_runs_are_the_runs_and_neither_is_empty(sent: Runs) -> None:
     first, second = wire.split_runs(sent)
     assert flat(first) + flat(second) == flat(sent)
     assert flat(first)
@@ -55,7 +56,7 @@ def test_halves_of_runs_are_the_runs_and_neither_is_empty(sent: wire.Runs) -> No
 
 @QUICK
 @given(sent=runs.filter(bool), bound=st.integers(0, 60))
-def test_a_bound_that_a_single_row_exceeds_is_an_error_and_no_endless_cutting(sent: wire.Runs, bound: int) -> None:
+def test_a_bound_that_a_single_row_exceeds_is_an_error_and_no_endless_cutting(sent: Runs, bound: int) -> None:
     with pytest.raises(BatchTooLargeError, match="one tuple from a sender"):
         wire.dump_runs(sent, "run", bound, "a sender")
 

@@ -24,6 +24,7 @@ from txtopo.dataplane import slot as execute
 from txtopo.dataplane.inbox import Inbox, Lane
 from txtopo.dataplane.job import Batch, Job, Limits, Run
 from txtopo.dataplane.outcome import FailureInTaskError, Report, from_text
+from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 from txtopo.dataplane.worker import WorkerRun
@@ -95,7 +96,7 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
 
     def recorded() -> Iterator[bytes]:
         for n in range(60):
-            runs: wire.Runs = [("default", [(ATTEMPT, n, bytes([n]) * MIB)])]
+            runs: Runs = [("default", [(ATTEMPT, n, bytes([n]) * MIB)])]
             yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))], wire.SEED)
 
     def send_on() -> None:

@@ -25,7 +25,7 @@ from txtopo import (
     Tuple,
     UserCodeError,
 )
-from txtopo.dataplane.columns import ColumnMistakeError
+from txtopo.dataplane.column_runs import ColumnMistakeError
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])
 ONE = [["default", [["a", 1]]]]

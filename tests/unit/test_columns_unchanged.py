@@ -16,7 +16,8 @@ import pytest
 from tests.topologies.recording import RowsSpout, builder, rows, run_once
 from tests.unit.test_columns_mistakes import failed
 from txtopo import BaseArrowBatchBolt, EmitError, Fields, OutputFieldsDeclarer
-from txtopo.dataplane.columns import ColumnMistakeError, batches
+from txtopo.dataplane.column_runs import ColumnMistakeError
+from txtopo.dataplane.columns import batches
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 NAIVE = datetime.datetime(2026, 1, 2, 12)

@@ -13,6 +13,7 @@ from txtopo.dataplane import inbox, wire
 from txtopo.dataplane.inbox import Inbox, Lane
 from txtopo.dataplane.receive import LaneKey
 from txtopo.dataplane.route import Row, Send
+from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.spill import Handle, SpillBuffer
 from txtopo.topology.stream import TupleSource
 
@@ -24,7 +25,7 @@ ORDER = {"spout": 0, "a": 1, "b": 2}
 class Task:
     """A task that notes what it executes."""
 
-    def __init__(self, arrived: dict[LaneKey, list[wire.Runs]], live: set[LaneKey], spill_bytes: int = 1 << 20) -> None:
+    def __init__(self, arrived: dict[LaneKey, list[Runs]], live: set[LaneKey], spill_bytes: int = 1 << 20) -> None:
         self.buffer = SpillBuffer(spill_bytes)
         self.executed: list[str] = []
         self.sources: dict[tuple[LaneKey, str], TupleSource] = {}

@@ -15,6 +15,7 @@ import pytest
 from txtopo import BatchTooLargeError, TransactionAttempt
 from txtopo.dataplane import wire
 from txtopo.dataplane.outcome import Report, Tally
+from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.wire import ChunkHeader, Frame
 
 ATTEMPT = TransactionAttempt(1, 0)
@@ -48,13 +49,13 @@ def test_the_attempt_is_stored_once_however_many_rows_there_are() -> None:
 
 
 def test_runs_keep_the_order_of_emission_across_streams() -> None:
-    runs: wire.Runs = [("a", [(ATTEMPT, 1), (ATTEMPT, 2)]), ("b", [(ATTEMPT, 3)]), ("a", [(ATTEMPT, 4)])]
+    runs: Runs = [("a", [(ATTEMPT, 1), (ATTEMPT, 2)]), ("b", [(ATTEMPT, 3)]), ("a", [(ATTEMPT, 4)])]
     first, second = wire.split_runs(runs)
     assert (first, second) == ([("a", [(ATTEMPT, 1), (ATTEMPT, 2)])], [("b", [(ATTEMPT, 3)]), ("a", [(ATTEMPT, 4)])])
 
 
 def test_rows_beyond_the_bound_travel_in_several_payloads_in_order() -> None:
-    runs: wire.Runs = [("a", [(ATTEMPT, f"{i:0100}", i) for i in range(20)]), ("b", [(ATTEMPT, "y" * 100, 20)])]
+    runs: Runs = [("a", [(ATTEMPT, f"{i:0100}", i) for i in range(20)]), ("b", [(ATTEMPT, "y" * 100, 20)])]
     payloads = wire.dump_runs(runs, "run", 600, "component 'split'")
     assert len(payloads) > 1
     assert max(map(len, payloads)) <= 600

@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
-from txtopo.dataplane import collector, columns, out_of_resources, wire
+from txtopo.dataplane import collector, column_runs, out_of_resources, wire
 from txtopo.topology import conf, context, pickling
 
 Reference = Literal["collector", "context", "conf"]
@@ -33,8 +33,8 @@ class _HeldPickler(wire.ReferencePickler):
             return held_reference, ("context",)
         if isinstance(obj, conf.TopologyConf):
             return held_reference, ("conf",)
-        if columns.is_arrow(obj):
-            return columns.load_batches().reduced(obj)
+        if column_runs.is_arrow(obj):
+            return column_runs.load_batches().reduced(obj)
         return super().reducer_override(obj)
 
 

@@ -14,9 +14,10 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from txtopo.dataplane import columns, wire
+from txtopo.dataplane import column_runs, wire
 from txtopo.dataplane.receive import LaneKey
 from txtopo.dataplane.route import Row, Send
+from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.spill import Handle, SpillBuffer
 from txtopo.topology.stream import TupleSource
 
@@ -31,7 +32,7 @@ class Lane:
 
     def __init__(self, handles: list[Handle], live: bool) -> None:
         self.handles, self.closed, self.is_first = handles, not live, False
-        self.waiting: wire.Runs = []
+        self.waiting: Runs = []
         self.waiting_rows = 0
         self.has_columns = False
 
@@ -104,7 +105,7 @@ class Inbox:
                 self._pack(lane)
 
     def _pack(self, lane: Lane) -> None:
-        runs = columns.packed(lane.waiting) if lane.has_columns else lane.waiting
+        runs = column_runs.packed(lane.waiting) if lane.has_columns else lane.waiting
         lane.handles.append(self._buffer.append(wire.pack_runs(runs, self._run)))
         lane.waiting, lane.waiting_rows = [], 0
 
@@ -137,13 +138,13 @@ class Inbox:
         waiting, lane.waiting, lane.waiting_rows = lane.waiting, [], 0
         for handle in handles:
             self._execute_runs(key, wire.unpack_runs(self._buffer.read(handle)))
-        self._execute_runs(key, columns.told_apart(waiting) if lane.has_columns else waiting)
+        self._execute_runs(key, column_runs.told_apart(waiting) if lane.has_columns else waiting)
 
     def _execute_runs(self, key: LaneKey, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
         for stream, rows in runs:
-            if columns.is_run(stream):
-                source = self._source(key, columns.stream_of(stream))
-                for batch in columns.unpacked(rows):
+            if column_runs.is_run(stream):
+                source = self._source(key, column_runs.stream_of(stream))
+                for batch in column_runs.unpacked(rows):
                     self._bolt.execute_columns(batch, source)
             else:
                 self._bolt.execute_all(rows, self._source(key, stream))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from txtopo.dataplane import columns, wire
+from txtopo.dataplane import column_runs, wire
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.route import Row, Send
+from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.spill import Handle, SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 
@@ -51,7 +52,7 @@ class OutLane:
 
         return send
 
-    def take(self, bound: int) -> wire.Runs:
+    def take(self, bound: int) -> Runs:
         """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes.
         """
         begins = [(0, self._only)] if self._only is not None else self._begins
@@ -59,7 +60,7 @@ class OutLane:
         runs = [(stream, self.rows[begin:end]) for (begin, stream), end in zip(begins, ends, strict=True)]
         self.rows.clear()
         self._begins.clear()
-        return columns.packed(runs, bound) if self._has_columns else runs
+        return column_runs.packed(runs, bound) if self._has_columns else runs
 
 
 class Outbox:

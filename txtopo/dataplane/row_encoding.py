@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 Row = tuple[Any, ...]
+Runs = list[tuple[str, list[Row]]]
+"""``(stream, rows)`` in order of emission."""
 Column = tuple[Literal["same", "text", "values"], Any]
 """The one object that is in every row · all texts as one, in UTF-8 · the values themselves."""
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from txtopo.dataplane import collector, columns, out_of_resources, outbox, receive, route, wire
+from txtopo.dataplane import collector, column_runs, out_of_resources, outbox, receive, route, wire
 from txtopo.dataplane.columns.task import ArrowBoltTask
+from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.inbox import Inbox
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
 from txtopo.dataplane.receive import LaneKey, Received
-from txtopo.dataplane.task import BoltTask, Guard, SpoutTask
+from txtopo.dataplane.spout_task import SpoutTask
+from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.wire import Frame
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.plan import levels as plan_levels
@@ -204,7 +206,7 @@ class SlotRun:
         task.collector.on_many = self.outbox.pack_if_many
         out_lanes: dict[tuple[str, int], outbox.OutLane] = {}
         memories: dict[tuple[str, str], route.SenderMemory] = {}
-        task.collector.connect_columns = lambda: columns.load_ports().ports(self, task, out_lanes, memories)
+        task.collector.connect_columns = lambda: column_runs.load_ports().ports(self, task, out_lanes, memories)
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
@@ -240,7 +242,7 @@ class SlotRun:
         streams = list(component.outputs)
         only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
         lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
-        task.collector.connect_columns = lambda: columns.load_ports().recording_ports(self, task, lane)
+        task.collector.connect_columns = lambda: column_runs.load_ports().recording_ports(self, task, lane)
         for stream, spec in component.outputs.items():
             if not spec.direct:
                 task.collector.connect(stream, lane.sender(stream))

@@ -1,125 +1,26 @@
-"""One task of one component in one job: a bolt instance, or a spout's emitter, between its inbox
-and its collector.
+"""One task of one component in one job: a bolt instance between its inbox and its collector.
 
-Every call into user code goes through :meth:`Guard.call`: whatever it raises becomes a recorded
-failure, which no ``try``/``except`` of an upstream bolt can undo (R7).
+Apart from ``spout_task``, whose tasks have no inbox.
 """
 
 from __future__ import annotations
 
 import functools
-import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from sys import getrefcount
 from typing import IO, Any, NoReturn
 
-from txtopo import errors
 from txtopo.dataplane import collector as emit
-from txtopo.dataplane import columns, emission, hold, out_of_resources, route, wire
+from txtopo.dataplane import column_runs, hold, wire
+from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.inbox import Lane
 from txtopo.dataplane.job import Job
-from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
+from txtopo.dataplane.outcome import AbortedError
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.worker import WorkerRun
-from txtopo.stores import conflicts
 from txtopo.topology.context import Phase, TopologyContext
 from txtopo.topology.graph import Component
-from txtopo.topology.metadata import NotJsonError
 from txtopo.topology.stream import Fields, Tuple, TupleSource
-
-_MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
-    emit.EmitMistakeError: errors.EmitError,
-    route.WrongTaskError: errors.EmitError,
-    columns.ColumnMistakeError: errors.EmitError,
-    MemoryError: errors.OutOfMemoryError,
-    hold.CannotHoldError: errors.HeldStateError,
-    emission.EmissionMistakeError: errors.MetadataError,
-    NotJsonError: errors.MetadataError,
-    conflicts.StoreConflict: errors.StoreConflictError,
-}
-"""What an exception of ours becomes when it reaches the driver."""
-
-
-class Guard:
-    """Runs user code for one slot; remembers the first failure for good.
-
-    Invariants: once ``has_failed``, no further hook returns normally. A failed emit, or store, is
-    noted at once, and recorded when the hook it happened in ends, because only then is its
-    traceback complete.
-    """
-
-    def __init__(self, job: Job, phase: Phase) -> None:
-        self._job, self._phase = job, phase
-        self.failure: Failure | None = None
-        self.has_failed = False
-        self.on_failure: list[Callable[[], None]] = []
-        """What is to be stopped at once."""
-        self._noted: tuple[str, int, BaseException] | None = None
-
-    def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
-        """``function(*args)``; :class:`AbortedError` if it fails, or if something it called has
-        failed."""
-        try:
-            result = function(*args)
-        except AbortedError:
-            self.abort(hook)
-        except BaseException as error:
-            self.record(component, task, hook, error)
-            raise AbortedError from None
-        if self.has_failed:
-            self.abort(hook)
-        return result
-
-    def note(self, component: str, task: int, error: BaseException) -> None:
-        """An emit or a store failed with ``error``, which its bolt may yet swallow."""
-        self._stop()
-        if self._noted is None:
-            self._noted = (component, task, error)
-
-    def _stop(self) -> None:
-        if not self.has_failed:
-            self.has_failed = True
-            for stop in self.on_failure:
-                stop()
-
-    def abort(self, hook: str) -> NoReturn:
-        """Unwind ``hook`` after a failure: it is noted, and user code may have swallowed it, or
-        have run into what a failure has stopped."""
-        if self.failure is None and self._noted is not None:
-            component, task, error = self._noted
-            self.record(component, task, hook, error)
-        raise AbortedError
-
-    def record(self, component: str, task: int, hook: str, error: BaseException) -> None:
-        """Remember ``error`` as the failure of this slot, unless there is one already, or it came
-        in the place of a noted FailedException."""
-        self._stop()
-        if self.failure is not None:
-            return
-        if self._noted is not None and isinstance(self._noted[2], errors.FailedException):
-            component, task, error = self._noted
-        cause: bytes | None = None
-        kind: Any = "error"
-        if isinstance(error, errors.StaleAttemptError):
-            kind = "stale"
-        elif isinstance(error, errors.FailedException):
-            kind = "failed"
-        elif isinstance(error, errors.TxtopoError):
-            cause = _pickled(error)
-        elif type(error) in _MISTAKES:
-            cause = pickle.dumps(_MISTAKES[type(error)])
-        described = out_of_resources.of(error) or (str(error) if type(error) in _MISTAKES else describe(error))
-        self.failure = Failure(kind, component, task, self._job.attempt, self._phase, hook, described, user_traceback(error), cause)
-
-
-def _pickled(error: errors.TxtopoError) -> bytes | None:
-    """``error`` as bytes, or ``None`` if a user's subclass of ours does not survive that."""
-    try:
-        data = pickle.dumps(error)
-        pickle.loads(data)
-    except Exception:
-        return None
-    return data
 
 
 class Task:
@@ -173,7 +74,7 @@ class BoltTask(Task):
 
     def execute_columns(self, batch: Any, source: TupleSource) -> None:
         """Give the rows of a RecordBatch to the bolt, tuple by tuple."""
-        arrow = columns.load_batches()
+        arrow = column_runs.load_batches()
         for part in arrow.slices(batch):
             self.execute_all(self.call("turning columns into tuples", arrow.rows, part, self.job.attempt), source)
 
@@ -281,57 +182,3 @@ _ALONE_IN_LOCAL, _ALONE_IN_CELL = _references()
 
 def _abort(*ignored: Any) -> NoReturn:
     raise AbortedError
-
-
-class SpoutTask(Task):
-    """A spout's emitter: made, one emit, closed; that of a committer spout is held between the emit
-    and its commit (R22)."""
-
-    metadata: Mapping[int, Any] = {}
-    """What this task learnt by emitting, by partition."""
-    num_partitions: int | None = None
-    """How many partitions this task saw, where emitters are asked."""
-
-    def emit(self, pieces: wire.PieceWriter) -> None:
-        """Emit this task's part of the batch; the emitter, if it is to be held, goes into
-        ``pieces``."""
-        assert self.job.batch is not None
-        spout = self.call("making a copy of the spout", self.worker.fresh, self.component.id, self.bindings)
-        emitter = self.call("get_emitter", spout.get_emitter, self.conf, self.context)
-        is_held = False
-        try:
-            self.metadata = emission.emit_batch(self, spout, emitter, self.job.batch)
-            if self.component.committer:
-                self.call("holding the emitter between the phases", hold.dump_held, emitter, self.worker.run.token, pieces)
-                is_held = True
-        finally:
-            if not is_held:
-                self.guard_close(emitter)
-
-    def commit(self, held: IO[bytes]) -> None:
-        """Commit what the held emitter emitted, and close it."""
-        emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
-        try:
-            self.call("commit", emitter.commit, self.job.attempt)
-            self.call("commit", emission.refuse_late_emits, self.collector.emitted)
-        finally:
-            self.guard_close(emitter)
-
-    def guard_close(self, emitter: Any) -> None:
-        """Close the emitter; a failure here must not hide one of the emit."""
-        try:
-            emitter.close()
-        except BaseException as error:
-            self.guard.record(self.component.id, self.index, "close", error)
-        if self.guard.has_failed:
-            self.guard.abort("close")
-
-    def replay(self, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
-        """Send what the emission job recorded."""
-        for stream, rows in runs:
-            if columns.is_run(stream):
-                for batch in columns.unpacked(rows):
-                    self.collector.send_recorded_batch(columns.stream_of(stream), batch)
-                continue
-            for row in rows:
-                self.collector.send_recorded(stream, row)

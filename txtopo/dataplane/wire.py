@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txtopo import errors
-from txtopo.dataplane import columns, row_encoding
+from txtopo.dataplane import column_runs, row_encoding
 from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.row_encoding import Row, Runs
 from txtopo.topology import pickling
 
 PROTOCOL = 5
 
-Row = row_encoding.Row
-Runs = list[tuple[str, list[Row]]]
 FrameKind = Literal["rows", "held"]
 
 
@@ -112,13 +111,13 @@ def load_values(data: bytes) -> Any:
 
 def pack_runs(runs: Runs, run: str) -> bytes:
     """``runs`` as bytes."""
-    return dump_values([(name, len(rows), rows if columns.is_run(name) else row_encoding.columns_of(rows)) for name, rows in runs], run)
+    return dump_values([(name, len(rows), rows if column_runs.is_run(name) else row_encoding.columns_of(rows)) for name, rows in runs], run)
 
 
 def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
     """The inverse of :func:`pack_runs`; rows are made when they are asked for."""
     return [
-        (name, iter(packed) if columns.is_run(name) else row_encoding.rows_of(count, packed)) for name, count, packed in load_values(data)
+        (name, iter(packed) if column_runs.is_run(name) else row_encoding.rows_of(count, packed)) for name, count, packed in load_values(data)
     ]  # fmt: skip
 
 

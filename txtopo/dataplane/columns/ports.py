@@ -7,18 +7,45 @@ Apart from the slot's own wiring because few tasks need it: it is made at a task
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from txtopo.dataplane import collector, outbox, route
 from txtopo.dataplane.columns import batches, routing
 from txtopo.dataplane.columns.routing import SendBatch
+from txtopo.dataplane.inbox import Inbox
+from txtopo.dataplane.job import Job
+from txtopo.plan.compiler import Plan
+from txtopo.plan.levels import Levels
+from txtopo.topology.graph import Component
 from txtopo.topology.stream import StreamSpec
 
-if TYPE_CHECKING:
-    from txtopo.dataplane.slot import SlotRun
-    from txtopo.dataplane.task import Task
+
+class Slot(Protocol):
+    """What ports need of a slot's run."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def levels(self) -> Levels: ...
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def inboxes(self) -> Mapping[tuple[str, int], Inbox]: ...
+
+
+class Task(Protocol):
+    """What ports need of a task."""
+
+    @property
+    def component(self) -> Component: ...
+
+    @property
+    def index(self) -> int: ...
 
 
 class ColumnPorts:
@@ -91,11 +118,11 @@ def _nullability(given: pa.Field, expected: pa.Field) -> str:
 
 
 def ports(
-    run: SlotRun, task: Task, out_lanes: dict[tuple[str, int], outbox.OutLane], memories: Mapping[tuple[str, str], route.SenderMemory]
+    run: Slot, task: Task, out_lanes: dict[tuple[str, int], outbox.OutLane], memories: Mapping[tuple[str, str], route.SenderMemory]
 ) -> ColumnPorts:
     """The ports of ``task``: ``out_lanes`` and ``memories`` are what its rows use."""
     component, index = task.component, task.index
-    made = ColumnPorts(component.id, component.outputs)
+    column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
         for receiver, grouping in run.plan.graph.receivers(component.id, stream):
             lanes: list[SendBatch]
@@ -108,26 +135,26 @@ def ports(
             else:
                 lanes = [out_lanes[receiver.id, t].batch_sender(stream) for t in range(receiver.parallelism)]
             if spec.direct:
-                made.connect_direct(stream, receiver.id, lanes)
+                column_ports.connect_direct(stream, receiver.id, lanes)
             else:
                 memory = memories[stream, receiver.id]
-                made.connect(stream, routing.make_send(grouping, spec.fields, index, run.job.attempt, lanes, memory))
-    return made
+                column_ports.connect(stream, routing.make_send(grouping, spec.fields, index, run.job.attempt, lanes, memory))
+    return column_ports
 
 
-def recording_ports(run: SlotRun, task: Task, lane: outbox.OutLane) -> ColumnPorts:
+def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
     """The ports of a spout's task whose emission is only recorded, in ``lane``."""
     component = task.component
-    made = ColumnPorts(component.id, component.outputs)
+    column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
         if not spec.direct:
-            made.connect(stream, lane.batch_sender(stream))
+            column_ports.connect(stream, lane.batch_sender(stream))
             continue
         for number, (receiver, _) in enumerate(run.plan.graph.receivers(component.id, stream)):
             # One receiver is enough to record the emit; the others only check the task it names.
             lanes = [lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
-            made.connect_direct(stream, receiver.id, lanes)
-    return made
+            column_ports.connect_direct(stream, receiver.id, lanes)
+    return column_ports
 
 
 def _ignore(batch: pa.RecordBatch) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from txtopo.dataplane import collector, columns, wire
+from txtopo.dataplane import collector, column_runs, wire
 from txtopo.dataplane.inbox import Lane
 from txtopo.dataplane.outcome import AbortedError
 from txtopo.dataplane.route import Send
@@ -81,7 +81,7 @@ class ArrowBoltTask(BoltTask):
         """The rows as a RecordBatch: of the declared schema, or of what Arrow found for the first
         of this stream."""
         key = (source.component, source.stream)
-        arrow = columns.load_batches()
+        arrow = column_runs.load_batches()
         declared = self.worker.run.graph.components[source.component].outputs[source.stream].schema
         if key not in self._schemas:
             self._schemas[key] = None if declared is None else arrow.read_schema(declared)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.dataplane.columns import ColumnMistakeError
+from txtopo.dataplane.column_runs import ColumnMistakeError
 from txtopo.topology import exact_columns
 
 

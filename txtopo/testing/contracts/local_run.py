@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo import config
-from txtopo.dataplane import columns, outcome, wire
+from txtopo.dataplane import column_runs, outcome, wire
 from txtopo.dataplane.job import Batch, Job, Part, Run
 from txtopo.dataplane.wire import Frame
 from txtopo.engine import batches
@@ -145,7 +145,7 @@ class LocalRun:
         work.rows = {task: [] for task in range(counts[self.graph.spout.id])}
         for frame in done.frames:
             if frame.kind == "rows":
-                runs = columns.in_rows(wire.unpack_runs(frame.payload), attempt)
+                runs = column_runs.in_rows(wire.unpack_runs(frame.payload), attempt)
                 work.rows[frame.task].extend((stream, row[1:]) for stream, rows in runs for row in rows)
         return work
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from txtopo import errors
-from txtopo.dataplane import columns, wire
+from txtopo.dataplane import column_runs, wire
 from txtopo.plan import compiler
 from txtopo.topology import bolt, pickling
 from txtopo.topology.conf import TopologyConf
@@ -211,7 +211,7 @@ class _ProbedCollector(bolt.BatchOutputCollector):
 
     def _note_columns(self, batch: Any, stream: str, direct: int | None, emit: Callable[[], None]) -> None:
         self._emit(emit)
-        _observer.emitted.extend(Emitted(self._component, stream, direct, row[1:]) for row in columns.load_batches().rows(batch, None))
+        _observer.emitted.extend(Emitted(self._component, stream, direct, row[1:]) for row in column_runs.load_batches().rows(batch, None))
 
     def _note(self, values: Sequence[Any], stream: str, direct: int | None, emit: Callable[[], None]) -> None:
         self._emit(emit)

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.dataplane import columns
+from txtopo.dataplane import column_runs
 from txtopo.dataplane import slot as execute
+from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.receive import Received
 from txtopo.dataplane.route import Row
-from txtopo.dataplane.task import BoltTask, Guard, SpoutTask
+from txtopo.dataplane.spout_task import SpoutTask
+from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.testing.simulator import current
 from txtopo.topology import pickling
@@ -58,7 +60,7 @@ def in_rows(emissions: Iterable[Emission]) -> Iterator[tuple[str, int, str, tupl
         if isinstance(values, tuple):
             yield component, task, stream, values
         else:
-            yield from ((component, task, stream, row[1:]) for row in columns.load_batches().rows(values, None))
+            yield from ((component, task, stream, row[1:]) for row in column_runs.load_batches().rows(values, None))
 
 
 class ToldToFail(errors.FailedException):
@@ -168,7 +170,7 @@ def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
     source = bolt.context.source
     if source is None:
         return [(taken.source_component, taken.source_stream_id, taken.values[1:])]
-    return [(source.component, source.stream, row[1:]) for row in columns.load_batches().rows(taken, None)]
+    return [(source.component, source.stream, row[1:]) for row in column_runs.load_batches().rows(taken, None)]
 
 
 def _watched_ports(connect: Callable[[], Any], emitted: list[Emission], task: BoltTask | SpoutTask) -> Any:

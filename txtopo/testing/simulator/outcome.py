@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from txtopo.dataplane import columns
+from txtopo.dataplane import column_runs
 from txtopo.stores import base
 from txtopo.testing.simulator import sinks
 from txtopo.testing.simulator.hooks import Emission
@@ -87,7 +87,7 @@ class Outcome:
         of = {component: list[str]() for component in components}
         for component, _, stream, values in emissions:
             if component in of:
-                texts = [shown(values)] if isinstance(values, tuple) else _rows_shown(columns.load_batches().to_stream(values))
+                texts = [shown(values)] if isinstance(values, tuple) else _rows_shown(column_runs.load_batches().to_stream(values))
                 of[component].extend(texts if stream == "default" else [f"{stream}: {text}" for text in texts])
         self.emitted[txid] = {component: sorted(rows) for component, rows in of.items()}
 
@@ -123,7 +123,7 @@ def shown(value: Any) -> str:
 def _rows_shown(stream: bytes) -> list[str]:
     """The rows of a RecordBatch, an Arrow IPC stream, as text. Schedule after schedule emits the
     same ones, and there may be thousands in each."""
-    arrow = columns.load_batches()
+    arrow = column_runs.load_batches()
     return [shown(row[1:]) for batch in arrow.loaded(stream) for row in arrow.rows(batch, None)]
 
 

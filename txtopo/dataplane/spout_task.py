@@ -1,23 +1,74 @@
-"""Emission: what a spout's task does with the batch it was given."""
+"""One task of a spout in one job: its emitter emits a batch, commits it, or its recorded tuples are
+sent again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, Any
 
+from txtopo.dataplane import column_runs, hold, wire
+from txtopo.dataplane.guard import EmissionMistakeError
 from txtopo.dataplane.job import Batch
+from txtopo.dataplane.route import Row
+from txtopo.dataplane.task import Task
 from txtopo.topology import metadata as metadata_of
 
-if TYPE_CHECKING:
-    from txtopo.dataplane.task import SpoutTask
+
+class SpoutTask(Task):
+    """A spout's emitter: made, one emit, closed; that of a committer spout is held between the emit
+    and its commit (R22)."""
+
+    metadata: Mapping[int, Any] = {}
+    """What this task learnt by emitting, by partition."""
+    num_partitions: int | None = None
+    """How many partitions this task saw, where emitters are asked."""
+
+    def emit(self, pieces: wire.PieceWriter) -> None:
+        """Emit this task's part of the batch; the emitter, if it is to be held, goes into
+        ``pieces``."""
+        assert self.job.batch is not None
+        spout = self.call("making a copy of the spout", self.worker.fresh, self.component.id, self.bindings)
+        emitter = self.call("get_emitter", spout.get_emitter, self.conf, self.context)
+        is_held = False
+        try:
+            self.metadata = _emit_batch(self, spout, emitter, self.job.batch)
+            if self.component.committer:
+                self.call("holding the emitter between the phases", hold.dump_held, emitter, self.worker.run.token, pieces)
+                is_held = True
+        finally:
+            if not is_held:
+                self.guard_close(emitter)
+
+    def commit(self, held: IO[bytes]) -> None:
+        """Commit what the held emitter emitted, and close it."""
+        emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
+        try:
+            self.call("commit", emitter.commit, self.job.attempt)
+            self.call("commit", _refuse_late_emits, self.collector.emitted)
+        finally:
+            self.guard_close(emitter)
+
+    def guard_close(self, emitter: Any) -> None:
+        """Close the emitter; a failure here must not hide one of the emit."""
+        try:
+            emitter.close()
+        except BaseException as error:
+            self.guard.record(self.component.id, self.index, "close", error)
+        if self.guard.has_failed:
+            self.guard.abort("close")
+
+    def replay(self, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
+        """Send what the emission job recorded."""
+        for stream, rows in runs:
+            if column_runs.is_run(stream):
+                for batch in column_runs.unpacked(rows):
+                    self.collector.send_recorded_batch(column_runs.stream_of(stream), batch)
+                continue
+            for row in rows:
+                self.collector.send_recorded(stream, row)
 
 
-class EmissionMistakeError(Exception):
-    """An emitter broke its contract; becomes :class:`txtopo.errors.MetadataError` with component
-    and task."""
-
-
-def emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[int, Any]:
+def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[int, Any]:
     """Have ``emitter`` emit; returns metadata by partition where the batch is new."""
     attempt, collector = task.job.attempt, task.collector
     if batch.mode == "whole":
@@ -62,7 +113,7 @@ def _emit_new(task: SpoutTask, spout: Any, emit: Callable[..., Any], hook: str, 
     return task.call(hook, metadata_of.to_json, made, spout.metadata_type)
 
 
-def refuse_late_emits(tuples: int) -> None:
+def _refuse_late_emits(tuples: int) -> None:
     """Raise if a committer spout's emitter emitted in ``commit``: what a spout emits is executed in
     the processing phase, which is over."""
     if tuples:

@@ -1,0 +1,96 @@
+"""Runs of columns: how RecordBatches are told from rows on their way, and where the code that knows
+Arrow is loaded.
+
+RecordBatches take the same way as rows: they wait in the same lanes, in the same runs, in order of
+emission (R17). Before a run is executed or travels, its rows and its RecordBatches become runs of
+their own. A run of columns has a name that no stream of a user's can have. Its items are
+RecordBatches or, when they travel, Arrow IPC streams. Every worker imports this module; only workers
+that meet columns import :mod:`txtopo.dataplane.columns`, and pyarrow with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from txtopo.dataplane.row_encoding import Runs
+from txtopo.topology import arrow
+
+_MARK = "\0"
+_PREFIX = "\0columns "
+
+
+class ColumnMistakeError(Exception):
+    """Rows cannot become columns, or columns rows; becomes :class:`txtopo.errors.EmitError` with
+    component and task."""
+
+
+def is_run(name: str) -> bool:
+    """Whether a run of this name is one of columns."""
+    return name[0] == _MARK
+
+
+def stream_of(name: str) -> str:
+    """The stream of a run of columns."""
+    return name[len(_PREFIX) :]
+
+
+@functools.cache
+def _loaded(module: str) -> Any:
+    arrow.require_pyarrow("a topology in which somebody emits or takes columns")
+    return importlib.import_module(f"txtopo.dataplane.columns.{module}")
+
+
+def is_arrow(value: Any) -> bool:
+    """Whether ``value`` holds columns of Arrow's: of these, a slice would be pickled together with
+    all that it was cut from."""
+    pyarrow: Any = sys.modules.get("pyarrow")
+    return pyarrow is not None and isinstance(value, (pyarrow.RecordBatch, pyarrow.Table, pyarrow.Array, pyarrow.ChunkedArray))
+
+
+def load_batches() -> Any:
+    """:mod:`txtopo.dataplane.columns.batches`, and with it pyarrow."""
+    return _loaded("batches")
+
+
+def load_ports() -> Any:
+    """:mod:`txtopo.dataplane.columns.ports`, and with it pyarrow."""
+    return _loaded("ports")
+
+
+def told_apart(runs: Runs) -> Runs:
+    """``runs`` in which rows and RecordBatches may follow each other, as runs of one or the other.
+    """
+    return [
+        (stream if are_rows else _PREFIX + stream, list(items))
+        for stream, mixed in runs
+        for are_rows, items in itertools.groupby(mixed, key=lambda item: type(item) is tuple)
+    ]
+
+
+def packed(runs: Runs, bound: int | None = None) -> Runs:
+    """Mixed ``runs`` told apart, where runs of columns hold bytes: streams of at most ``bound``
+    bytes, unless a single row has more."""
+    return [(name, load_batches().dumped(items, bound) if is_run(name) else items) for name, items in told_apart(runs)]
+
+
+def in_rows(runs: Iterable[tuple[str, Iterable[Any]]], attempt: Any) -> list[tuple[str, Iterable[Any]]]:
+    """``runs`` with rows in the place of columns; ``attempt`` is the first value of each."""
+    return [
+        (stream_of(name), [row for batch in unpacked(items) for row in load_batches().rows(batch, attempt)])
+        if is_run(name) else (name, items)
+        for name, items in runs
+    ]  # fmt: skip
+
+
+def unpacked(items: Iterable[Any]) -> Iterator[Any]:
+    """The RecordBatches of a run of columns."""
+    for item in items:
+        if isinstance(item, bytes):
+            yield from load_batches().loaded(item)
+        else:
+            yield item

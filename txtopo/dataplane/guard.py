@@ -1,0 +1,119 @@
+"""The guard of a slot: runs user code, and remembers the first failure of a hook for good.
+
+Every call into user code goes through :meth:`Guard.call`. An exception becomes a recorded failure,
+which no ``try``/``except`` of an upstream bolt can undo (R7).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from txtopo import errors
+from txtopo.dataplane import collector, column_runs, hold, out_of_resources, route
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
+from txtopo.stores import conflicts
+from txtopo.topology import metadata
+from txtopo.topology.context import Phase
+
+
+class EmissionMistakeError(Exception):
+    """An emitter broke its contract; becomes :class:`txtopo.errors.MetadataError` with component
+    and task."""
+
+
+_MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
+    collector.EmitMistakeError: errors.EmitError,
+    route.WrongTaskError: errors.EmitError,
+    column_runs.ColumnMistakeError: errors.EmitError,
+    MemoryError: errors.OutOfMemoryError,
+    hold.CannotHoldError: errors.HeldStateError,
+    EmissionMistakeError: errors.MetadataError,
+    metadata.NotJsonError: errors.MetadataError,
+    conflicts.StoreConflict: errors.StoreConflictError,
+}
+"""What an exception of ours becomes when it reaches the driver."""
+
+
+class Guard:
+    """Runs user code for one slot; remembers the first failure for good.
+
+    Invariants: once ``has_failed``, no further hook returns normally. A failed emit, or store, is
+    noted at once, and recorded when the hook it happened in ends, because only then is its
+    traceback complete.
+    """
+
+    def __init__(self, job: Job, phase: Phase) -> None:
+        self._job, self._phase = job, phase
+        self.failure: Failure | None = None
+        self.has_failed = False
+        self.on_failure: list[Callable[[], None]] = []
+        """What is to be stopped at once."""
+        self._noted: tuple[str, int, BaseException] | None = None
+
+    def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+        """``function(*args)``; :class:`AbortedError` if it fails, or if something it called has
+        failed."""
+        try:
+            result = function(*args)
+        except AbortedError:
+            self.abort(hook)
+        except BaseException as error:
+            self.record(component, task, hook, error)
+            raise AbortedError from None
+        if self.has_failed:
+            self.abort(hook)
+        return result
+
+    def note(self, component: str, task: int, error: BaseException) -> None:
+        """An emit or a store failed with ``error``, which its bolt may yet swallow."""
+        self._stop()
+        if self._noted is None:
+            self._noted = (component, task, error)
+
+    def _stop(self) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            for stop in self.on_failure:
+                stop()
+
+    def abort(self, hook: str) -> NoReturn:
+        """Unwind ``hook`` after a failure: it is noted, and user code may have swallowed it, or
+        have run into what a failure has stopped."""
+        if self.failure is None and self._noted is not None:
+            component, task, error = self._noted
+            self.record(component, task, hook, error)
+        raise AbortedError
+
+    def record(self, component: str, task: int, hook: str, error: BaseException) -> None:
+        """Remember ``error`` as the failure of this slot, unless there is one already, or it came
+        in the place of a noted FailedException."""
+        self._stop()
+        if self.failure is not None:
+            return
+        if self._noted is not None and isinstance(self._noted[2], errors.FailedException):
+            component, task, error = self._noted
+        cause: bytes | None = None
+        kind: Any = "error"
+        if isinstance(error, errors.StaleAttemptError):
+            kind = "stale"
+        elif isinstance(error, errors.FailedException):
+            kind = "failed"
+        elif isinstance(error, errors.TxtopoError):
+            cause = _pickled(error)
+        elif type(error) in _MISTAKES:
+            cause = pickle.dumps(_MISTAKES[type(error)])
+        described = out_of_resources.of(error) or (str(error) if type(error) in _MISTAKES else describe(error))
+        self.failure = Failure(kind, component, task, self._job.attempt, self._phase, hook, described, user_traceback(error), cause)
+
+
+def _pickled(error: errors.TxtopoError) -> bytes | None:
+    """``error`` as bytes, or ``None`` if a user's subclass of ours does not survive that."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        return None
+    return data
