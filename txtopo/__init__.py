@@ -40,7 +40,6 @@ from txtopo.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
-from txtopo.topology.aggregate import AggregateDeclarer
 from txtopo.topology.aggregator import CombinerAggregator, Count, Max, Min, ReducerAggregator, Sum
 from txtopo.topology.arrow import BaseArrowBatchBolt
 from txtopo.topology.bolt import (
@@ -53,9 +52,10 @@ from txtopo.topology.bolt import (
     IBatchBolt,
     ICommitter,
 )
-from txtopo.topology.builder import BoltDeclarer, SpoutDeclarer, TransactionalTopologyBuilder
+from txtopo.topology.builder import AggregateDeclarer, TransactionalTopologyBuilder
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.declarers import BoltDeclarer, SpoutDeclarer
 from txtopo.topology.destination import Destination, Guarantee
 from txtopo.topology.spout import (
     BaseCommitterTransactionalSpout,

@@ -1,8 +1,8 @@
 """The engine: a loop that turns the coordinator's commands into Spark jobs and ZooKeeper writes,
 and their outcomes into events.
 
-Runs on: driver, in a thread of its own. It decides nothing but admission: how many processing jobs
-Spark gets at once, and that a commit does not wait behind them.
+Runs on: driver, in a thread of its own. It decides nothing but the pace; ``admission`` decides how
+many processing jobs Spark gets at once.
 
 Invariants: the coordinator, the attempts and the timers are touched by the loop's thread only;
 other threads post to its queue. Commits, seals and records happen on one thread, in the order they
@@ -22,6 +22,7 @@ from txtopo.coordinator.messages import Command, Event
 from txtopo.coordinator.transitions import Status
 from txtopo.dataplane.job import Run
 from txtopo.engine import commit_writes, continuity
+from txtopo.engine.admission import Admission
 from txtopo.engine.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.engine.batches import Batches
 from txtopo.engine.causes import Causes
@@ -73,12 +74,8 @@ class Engine:
         self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
         self._attempts: dict[TransactionAttempt, Attempt] = {}
         plan = self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts, run.cores).plan
-        self._widest = max(level.slots for level in plan.processing.levels)
         self._pace = Pace(conf.small_transaction_s, conf.max_spout_pending > 1)
         self._defers = False
-        self._waiting: dict[TransactionAttempt, Callable[[], None]] = {}
-        self._processing = 0
-        self._committing = 0
         self._opens = 0
         self._open_failures = 0
         self._causes = Causes()
@@ -92,6 +89,7 @@ class Engine:
         self._spout_thread = self._surroundings.threads("spout", 1)
         self._commit_thread = self._surroundings.threads("commit", 1)
         self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, run.cores + 1))
+        self._admission = Admission(self._process_threads, self._pace, run.cores, max(level.slots for level in plan.processing.levels))
 
     # -- from other threads --------------------------------------------------------------------------------------------------
 
@@ -167,7 +165,7 @@ class Engine:
             case messages.Seal(attempt):
                 self._commit_thread.submit(functools.partial(self._seal, self._attempts.get(attempt) or self._begin(attempt)))
             case messages.Apply(attempt):
-                self._committing += 1
+                self._admission.commit_begins()
                 self._commit_thread.submit(functools.partial(self._apply, self._attempts[attempt]))
             case messages.Record(attempt, seal_next):
                 following = None if seal_next is None else self._attempts.get(seal_next) or self._begin(seal_next)
@@ -233,16 +231,7 @@ class Engine:
         return 1 if self._pace.is_small and transaction.is_first_try(attempt) else self._run.cores
 
     def _admit_later(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
-        self._waiting[attempt] = functools.partial(self._processing_job, attempt, job)
-        self._admit()
-
-    def _admit(self) -> None:
-        """Give Spark as many processing jobs as have cores, and one ahead unless a commit could
-        wait behind it."""
-        side_by_side = max(1, self._run.cores // (1 if self._pace.is_small else self._widest))
-        while self._waiting and self._processing < side_by_side + (0 if self._committing else 1):
-            self._processing += 1
-            self._process_threads.submit(self._waiting.pop(min(self._waiting)))
+        self._admission.add(attempt, functools.partial(self._processing_job, attempt, job))
 
     def _processing_job(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
         """On a processing thread."""
@@ -250,10 +239,10 @@ class Engine:
         self._surroundings.post(functools.partial(self._processing_done, event))
 
     def _processing_done(self, event: Event) -> None:
-        self._processing -= 1
+        self._admission.processing_ended()
         self._learn(event)
         self._handle(event)
-        self._admit()
+        self._admission.admit()
 
     def _plan(self, work: Attempt) -> None:
         """On the spout's thread: an opaque batch is planned for every attempt."""
@@ -270,8 +259,7 @@ class Engine:
         self._handle(event)
 
     def _learn(self, event: Event) -> None:
-        """Only what the live attempt learnt counts: a late answer must not decide what the batch
-        is."""
+        """Only the live attempt learns metadata: a late answer must not decide the batch."""
         if isinstance(event, messages.Emitted) and self._coordinator.active.get(event.attempt.txid) == (event.attempt, Status.EMITTING):
             self._batches.learnt(event.attempt, self._attempts[event.attempt].metadata)
 
@@ -327,8 +315,7 @@ class Engine:
             self._surroundings.after(deadline - self._surroundings.now(), functools.partial(self._time_out, attempt, live[1]))
 
     def _late(self, attempt: TransactionAttempt, status: object) -> None:
-        """A job takes longer than that of a small transaction could: what was left for later begins
-        now."""
+        """A job takes longer than that of a small transaction could: deferred jobs begin now."""
         if self._coordinator.active.get(attempt.txid) == (attempt, status):
             self._pace.late()
             self._set_pace()
@@ -372,9 +359,9 @@ class Engine:
         self._surroundings.post(functools.partial(self._apply_done, event))
 
     def _apply_done(self, event: Event) -> None:
-        self._committing -= 1
+        self._admission.commit_ended()
         self._handle(event)
-        self._admit()
+        self._admission.admit()
 
     def _record(self, work: Attempt, following: Attempt | None) -> None:
         self._commit_step(functools.partial(self._writes.record, work, following, self._post))
@@ -448,8 +435,7 @@ class Engine:
         return bound * (0.5 + self._rng.random() / 2)
 
     def close(self) -> None:
-        """Let go of everything; what still runs in Spark is cancelled, and may end a little later.
-        """
+        """Cancel what still runs in Spark, which may end a little later, and end the threads."""
         for work in self._attempts.values():
             self._runner.cancel(work)
         self._attempts.clear()

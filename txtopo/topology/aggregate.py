@@ -19,17 +19,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from txtopo.topology import aggregator, bolt, merge
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import DEFAULT_STREAM, Fields, OutputFieldsDeclarer, Tuple
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple
 from txtopo.topology.transaction import TransactionAttempt
-
-if TYPE_CHECKING:
-    from txtopo.topology.builder import TransactionalTopologyBuilder
 
 COMBINED_KEYS_MAX = 100_000
 """How many keys a task combines before it sends on what it has: a bound on its memory, not on the
@@ -187,64 +184,3 @@ class ReducingCommitter(KeyedCommitter):
 
     def applied(self, value: Any, delta: Any) -> Any:
         return functools.reduce(self.reducer.reduce, delta, self.reducer.init() if value is None else value)
-
-
-class AggregateDeclarer:
-    """Says of what an aggregate is. Every method returns the declarer, so that calls chain."""
-
-    def __init__(self, builder: TransactionalTopologyBuilder, id: str, what: aggregator.Aggregator, store: Any, parallelism: int) -> None:
-        self._builder, self._id, self._what, self._parallelism = builder, id, what, parallelism
-        self._committer = ReducingCommitter(what, store) if isinstance(what, aggregator.ReducerAggregator) else CombiningCommitter(what, store)
-        self._declarer = builder.set_bolt(id, self._committer, parallelism)
-        for mistake in _mistakes(what, store):
-            self._declarer._add_problem(mistake)
-
-    def group_by(self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
-        """One value per distinct value of ``fields``, in tuples of ``source``, which is set before.
-        Of several sources, equal values are one key."""
-        try:
-            names = tuple(Fields(fields))
-        except (TypeError, ValueError) as error:
-            self._declarer._add_problem(f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')")
-            return self
-        if not names:
-            self._declarer._add_problem(f"group_by on {source!r} names no field; name at least one, or use of_all")
-        return self._add(source, stream, KeyOf(names), names)
-
-    def of_all(self, source: str, key: str = ALL, stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
-        """One value of all tuples of ``source``, which is set before; the store has it under
-        ``key``."""
-        return self._add(source, stream, KeyOf(constant=(key,)), ("key",))
-
-    def add_configuration(self, key: str, value: Any) -> AggregateDeclarer:
-        """Set ``key`` in the ``conf`` that the committer's tasks receive."""
-        self._declarer.add_configuration(key, value)
-        return self
-
-    def _add(self, source: str, stream: str, key_of: KeyOf, names: tuple[str, ...]) -> AggregateDeclarer:
-        committer = self._committer
-        committer.names = committer.names or names
-        if len(committer.names) != len(names):
-            self._declarer._add_problem(f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many")
-        elif isinstance(committer, ReducingCommitter):
-            committer.key_of[source, stream] = key_of
-            if key_of.constant is not None:
-                self._declarer.global_grouping(source, stream)
-            else:
-                self._declarer.fields_grouping(source, names, stream)
-        elif isinstance(self._what, aggregator.CombinerAggregator):
-            # As many tasks as the source has, so that a tuple stays in the process that made it.
-            id = f"{self._id}-of-{source}" + ("" if stream == DEFAULT_STREAM else f"-{stream}")
-            tasks = self._builder.parallelism_of(source) or self._parallelism
-            self._builder.set_bolt(id, PartialAggregate(self._what, key_of, committer.names), tasks).none_grouping(source, stream)
-            self._declarer.fields_grouping(id, committer.names)
-        return self
-
-
-def _mistakes(what: Any, store: Any) -> Iterator[str]:
-    if not isinstance(what, aggregator.CombinerAggregator | aggregator.ReducerAggregator):
-        yield f"{what!r} aggregates nothing; give Count(), Sum('field'), or a CombinerAggregator or ReducerAggregator of yours"
-    if not hasattr(store, "transaction"):
-        yield f"{store!r} is no store; give one of txtopo.stores"
-    elif getattr(store, "plain", False):
-        yield f"{store!r} keeps plain values, which are set and not updated; give a transactional or an opaque one"
