@@ -172,7 +172,7 @@ class TestFence:
             store.adopt("words", "first", 9, ["count"])
             session.write_fence(Fence("words", "count", "first", late.txid, late.attempt))
 
-        with pytest.raises(FailedException, match="somebody else has made the same row"), connection.transaction(store, late) as session:
+        with pytest.raises(FailedException, match="somebody else has made the same row"), connection.transaction(store._place, late) as session:
             make(session)
         assert Fence("words", "count", "first", 9, CLOSED_ATTEMPT) in store.fences()
 

@@ -27,12 +27,12 @@ import abc
 import contextlib
 import dataclasses
 import itertools
-import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
 from txtopo.stores import begun, codecs, completeness, conflicts, export, keys, sessions, stamps, turns, visible
+from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
@@ -105,6 +105,11 @@ class Store(destination.Destination):
         ``rows``. A transactional store may be opened as an opaque one and the other way round: both
         keep the same."""
         return f"plain {self.codec.name}" if self.plain else self.codec.name
+
+    @property
+    def _place(self) -> places.Place:
+        """This store as a value, for the modules of its database."""
+        return places.Place(self.name, self.address, self.location, self.form, self.opaque)
 
     def guarantee(self) -> destination.Guarantee:
         """What :class:`~txtopo.topology.destination.Destination` asks of it."""
@@ -363,25 +368,25 @@ class Store(destination.Destination):
             return
         if fence is None:
             if last is not None or self._known_name(mine.component) in context.touched_stores:
-                raise _emptied(self, mine)
+                raise _emptied(self._place, mine)
             if not begun.may_begin(self.name, context):
-                raise begun.unexpected(self, mine, context, _command(self, "adopt", mine.topology_id))
+                raise begun.unexpected(self._place, mine, context, self._place.command("adopt", mine.topology_id))
         elif where == "other generation":
-            raise _other_generation(self, fence, mine)
+            raise _other_generation(self._place, fence, mine)
         elif where == "above":
             raise errors.StaleAttemptError(self.address, mine.component, fence.position, mine.position)
         elif self._number(context) > 1 and fence.attempt != stamps.CLOSED_ATTEMPT:
             raise completeness.lost(self.address, fence, mine)
         elif last is not None and where == "behind":
-            raise completeness.behind(self.address, fence, last, _command(self, "adopt", fence.topology_id))
+            raise completeness.behind(self.address, fence, last, self._place.command("adopt", fence.topology_id))
         elif last is not None and where in ("incomplete", "overfull"):
-            raise completeness.mismatch(self.address, fence, last, _command(self, "adopt", fence.topology_id))
+            raise completeness.mismatch(self.address, fence, last, self._place.command("adopt", fence.topology_id))
         elif last is not None and where == "unexplained":
-            raise completeness.unexplained(self.address, fence, last, _command(self, "adopt", fence.topology_id))
+            raise completeness.unexplained(self.address, fence, last, self._place.command("adopt", fence.topology_id))
         elif where == "replayed" and fence.attempt < context.first_attempt and not self.opaque:
             # The batch was made anew, and may be another: only opaque values can be taken back to
             # before it.
-            raise _never_sealed(self, fence)
+            raise _never_sealed(self._place, fence)
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
             self._take_back(session, fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
@@ -451,36 +456,32 @@ class _DryRun(Exception):
     """Rolls a change back on purpose."""
 
 
-def _command(store: Store, action: str, topology_id: str) -> str:
-    return f"txtopo store {action} {shlex.quote(store.location)} {store.name} --topology {shlex.quote(topology_id)}"
-
-
-def _emptied(store: Store, mine: stamps.Stamp) -> errors.StateMismatchError:
+def _emptied(store: places.Place, mine: stamps.Stamp) -> errors.StateMismatchError:
     return errors.StateMismatchError(
         f"store {store.address} holds nothing of component {mine.component!r}, which wrote its results there before transaction {mine.txid}\n"
         "  It was emptied, or it is another store. Restore it, or choose:\n"
-        f"    `{_command(store, 'adopt', mine.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
+        f"    `{store.command('adopt', mine.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
         f"    `txtopo state reset {mine.topology_id}`: forget what was committed and begin with the first batch"
     )
 
 
-def _never_sealed(store: Store, fence: stamps.Fence) -> errors.StateMismatchError:
+def _never_sealed(store: places.Place, fence: stamps.Fence) -> errors.StateMismatchError:
     return errors.StateMismatchError(
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, which ZooKeeper never sealed\n"
         "  ZooKeeper was restored from an older copy, and the batch may be another now. Nothing was written. Look with `txtopo state show`,\n"
         "  restore the newest copy, or choose (an opaque store would be taken back to before that transaction, and go on):\n"
-        f"    `{_command(store, 'adopt', fence.topology_id)}`: go on from what the store holds; what the batch adds to it may count twice\n"
+        f"    `{store.command('adopt', fence.topology_id)}`: go on from what the store holds; what the batch adds to it may count twice\n"
         f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     )
 
 
-def _other_generation(store: Store, fence: stamps.Fence, mine: stamps.Stamp) -> errors.StateMismatchError:
+def _other_generation(store: places.Place, fence: stamps.Fence, mine: stamps.Stamp) -> errors.StateMismatchError:
     return errors.StateMismatchError(
         f"store {store.address} belongs to generation {fence.generation} of topology {mine.topology_id!r} (component {mine.component!r}, "
         f"transaction {fence.txid}), but ZooKeeper is at generation {mine.generation}, transaction {mine.txid}\n"
         "  Nothing was written. Look with `txtopo state show`, then choose:\n"
-        f"    `{_command(store, 'adopt', mine.topology_id)}`: go on from what the store holds\n"
-        f"    `{_command(store, 'clear', mine.topology_id)}`: empty the store, for a state that begins with the first batch\n"
+        f"    `{store.command('adopt', mine.topology_id)}`: go on from what the store holds\n"
+        f"    `{store.command('clear', mine.topology_id)}`: empty the store, for a state that begins with the first batch\n"
         f"    `txtopo state reset {mine.topology_id}`: begin with the first batch; the store must then be cleared or adopted",
-        without_state=f"{_command(store, 'clear', mine.topology_id)} --execute",
+        without_state=f"{store.command('clear', mine.topology_id)} --execute",
     )

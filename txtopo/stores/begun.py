@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import stamps
 from txtopo.topology import context as contexts
 from txtopo.topology import transaction
-
-if TYPE_CHECKING:
-    from txtopo.stores.base import Store
 
 _SHOWN_MAX = 5
 
@@ -34,7 +31,7 @@ def is_expected(name: str, patterns: Sequence[str]) -> bool:
     return any(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, flags=re.DOTALL) for pattern in patterns)
 
 
-def unexpected(store: Store, mine: stamps.Stamp, context: contexts.TopologyContext, adopt: str) -> errors.StateMismatchError:
+def unexpected(store: places.Place, mine: stamps.Stamp, context: contexts.TopologyContext, adopt: str) -> errors.StateMismatchError:
     """The refusal; ``adopt`` is the command that takes the store as it is."""
     before = ", ".join(_of_component(context.known_stores or {}, mine.component))
     accept = f"txtopo state accept {shlex.quote(mine.topology_id)} --store"

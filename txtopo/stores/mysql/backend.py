@@ -33,11 +33,12 @@ import functools
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import sessions, stamps
 from txtopo.stores.mysql import connection as connections
@@ -47,9 +48,6 @@ from txtopo.stores.mysql import merge as merging
 from txtopo.stores.servers import connection as relational_connection
 from txtopo.stores.servers import session
 from txtopo.topology import merge
-
-if TYPE_CHECKING:
-    from txtopo.stores.servers.store import SqlStore
 
 PORTION_CHARACTERS = 2_000_000
 """Of JSON, in one statement: four bytes each at most, and half of a packet of the size that a
@@ -106,19 +104,19 @@ class Connection(relational_connection.Connection):
 
     faults = faults
 
-    def _open(self, store: SqlStore, statement_s: float) -> sa.Connection:
+    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
         return connections.open_connection(store, statement_s)
 
     def _descriptor(self, driver: Any) -> int:
         return connections.descriptor(driver)
 
-    def _layout(self, store: SqlStore) -> session.Tables:
+    def _layout(self, store: places.Place) -> session.Tables:
         return tables.tables_of(store.name)
 
-    def _prepare(self, raw: sa.Connection, tables_: session.Tables, store: SqlStore) -> None:
+    def _prepare(self, raw: sa.Connection, tables_: session.Tables, store: places.Place) -> None:
         tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
 
-    def _session(self, raw: sa.Connection, tables_: session.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Session:
+    def _session(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, mine: stamps.Stamp | None) -> Session:
         return Session(raw, tables_, store.address, mine, store.opaque)
 
 
@@ -402,10 +400,10 @@ class Reader(session.Reader):
 
 
 @contextlib.contextmanager
-def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
+def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
     """What reads one state of the store, over a connection of its own; None if there is no such
     store."""
-    raw = connections.open_connection(store, store.statement_timeout_s, for_reading=True)
+    raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
         made = session.made(run, tables_, store.address, functools.partial(tables.has_table, run))

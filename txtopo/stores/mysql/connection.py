@@ -11,16 +11,14 @@ from __future__ import annotations
 import functools
 import math
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 import sqlalchemy.dialects.mysql.pymysql
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores.mysql import errors as faults
-
-if TYPE_CHECKING:
-    from txtopo.stores.servers.store import SqlStore
 
 SERVER_VERSION_MIN = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
 """They know JSON_TABLE, and make a table whole or not at all."""
@@ -45,10 +43,10 @@ to mean."""
 _SERVER = sa.text("SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
 
 
-def open_connection(store: SqlStore, statement_s: float, *, for_reading: bool = False) -> sa.Connection:
+def open_connection(store: places.Place, statement_s: float, *, for_reading: bool = False) -> sa.Connection:
     """A new connection with its settings made; 0 is no limit. One for reading keeps what it saw
     first, however long its reader takes."""
-    answer_s = None if statement_s == 0 else statement_s + store.lock_timeout_s + ANSWER_MARGIN_S
+    answer_s = None if statement_s == 0 else statement_s + store.limits["lock_timeout_s"] + ANSWER_MARGIN_S
     engine = _engine(store.url, store.password_env, store.password_file, store.address, answer_s)
     with faults.translating(store.address, connecting=True):
         raw = engine.connect()
@@ -76,8 +74,6 @@ def open_connection(store: SqlStore, statement_s: float, *, for_reading: bool = 
 @functools.lru_cache(maxsize=64)
 def _engine(url: str, password_env: str | None, password_file: str | None, address: str, answer_s: float | None) -> sa.Engine:
     """What makes connections; it holds none, and no password."""
-    from txtopo.stores.servers import store as sql
-
     engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True)
 
     @sa.event.listens_for(engine, "do_connect")
@@ -85,7 +81,7 @@ def _engine(url: str, password_env: str | None, password_file: str | None, addre
         options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
         options.setdefault("program_name", "txtopo")
         options |= {"charset": "utf8mb4", "autocommit": False, "read_timeout": answer_s, "write_timeout": answer_s}
-        password = sql.password_from(address, password_env, password_file)
+        password = places.password_from(address, password_env, password_file)
         if password is not None:
             options["password"] = password
 
@@ -113,9 +109,9 @@ def _is_mariadb(raw: sa.Connection) -> bool:
     return bool(dialect.is_mariadb)
 
 
-def _settings(raw: sa.Connection, store: SqlStore, statement_s: float, for_reading: bool) -> tuple[sa.TextClause, dict[str, Any]]:
+def _settings(raw: sa.Connection, store: places.Place, statement_s: float, for_reading: bool) -> tuple[sa.TextClause, dict[str, Any]]:
     """One statement for all of them. Limits that a server takes in whole seconds are rounded up."""
-    lock_s, idle_s = math.ceil(store.lock_timeout_s), math.ceil(store.idle_timeout_s)
+    lock_s, idle_s = math.ceil(store.limits["lock_timeout_s"]), math.ceil(store.limits["idle_timeout_s"])
     values: dict[str, Any] = {"sql_mode": _SQL_MODE, "innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
     if _is_mariadb(raw):
         values |= {"max_statement_time": statement_s, "idle_transaction_timeout": 0 if for_reading else idle_s}

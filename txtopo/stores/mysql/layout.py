@@ -21,18 +21,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.mysql import connection as connections
 from txtopo.stores.servers import session
-
-if TYPE_CHECKING:
-    from txtopo.stores.servers.store import SqlStore
 
 KEY_CHARACTERS_MAX = 768
 """Of a key's text: InnoDB indexes up to 3072 bytes, and takes every character for one of four
@@ -89,7 +87,7 @@ def has_table(run: session.Run, name: str) -> bool:
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
-def prepare(run: session.Run, tables: session.Tables, store: SqlStore, lock: Callable[[str], None]) -> None:
+def prepare(run: session.Run, tables: session.Tables, store: places.Place, lock: Callable[[str], None]) -> None:
     """Make what is missing of the layout; where nothing is, no right to make anything is needed.
     ``lock`` has processes take turns."""
     there = functools.partial(has_table, run)
@@ -112,11 +110,11 @@ def prepare(run: session.Run, tables: session.Tables, store: SqlStore, lock: Cal
 
 
 @contextlib.contextmanager
-def _alone(run: session.Run, store: SqlStore) -> Iterator[None]:
+def _alone(run: session.Run, store: places.Place) -> Iterator[None]:
     """While no other process makes tables here: who made an index late would wait for every
     transaction that is open by then. Who dies lets go, its session ends."""
-    if run(_GET_LOCK, {"seconds": store.lock_timeout_s}).scalar_one() != 1:
-        raise errors.FailedException(f"the store {store.address} is busy: others made tables there for {store.lock_timeout_s:g} s")
+    if run(_GET_LOCK, {"seconds": store.limits["lock_timeout_s"]}).scalar_one() != 1:
+        raise errors.FailedException(f"the store {store.address} is busy: others made tables there for {store.limits['lock_timeout_s']:g} s")
     try:
         yield
     finally:
@@ -125,7 +123,7 @@ def _alone(run: session.Run, store: SqlStore) -> Iterator[None]:
             run(_RELEASE_LOCK)
 
 
-def _make(run: session.Run, tables: session.Tables, store: SqlStore) -> None:
+def _make(run: session.Run, tables: session.Tables, store: places.Place) -> None:
     """Whoever comes after a process that died here does again what there is already, and goes on.
     """
     there = functools.partial(has_table, run)

@@ -24,13 +24,14 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import sessions, stamps
 from txtopo.stores.postgresql import connection as connections
@@ -39,9 +40,6 @@ from txtopo.stores.postgresql import merge as postgresql_merge
 from txtopo.stores.servers import connection as relational_connection
 from txtopo.stores.servers import session
 from txtopo.topology import merge
-
-if TYPE_CHECKING:
-    from txtopo.stores.servers.store import SqlStore
 
 KEY_BYTES_MAX = 2600
 """Of a key's text; an entry of PostgreSQL's index may not be larger than a third of a page."""
@@ -92,22 +90,19 @@ class Connection(relational_connection.Connection):
 
     faults = faults
 
-    def _open(self, store: SqlStore, statement_s: float) -> sa.Connection:
-        statement_ms = connections.milliseconds(statement_s) if statement_s else 0
-        return connections.open_connection(
-            store, connections.milliseconds(store.lock_timeout_s), statement_ms, connections.milliseconds(store.idle_timeout_s)
-        )
+    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
+        return connections.open_connection(store, statement_s)
 
     def _descriptor(self, driver: Any) -> int:
         return -1 if driver.closed else int(driver.fileno())
 
-    def _layout(self, store: SqlStore) -> session.Tables:
+    def _layout(self, store: places.Place) -> session.Tables:
         return _tables(store)
 
-    def _prepare(self, raw: sa.Connection, tables: session.Tables, store: SqlStore) -> None:
+    def _prepare(self, raw: sa.Connection, tables: session.Tables, store: places.Place) -> None:
         _prepare(raw, tables, store)
 
-    def _session(self, raw: sa.Connection, tables: session.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Session:
+    def _session(self, raw: sa.Connection, tables: session.Tables, store: places.Place, mine: stamps.Stamp | None) -> Session:
         return Session(raw, tables, store.address, mine, store.opaque)
 
 
@@ -264,10 +259,10 @@ class Reader(session.Reader):
 
 
 @contextlib.contextmanager
-def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
+def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
     """What reads one state of the store, over a connection of its own; None if there is no such
     store."""
-    raw = connections.open_connection(store, connections.milliseconds(store.lock_timeout_s), connections.milliseconds(store.statement_timeout_s), 0)
+    raw = connections.open_connection(store, store.limits["statement_timeout_s"], is_idle_bounded=False)
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
@@ -280,7 +275,7 @@ def reading(store: SqlStore, any_form: bool = False) -> Iterator[Reader | None]:
             raw.close()
 
 
-def _prepare(raw: sa.Connection, tables: session.Tables, store: SqlStore) -> None:
+def _prepare(raw: sa.Connection, tables: session.Tables, store: places.Place) -> None:
     """Make what is missing of the layout, one process at a time; where nothing is, no right to make
     anything is needed."""
     run = functools.partial(_run, raw, store.address)
@@ -312,7 +307,7 @@ def _has_column(run: session.Run, table: str, name: str) -> bool:
     return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
 
 
-def _tables(store: SqlStore) -> session.Tables:
+def _tables(store: places.Place) -> session.Tables:
     # In order of code points, whatever order people of this database prefer: so does Python, and so
     # does every other store.
     text = sa.Text(collation="C")

@@ -9,17 +9,15 @@ Invariants:
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 import sqlalchemy.dialects.postgresql.psycopg
 from psycopg.types.array import ListBinaryDumper
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores.postgresql import errors as faults
-
-if TYPE_CHECKING:
-    from txtopo.stores.servers.store import SqlStore
 
 SERVER_VERSION_MIN = 13
 
@@ -45,8 +43,13 @@ _SETTINGS = sa.text(
 )
 
 
-def open_connection(store: SqlStore, lock_ms: int, statement_ms: int, idle_ms: int) -> sa.Connection:
-    """A new connection with its settings made; 0 is no limit."""
+def open_connection(store: places.Place, statement_s: float, *, is_idle_bounded: bool = True) -> sa.Connection:
+    """A new connection with its settings made; a limit of 0 is no limit.
+
+    The server ends a transaction that is idle too long, unless the connection is for a reader.
+    """
+    lock_ms, idle_ms = milliseconds(store.limits["lock_timeout_s"]), milliseconds(store.limits["idle_timeout_s"]) if is_idle_bounded else 0
+    statement_ms = milliseconds(statement_s) if statement_s else 0
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):
         raw = engine.connect()
@@ -75,15 +78,13 @@ def open_connection(store: SqlStore, lock_ms: int, statement_ms: int, idle_ms: i
 @functools.lru_cache(maxsize=64)
 def _engine(url: str, password_env: str | None, password_file: str | None, address: str) -> sa.Engine:
     """What makes connections; it holds none, and no password."""
-    from txtopo.stores.servers import store as sql
-
     engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True, use_native_hstore=False)
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
         for name, value in CONNECT_DEFAULTS.items():
             options.setdefault(name, value)
-        password = sql.password_from(address, password_env, password_file)
+        password = places.password_from(address, password_env, password_file)
         if password is not None:
             options["password"] = password
 

@@ -19,18 +19,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import rows, stamps
 from txtopo.stores.redis import connection as connections
 from txtopo.stores.redis import errors as faults
 from txtopo.stores.redis import layout, maintenance
 from txtopo.stores.redis import reading as readings
 from txtopo.stores.redis import session as sessions
-
-if TYPE_CHECKING:
-    from txtopo.stores.redis.store import RedisStore
 
 REDIRECTS_MAX = 5
 """How often a cluster may say that a store is elsewhere, while one thing is done."""
@@ -50,19 +48,19 @@ class Connection:
         """By store."""
         self._turn = threading.Lock()
 
-    def open(self, store: RedisStore, mine: stamps.Stamp) -> sessions.Session:
+    def open(self, store: places.Place, mine: stamps.Stamp, accept_loss: bool) -> sessions.Session:
         """A transaction of the task ``mine``, which has seen the fence; the store is made if it is
         not there."""
 
         def begin(link: connections.Link) -> sessions.Session:
-            link.check_may_be_written(store.accept_loss)
+            link.check_may_be_written(accept_loss)
             names, field = layout.Names(store.name), layout.fence_field(mine.topology_id, mine.component)
-            places = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(mine.topology_id, mine.component)]
+            keys = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(mine.topology_id, mine.component)]
             # As of now: other threads go on, and what they are told may not be in the answer yet.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
                 who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, layout.EARLIER_VERSION, mine.task]
-                found = link.run(layout.OPEN, places, who)
+                found = link.run(layout.OPEN, keys, who)
                 if found:
                     break
                 maintenance.make(link, store.name, store.address, store.form)
@@ -76,18 +74,18 @@ class Connection:
         return self._at_home(store, begin)
 
     @contextlib.contextmanager
-    def maintenance(self, store: RedisStore) -> Iterator[maintenance.Session]:
+    def maintenance(self, store: places.Place, accept_loss: bool) -> Iterator[maintenance.Session]:
         """What changes rows whoever wrote them, when the block ends; nothing when it raises."""
 
         def begin(link: connections.Link) -> maintenance.Session:
-            link.check_may_be_written(store.accept_loss)
+            link.check_may_be_written(accept_loss)
             return maintenance.Session(link, store.name, store.address, store.form)
 
         session = self._at_home(store, begin)
         yield session
         session.commit()
 
-    def read(self, store: RedisStore, what: Callable[[readings.Reader], T]) -> T:
+    def read(self, store: places.Place, what: Callable[[readings.Reader], T]) -> T:
         """``what``, of a reader at the place where the store is."""
         return self._at_home(store, lambda link: what(readings.Reader(link, store.name, store.address, store.form)))
 
@@ -103,7 +101,7 @@ class Connection:
             if known is None or known.born != news.born or (known.tenure, known.version) < (news.tenure, news.version):
                 self._acknowledged[store] = news
 
-    def _at_home(self, store: RedisStore, act: Callable[[connections.Link], T]) -> T:
+    def _at_home(self, store: places.Place, act: Callable[[connections.Link], T]) -> T:
         for _ in range(REDIRECTS_MAX):
             try:
                 return act(self._link(store))
@@ -117,7 +115,7 @@ class Connection:
                 self._homes[store.name] = node
         raise errors.FailedException(f"the store {store.address} is busy: the cluster has sent us from node to node {REDIRECTS_MAX} times")
 
-    def _link(self, store: RedisStore) -> connections.Link:
+    def _link(self, store: places.Place) -> connections.Link:
         node = self._homes.get(store.name)
         with self._turn:
             link = self._links.get(node)
@@ -129,7 +127,7 @@ class Connection:
             return link
 
 
-def read(store: RedisStore, what: Callable[[readings.Reader], T]) -> T:
+def read(store: places.Place, what: Callable[[readings.Reader], T]) -> T:
     """``what``, of a reader with a connection of its own."""
     with contextlib.closing(Connection()) as connection:
         return connection.read(store, what)

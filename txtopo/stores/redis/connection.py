@@ -17,19 +17,16 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 import redis.backoff
 import redis.retry
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores.redis import errors as faults
 from txtopo.stores.redis import layout
-from txtopo.stores.servers import store as sql
-
-if TYPE_CHECKING:
-    from txtopo.stores.redis.store import RedisStore
 
 SERVER_VERSION_MIN = (6, 2)
 
@@ -44,10 +41,10 @@ class Link:
     """An open connection for ``store``: to the server of its URL, or to ``node`` of the cluster
     that this belongs to."""
 
-    def __init__(self, store: RedisStore, node: Node | None = None) -> None:
+    def __init__(self, store: places.Place, node: Node | None = None) -> None:
         self._address = store.address
         self._turn = threading.Lock()
-        self._wait_s = store.answer_timeout_s
+        self._wait_s = store.limits["answer_timeout_s"]
         self._is_lost = False
         self._is_trusted = False
         with faults.translating(store.address, connecting=True):
@@ -177,17 +174,17 @@ def _packed(command: Sequence[Any]) -> bytes:
     return b"*%d\r\n%b" % (len(parts), b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]))
 
 
-def _connection(store: RedisStore, node: Node | None) -> Any:
+def _connection(store: places.Place, node: Node | None) -> Any:
     """A connection that is not made yet."""
     options: dict[str, Any] = {
         "protocol": 2,
         "client_name": "txtopo",
-        "socket_timeout": store.answer_timeout_s,
+        "socket_timeout": store.limits["answer_timeout_s"],
         "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0),
     }
     if not store.url.startswith("unix:"):
-        options |= {"socket_connect_timeout": store.connect_timeout_s, "socket_keepalive": True}
-    password = sql.password_from(store.address, store.password_env, store.password_file)
+        options |= {"socket_connect_timeout": store.limits["connect_timeout_s"], "socket_keepalive": True}
+    password = places.password_from(store.address, store.password_env, store.password_file)
     if password is None:
         password = os.environ.get(PASSWORD_VARIABLE)
     if password:

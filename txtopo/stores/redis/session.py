@@ -23,19 +23,16 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import sessions, stamps
 from txtopo.stores.redis import apply as applying
 from txtopo.stores.redis import connection as connections
 from txtopo.stores.redis import layout
 from txtopo.topology import merge
-
-if TYPE_CHECKING:
-    from txtopo.stores.redis.store import RedisStore
 
 ROWS_MAX = 100_000
 """How many rows a task may write in one transaction of a store: while a script runs, the server
@@ -104,7 +101,7 @@ class Session(sessions.Session):
 
     def __init__(
         self,
-        store: RedisStore,
+        store: places.Place,
         link: connections.Link,
         mine: stamps.Stamp,
         opened: Opened,
@@ -342,8 +339,8 @@ def _contradiction(opened: Opened, known: Acknowledged) -> int | None:
     return reached if reached < known.version else None
 
 
-def _held(store: RedisStore, topology_id: str, held: str) -> errors.StateMismatchError:
-    command = f"txtopo store adopt {shlex.quote(store.location)} {store.name} --topology {shlex.quote(topology_id)}"
+def _held(store: places.Place, topology_id: str, held: str) -> errors.StateMismatchError:
+    command = store.command("adopt", topology_id)
     why, *versions = held.split(" ")
     if why == "lost":
         return errors.StateMismatchError(

@@ -18,6 +18,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import os
 import re
@@ -27,6 +28,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
@@ -82,14 +84,11 @@ class RedisStore(base.Store):
         connect_timeout_s: float = 10.0,
         answer_timeout_s: float = 60.0,
     ) -> None:
-        place = _place(url)
+        server = _server(url)
         if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{NAME_MAX}}}", name):
             raise errors.UsageError(f"a RedisStore cannot be called {name!r}\n  Use up to {NAME_MAX} letters, digits, _, . and -.")
-        if password_env is not None and password_file is not None:
-            raise errors.UsageError("RedisStore was given both password_env and password_file\n  Give one of them.")
-        for limit, value in (("connect_timeout_s", connect_timeout_s), ("answer_timeout_s", answer_timeout_s)):
-            if not 0.001 <= value <= 1e6:
-                raise errors.UsageError(f"RedisStore's {limit} is {value:g}\n  Give seconds, at least 0.001.")
+        limits = {"connect_timeout_s": connect_timeout_s, "answer_timeout_s": answer_timeout_s}
+        places.check_access("RedisStore", password_env, password_file, limits)
         self.url = url
         """The server, without a password."""
         self.accept_loss = accept_loss
@@ -102,7 +101,14 @@ class RedisStore(base.Store):
         """Longest time for making a connection, in seconds."""
         self.answer_timeout_s = answer_timeout_s
         """Longest wait for an answer, in seconds."""
-        super().__init__(name=name, address=f"{place}#{name}", opaque=opaque, location=url, plain=plain, codec=codec)
+        super().__init__(name=name, address=f"{server}#{name}", opaque=opaque, location=url, plain=plain, codec=codec)
+
+    @property
+    def _place(self) -> places.Place:
+        limits = {"connect_timeout_s": self.connect_timeout_s, "answer_timeout_s": self.answer_timeout_s}
+        return dataclasses.replace(
+            super()._place, url=self.url, password_env=self.password_env, password_file=self.password_file, limits=limits
+        )  # fmt: skip
 
     def exists(self) -> bool:
         return bool(self._read(lambda reader: reader.exists))
@@ -121,7 +127,7 @@ class RedisStore(base.Store):
         backend = self._backend()
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
-            session = connection.open(self, mine)
+            session = connection.open(self._place, mine, self.accept_loss)
             session.check_is_not_held()
             self._stand_at_fence(session, context, mine, recorded)
             session.check_nothing_is_lost()
@@ -140,15 +146,11 @@ class RedisStore(base.Store):
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with self._connection(resources).maintenance(self) as session:
+        with self._connection(resources).maintenance(self._place, self.accept_loss) as session:
             yield session
 
     def _connection(self, resources: base.Resources) -> Any:
-        backend = self._backend()
-        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which
-        # are those of the connection.
-        limits = f"{self.connect_timeout_s:g}:{self.answer_timeout_s:g}"
-        return resources(f"redis:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}", backend.Connection)
+        return resources(self._place.connection_name("redis"), self._backend().Connection)
 
     def _read_row(self, text: str) -> stamps.Row | None:
         row: stamps.Row | None = self._read(lambda reader: reader.row(text))
@@ -169,7 +171,7 @@ class RedisStore(base.Store):
 
     def _read(self, what: Callable[[Any], Any]) -> Any:
         """``what``, of a reader with a connection of its own."""
-        return self._backend().read(self, what)
+        return self._backend().read(self._place, what)
 
     def _backend(self) -> Any:
         try:
@@ -178,17 +180,17 @@ class RedisStore(base.Store):
             raise errors.SetupError(f"the store {self.address} needs redis-py, which cannot be imported: {error}\n  {_INSTALL}") from error
 
 
-def _place(url: str) -> str:
+def _server(url: str) -> str:
     """Which server and database ``url`` means, for messages: without the user, who may differ."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         # Not echoed: what cannot be understood may hold a password anywhere.
         raise errors.UsageError("the address of a RedisStore does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0.")
-    split = _split(url)
+    split = places.split(url)
     if split is None:
         raise errors.UsageError(f"the address of a RedisStore is not understood\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}")
     options = [option for option, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)]
-    if split.password is not None or "@" in split.path + split.query + split.fragment or any("pass" in option.lower() for option in options):
+    if places.holds_password(split) or any("pass" in option.lower() for option in options):
         raise errors.UsageError(f"the address of a RedisStore holds a password, or a stray @; a store is pickled and shown\n  {_PASSWORD_CURE}")
     known = ("db",) if scheme == "unix" else ("ssl_",) if scheme == "rediss" else ()
     if split.fragment or any(not option.startswith(known or ("\0",)) for option in options):
@@ -199,16 +201,4 @@ def _place(url: str) -> str:
         return f"unix://{split.path}{f'?{split.query}' if split.query else ''}"
     if not split.hostname or not re.fullmatch(r"/?[0-9]*", split.path):
         raise errors.UsageError(f"the address of a RedisStore names no server\n  Give {scheme}://user@host:port/0.")
-    host = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
-    return f"{scheme}://{host}:{split.port or 6379}/{split.path.removeprefix('/') or 0}"
-
-
-def _split(url: str) -> urllib.parse.SplitResult | None:
-    """``url`` in parts, None if it has none; without the error, which repeats what may be a
-    password."""
-    try:
-        split = urllib.parse.urlsplit(url)
-        _ = split.port
-    except ValueError:
-        return None
-    return split
+    return f"{scheme}://{places.host_of(split)}:{split.port or 6379}/{split.path.removeprefix('/') or 0}"

@@ -19,16 +19,14 @@ import select
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import stamps
 from txtopo.stores.servers import session as relational
-
-if TYPE_CHECKING:
-    from txtopo.stores.servers.store import SqlStore
 
 
 class Faults(Protocol):
@@ -59,7 +57,7 @@ class Connection(abc.ABC):
         self._owner: int | None = None
 
     @abc.abstractmethod
-    def _open(self, store: SqlStore, statement_s: float) -> sa.Connection:
+    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
         """A new connection, whose statements may take so long; 0 is no limit."""
 
     @abc.abstractmethod
@@ -67,29 +65,29 @@ class Connection(abc.ABC):
         """The number of the socket of the driver's connection; negative if that is closed."""
 
     @abc.abstractmethod
-    def _layout(self, store: SqlStore) -> relational.Tables:
+    def _layout(self, store: places.Place) -> relational.Tables:
         """The tables of the store."""
 
     @abc.abstractmethod
-    def _prepare(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore) -> None:
+    def _prepare(self, raw: sa.Connection, tables: relational.Tables, store: places.Place) -> None:
         """Make what is missing of the tables; where nothing is, no right to make anything is
         needed."""
 
     @abc.abstractmethod
-    def _session(self, raw: sa.Connection, tables: relational.Tables, store: SqlStore, mine: stamps.Stamp | None) -> Any:
+    def _session(self, raw: sa.Connection, tables: relational.Tables, store: places.Place, mine: stamps.Stamp | None) -> Any:
         """The statements of one transaction."""
 
     @contextlib.contextmanager
-    def transaction(self, store: SqlStore, mine: stamps.Stamp) -> Iterator[Any]:
+    def transaction(self, store: places.Place, mine: stamps.Stamp) -> Iterator[Any]:
         """A transaction for one task, with the store's tables ready: committed on normal exit,
         rolled back when the block raises."""
         with self._turn_of(store):
-            raw = self._ready(store, store.statement_timeout_s)
+            raw = self._ready(store, store.limits["statement_timeout_s"])
             with self._ending(raw, store):
                 yield self._session(raw, self._tables[store.name], store, mine)
 
     @contextlib.contextmanager
-    def maintenance(self, store: SqlStore) -> Iterator[Any]:
+    def maintenance(self, store: places.Place) -> Iterator[Any]:
         """A transaction while which no task writes to the store; a statement may take as long as it
         takes."""
         with self._turn_of(store):
@@ -109,14 +107,15 @@ class Connection(abc.ABC):
         self._prepared.clear()
 
     @contextlib.contextmanager
-    def _turn_of(self, store: SqlStore) -> Iterator[None]:
+    def _turn_of(self, store: places.Place) -> Iterator[None]:
         if self._owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on the database of {store.address} is open already in this task\n"
                 "  End it first: write to one store of a database after the other."
             )
-        if not self._turn.acquire(timeout=store.lock_timeout_s):
-            raise errors.FailedException(f"the store {store.address} is busy: another thread held the connection for {store.lock_timeout_s:g} s")
+        wait_s = store.limits["lock_timeout_s"]
+        if not self._turn.acquire(timeout=wait_s):
+            raise errors.FailedException(f"the store {store.address} is busy: another thread held the connection for {wait_s:g} s")
         try:
             self._owner = threading.get_ident()
             yield
@@ -125,7 +124,7 @@ class Connection(abc.ABC):
             self._turn.release()
 
     @contextlib.contextmanager
-    def _ending(self, raw: sa.Connection, store: SqlStore) -> Iterator[None]:
+    def _ending(self, raw: sa.Connection, store: places.Place) -> Iterator[None]:
         try:
             yield
             with self.faults.translating(store.address):
@@ -144,7 +143,7 @@ class Connection(abc.ABC):
             return False
         return True
 
-    def _ready(self, store: SqlStore, statement_s: float) -> sa.Connection:
+    def _ready(self, store: places.Place, statement_s: float) -> sa.Connection:
         if self._raw is not None and self._has_news(self._raw):
             self.close()
         if self._raw is None:

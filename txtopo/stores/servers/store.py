@@ -40,6 +40,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
@@ -136,17 +137,14 @@ class SqlStore(base.Store):
         statement_timeout_s: float = 60.0,
         idle_timeout_s: float = 60.0,
     ) -> None:
-        place = _place(url)
+        database = _database(url)
         if not re.fullmatch(rf"[A-Za-z_][A-Za-z0-9_]{{0,{TABLE_NAME_MAX - 1}}}", table) or table.lower().startswith(("pg_", "txtopo_")):
             raise errors.UsageError(
                 f"SqlStore cannot name a table {table!r}\n"
                 f"  Use up to {TABLE_NAME_MAX} letters, digits and _, not beginning with a digit, pg_ or txtopo_."
             )
-        if password_env is not None and password_file is not None:
-            raise errors.UsageError("SqlStore was given both password_env and password_file\n  Give one of them.")
-        for name, value in (("lock_timeout_s", lock_timeout_s), ("statement_timeout_s", statement_timeout_s), ("idle_timeout_s", idle_timeout_s)):
-            if not 0.001 <= value <= 1e6:
-                raise errors.UsageError(f"SqlStore's {name} is {value:g}\n  Give seconds, at least 0.001.")
+        limits = {"lock_timeout_s": lock_timeout_s, "statement_timeout_s": statement_timeout_s, "idle_timeout_s": idle_timeout_s}
+        places.check_access("SqlStore", password_env, password_file, limits)
         self.url = url
         """The database, without a password."""
         self.password_env = password_env
@@ -159,7 +157,14 @@ class SqlStore(base.Store):
         """Longest statement, in seconds."""
         self.idle_timeout_s = idle_timeout_s
         """Longest silence in an open transaction, in seconds."""
-        super().__init__(name=table, address=f"{place}#{table}", opaque=opaque, location=url, plain=plain, codec=codec)
+        super().__init__(name=table, address=f"{database}#{table}", opaque=opaque, location=url, plain=plain, codec=codec)
+
+    @property
+    def _place(self) -> places.Place:
+        limits = {"lock_timeout_s": self.lock_timeout_s, "statement_timeout_s": self.statement_timeout_s, "idle_timeout_s": self.idle_timeout_s}
+        return dataclasses.replace(
+            super()._place, url=self.url, password_env=self.password_env, password_file=self.password_file, limits=limits
+        )  # fmt: skip
 
     def exists(self) -> bool:
         with self._reading() as reader:
@@ -179,7 +184,7 @@ class SqlStore(base.Store):
     ) -> Iterator[sessions.Session]:
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
-            with connection.transaction(self, mine) as session:
+            with connection.transaction(self._place, mine) as session:
                 number = self._number(context)
                 # Where this task has raised the fence, the next time it just stands there.
                 if context.num_tasks == 1 and number == 1 and session.takes_fence():
@@ -195,15 +200,11 @@ class SqlStore(base.Store):
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with self._connection(resources).maintenance(self) as session:
+        with self._connection(resources).maintenance(self._place) as session:
             yield session
 
     def _connection(self, resources: base.Resources) -> Any:
-        backend = self._backend()
-        # Keyed by process: what a fork carried along belongs to the parent. And by settings, which
-        # are those of the connection.
-        limits = f"{self.lock_timeout_s:g}:{self.statement_timeout_s:g}:{self.idle_timeout_s:g}"
-        return resources(f"sql:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}", backend.Connection)
+        return resources(self._place.connection_name("sql"), self._backend().Connection)
 
     def _read_row(self, text: str) -> stamps.Row | None:
         with self._reading() as reader:
@@ -228,7 +229,7 @@ class SqlStore(base.Store):
     def _reading(self, any_form: bool = False) -> Any:
         """What reads one state of the store, over a connection of its own; None if the store does
         not exist, which is not changed by looking."""
-        return self._backend().reading(self, any_form)
+        return self._backend().reading(self._place, any_form)
 
     def _backend(self) -> Any:
         dialect = _DIALECTS[self.url.partition("://")[0]]
@@ -239,35 +240,7 @@ class SqlStore(base.Store):
             raise errors.SetupError(f"{what}\n  {dialect.install}") from error
 
 
-def password_from(address: str, variable: str | None, path: str | None) -> str | None:
-    """The password from an environment variable or a file, read now; None if it is left to libpq.
-
-    :raises errors.SetupError: there is no such variable or file here.
-    """
-    if variable is not None:
-        if not os.environ.get(variable):
-            raise errors.SetupError(
-                f"the store {address} takes its password from the environment variable {variable}, which is not set here\n"
-                "  Set it where the driver and the executors are started; or use password_file."
-            )
-        return os.environ[variable]
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            password = file.readline().decode().rstrip("\r\n")
-    except OSError as error:
-        cure = "The file must be on every machine that connects."
-        raise errors.SetupError(f"the store {address} cannot read its password: {error}\n  {cure}") from error
-    except UnicodeDecodeError:
-        # What was decoded is part of Python's error, and may be the password: no cause.
-        raise errors.SetupError(f"the password file {path} of the store {address} is not UTF-8\n  Its first line must be the password.") from None
-    if not password:
-        raise errors.SetupError(f"the password file {path} of the store {address} begins with an empty line\n  Its first line must be the password.")
-    return password
-
-
-def _place(url: str) -> str:
+def _database(url: str) -> str:
     """Which database ``url`` means, for messages: without the user, who may differ."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _DIALECTS:
@@ -275,27 +248,14 @@ def _place(url: str) -> str:
         known = [f"{name}://" for name in _DIALECTS]
         forms = " or ".join(f"{name}user@host:port/database" for name in known)
         raise errors.UsageError(f"the address of a SqlStore does not begin with {' or '.join(known)}\n  Give {forms}.")
-    dialect, split = _DIALECTS[scheme], _split(url)
+    dialect, split = _DIALECTS[scheme], places.split(url)
     if split is None:
         raise errors.UsageError(f"the address of a SqlStore is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}")
     names = {name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)}
-    if split.password is not None or "@" in split.path + split.query + split.fragment or not names.isdisjoint(dialect.secrets):
+    if places.holds_password(split) or not names.isdisjoint(dialect.secrets):
         raise errors.UsageError(f"the address of a SqlStore holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}")
     database = split.path.removeprefix("/")
     if split.fragment or "/" in database or not (database or names & dialect.naming):
         raise errors.UsageError(f"the address of a SqlStore names no database\n  Give {scheme}://user@host:port/database, with options after a ?.")
-    host = split.hostname or ""
-    where = f"[{host}]" if ":" in host else host
     port = "" if split.port is None else f":{split.port}"
-    return f"{scheme}://{where}{port}{split.path}{f'?{split.query}' if split.query else ''}"
-
-
-def _split(url: str) -> urllib.parse.SplitResult | None:
-    """``url`` in parts, None if it has none; without the error, which repeats what may be a
-    password."""
-    try:
-        split = urllib.parse.urlsplit(url)
-        _ = split.port
-    except ValueError:
-        return None
-    return split
+    return f"{scheme}://{places.host_of(split)}{port}{split.path}{f'?{split.query}' if split.query else ''}"

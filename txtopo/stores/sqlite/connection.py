@@ -16,14 +16,11 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores.sqlite import errors as faults
 from txtopo.stores.sqlite import layout
-
-if TYPE_CHECKING:
-    from txtopo.stores.sqlite.store import SqliteStore
 
 WAL_RETRY_S = 0.01
 """Pause between tries to switch a new file to WAL while another process does the same."""
@@ -43,9 +40,10 @@ class Connection:
         _connections.add(self)
 
     @contextlib.contextmanager
-    def transaction(self, store: SqliteStore, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
+    def transaction(self, store: places.Place) -> Iterator[sqlite3.Connection]:
         """A database transaction with the table of ``store`` ready in it: committed on normal exit,
         rolled back when the block raises."""
+        busy_timeout_s = store.limits["busy_timeout_s"]
         if self._owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on {self._path} is open already in this task\n"

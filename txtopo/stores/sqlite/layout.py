@@ -24,19 +24,16 @@ Apart from ``sqlite``, which says what is done with them. Standard library only.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import rows
 from txtopo.stores.sqlite import errors as faults
 
-if TYPE_CHECKING:
-    from txtopo.stores.sqlite.store import SqliteStore
 
-
-def prepare(connection: sqlite3.Connection, store: SqliteStore) -> None:
+def prepare(connection: sqlite3.Connection, store: places.Place) -> None:
     """Make what is missing of the layout, inside the open transaction."""
-    path, table = store.path, store.name
+    path, table = store.url, store.name
     with faults.translating(path):
         form = form_of(connection, path, table)
         if form is None:

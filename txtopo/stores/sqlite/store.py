@@ -25,6 +25,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.sqlite import bulk
 from txtopo.stores.sqlite import connection as connections
@@ -94,6 +95,10 @@ class SqliteStore(base.Store):
         """Longest wait for other writers, in seconds."""
         super().__init__(name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec)
 
+    @property
+    def _place(self) -> places.Place:
+        return dataclasses.replace(super()._place, url=self.path, limits={"busy_timeout_s": self.busy_timeout_s})
+
     def exists(self) -> bool:
         with self._reading() as connection:
             return connection is not None
@@ -114,7 +119,7 @@ class SqliteStore(base.Store):
         # Keyed by process: a connection that a fork carried along must not be touched
         # (https://sqlite.org/howtocorrupt.html, 2.6).
         connection: connections.Connection = resources(f"sqlite:{self.path}:{os.getpid()}", lambda: connections.Connection(self.path))
-        with connection.transaction(self, self.busy_timeout_s) as raw:
+        with connection.transaction(self._place) as raw:
             yield _Session(raw, self.path, self.name, self.opaque)
 
     def _read_row(self, text: str) -> stamps.Row | None:
