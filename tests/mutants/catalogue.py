@@ -728,14 +728,14 @@ MUTATIONS = (
     Mutation(
         "a thread steps aside where a source is asked again",
         "txtopo/testing/simulator/driver.py",
-        "        if self.schedule.is_asking_again or not turns",
+        "        if self._world.is_asking_again or not turns",
         "        if not turns",
         ("tests/unit/test_simulator_live_sources.py", "-k", "no_opportunity"),
     ),
     Mutation(
         "a patient schedule asks a source once",
         "txtopo/testing/simulator/hooks.py",
-        "                if name == \"is_ready\" and schedule.is_patient and not result:\n",
+        "                if name == \"is_ready\" and world.is_patient and not result:\n",
         "                if False:\n",
         ("tests/unit/test_simulator_live_sources.py", "-k", "pauses"),
     ),

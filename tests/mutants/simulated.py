@@ -99,8 +99,8 @@ SIMULATED = (
     ),
     Mutation(
         "the clock does not jump",
-        "txtopo/testing/simulator/schedule.py",
-        "        self._clock_s += clocks.JUMPS[jump]\n",
+        "txtopo/testing/simulator/world.py",
+        "        self._clock_s += JUMPS[jump]\n",
         "",
         ("tests/unit/test_simulator_clocks.py", "-k", "time_that_passes_between_two_attempts_is_found"),
     ),
@@ -156,7 +156,7 @@ SIMULATED = (
     Mutation(
         "batches are made in one piece in schedules",
         "txtopo/testing/simulator/driver.py",
-        "            self._aside.append((self.schedule.commits, turns.current()))\n            turns.park()\n",
+        "            self._aside.append((self._world.commits, turns.current()))\n            turns.park()\n",
         "",
         RACES,
     ),

@@ -15,10 +15,10 @@ from txtopo.testing.simulator.driver import Driver, DriverDied, SimulatedStateSt
 
 def test_a_dead_driver_neither_reads_nor_writes_zookeeper() -> None:
     server = MemoryServer()
-    schedule: Any = SimpleNamespace(server=server, subject=SimpleNamespace(graph=SimpleNamespace(id="words")), decisions=Decisions())
+    world: Any = SimpleNamespace(server=server, decisions=Decisions(), is_asking_again=False)
     driver: Any = object.__new__(Driver)
-    driver.number, driver.is_dead = 1, False
-    store = SimulatedStateStore(schedule, driver)
+    driver.subject, driver.number, driver.is_dead = SimpleNamespace(graph=SimpleNamespace(id="words")), 1, False
+    store = SimulatedStateStore(world, driver)
     store.multi([base.Create("/words")])
     driver.is_dead = True
     with pytest.raises(DriverDied):

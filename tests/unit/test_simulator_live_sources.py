@@ -139,7 +139,7 @@ class Pausing(Source):
     """After a restart there is nothing for a moment: it is there at every fifth look."""
 
     def is_ready(self, last: Any) -> bool:
-        return super().is_ready(last) and (current.schedule().driver_number == 1 or next(_looks) % 5 == 0)
+        return super().is_ready(last) and (current.world().driver_number == 1 or next(_looks) % 5 == 0)
 
 
 @pytest.mark.parametrize("kind", SPOUTS)

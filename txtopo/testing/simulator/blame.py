@@ -18,11 +18,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from txtopo.testing.simulator.hooks import in_rows
+from txtopo.testing.simulator.hooks import Emission, in_rows
 from txtopo.testing.simulator.outcome import Difference, short, shown
-from txtopo.testing.simulator.schedule import Schedule
 from txtopo.topology.graph import TopologyGraph
 
 Place = tuple[int, str, int]
@@ -53,18 +52,22 @@ class Blame:
     differences: tuple[Difference, ...]
 
 
-def recording(schedule: Schedule) -> Recording:
-    """Of a schedule that was watched."""
+def recording(
+    executed_by_txid: Mapping[int, Sequence[Any]],
+    emitted_by_txid: Mapping[int, Sequence[Emission]],
+    stored_by_txid: Mapping[int, Mapping[str, tuple[str, str]]],
+) -> Recording:
+    """The recording of a schedule that was watched."""
     taken: dict[Place, list[str]] = defaultdict(list)
     emitted: dict[Place, list[str]] = defaultdict(list)
     stored: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
-    for txid, tuples in schedule.executed.items():
+    for txid, tuples in executed_by_txid.items():
         for component, task, source, stream, values in tuples:
             taken[txid, component, task].append(f"{source}/{stream}: {shown(values)}")
-    for txid, emissions in schedule.emitted.items():
+    for txid, emissions in emitted_by_txid.items():
         for component, task, stream, values in in_rows(emissions):
             emitted[txid, component, task].append(f"{stream}: {shown(values)}")
-    for txid, values_by_place in schedule.stored.items():
+    for txid, values_by_place in stored_by_txid.items():
         for place, (component, value) in values_by_place.items():
             stored[txid, component][place] = value
     return Recording(dict(taken), dict(emitted), dict(stored))

@@ -1,5 +1,5 @@
-"""The schedule that runs at this moment: how the user's objects, which are pickled and copied, find
-back to it.
+"""The world of the schedule that runs now: how the user's objects, which are pickled and copied,
+find their way back to the schedule.
 
 Invariants: at most one schedule runs in a process.
 """
@@ -8,35 +8,32 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from txtopo import errors
+from txtopo.testing.simulator.world import World
 
-if TYPE_CHECKING:
-    from txtopo.testing.simulator.schedule import Schedule
-
-_running: Schedule | None = None
+_running: World | None = None
 
 
-def schedule() -> Schedule:
-    """The running one."""
+def world() -> World:
+    """The world of the running schedule."""
     assert _running is not None, "outside a simulation"
     return _running
 
 
-def schedule_or_none() -> Schedule | None:
-    """The running one; ``None`` while a contract checker runs parts of a topology, without any
-    schedule."""
+def world_or_none() -> World | None:
+    """The world of the running schedule; ``None`` while a contract checker runs parts of a
+    topology, without any schedule."""
     return _running
 
 
 @contextlib.contextmanager
-def running(schedule: Schedule) -> Iterator[None]:
-    """``schedule`` runs while this lasts."""
+def running(world: World) -> Iterator[None]:
+    """The schedule of ``world`` runs while this context lasts."""
     global _running
     if _running is not None:
         raise errors.UsageError("a simulation cannot be run inside another\n  Run one after the other.")
-    _running = schedule
+    _running = world
     try:
         yield
     finally:

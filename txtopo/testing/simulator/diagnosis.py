@@ -23,7 +23,7 @@ from txtopo.testing.simulator.blame import Blame
 from txtopo.testing.simulator.clues import Clue
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Difference
-from txtopo.testing.simulator.schedule import Schedule
+from txtopo.testing.simulator.world import World
 from txtopo.topology.transaction import TransactionAttempt
 
 
@@ -60,40 +60,40 @@ class Probe:
         self._last: _Look | None = None
 
     @contextlib.contextmanager
-    def around(self, schedule: Schedule, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt) -> Iterator[None]:
+    def around(self, world: World, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt) -> Iterator[None]:
         """A hook runs while this lasts."""
-        self._note(schedule)
+        self._note(world)
         self._hooks.append((component, task, hook, phase, attempt))
         try:
             yield
         finally:
-            self._note(schedule)
+            self._note(world)
             self._hooks.pop()
             if not self._hooks:
                 self._last = None
 
-    def _note(self, schedule: Schedule) -> None:
+    def _note(self, world: World) -> None:
         """Attribute what changed since the last look to the hook that is running."""
-        now = self._look(schedule)
+        now = self._look(world)
         if self._last is not None and self._hooks:
             effects = frozenset(key for key in self._last.effects.keys() | now.effects.keys() if self._last.effects.get(key) != now.effects.get(key))
-            variables = tuple(schedule.subject.processes.changed_between(self._last.variables, now.variables))
+            variables = tuple(world.processes.changed_between(self._last.variables, now.variables))
             has_written = now.store_commits > self._last.store_commits
             has_read = now.store_reads > self._last.store_reads
             if effects or variables or has_written or has_read:
                 self.touches.append(Touch(*self._hooks[-1], effects, variables, has_written, has_read))
         self._last = now
 
-    def _look(self, schedule: Schedule) -> _Look:
-        processes = schedule.subject.processes
+    def _look(self, world: World) -> _Look:
+        processes = world.processes
         variables = processes.shown()
         shown: dict[str, str] = {}
         if self._effects is not None:
             with processes.outside():
                 found = self._effects()
             shown = {str(key): repr(value) for key, value in found.items()} if isinstance(found, Mapping) else {"": repr(found)}
-        commits = sum(store.commits for store in schedule.subject.stores if isinstance(store, stores.MemoryStore))
-        return _Look(shown, variables, commits, schedule.store_reads)
+        commits = sum(store.commits for store in world.stores if isinstance(store, stores.MemoryStore))
+        return _Look(shown, variables, commits, world.store_reads)
 
 
 @dataclass(frozen=True, slots=True)

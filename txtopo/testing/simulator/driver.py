@@ -17,7 +17,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txtopo import errors
 from txtopo.engine.engine import Engine
@@ -27,14 +27,13 @@ from txtopo.faults import FaultPoint
 from txtopo.state import base, layout, memory, records
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing.simulator import turns
+from txtopo.testing.simulator.executors import Executors
 from txtopo.testing.simulator.hooks import Emission
 from txtopo.testing.simulator.jobs import SimulatedJobs
-from txtopo.testing.simulator.subject import GENERATION, Settings
+from txtopo.testing.simulator.subject import GENERATION, Settings, Subject
+from txtopo.testing.simulator.world import World
 from txtopo.topology.context import SOME_TIME
 from txtopo.topology.transaction import TransactionAttempt
-
-if TYPE_CHECKING:
-    from txtopo.testing.simulator.schedule import Schedule
 
 DIES = "the driver dies"
 SUSPENSIONS = {f"the driver is suspended until {commits} more are committed": commits for commits in (0, 1, 2)}
@@ -53,10 +52,10 @@ class DriverDied(BaseException):
 class SimulatedStateStore(memory.MemoryStateStore):
     """The session of one driver with ZooKeeper; a write, or its acknowledgement, may be lost."""
 
-    def __init__(self, schedule: Schedule, driver: Driver) -> None:
-        super().__init__(schedule.server)
-        self._schedule, self._driver = schedule, driver
-        self._layout = layout.Layout(schedule.subject.graph.id)
+    def __init__(self, world: World, driver: Driver) -> None:
+        super().__init__(world.server)
+        self._world, self._driver = world, driver
+        self._layout = layout.Layout(driver.subject.graph.id)
         self._current = self._layout.current
         self._writes = self._reads = 0
 
@@ -70,10 +69,10 @@ class SimulatedStateStore(memory.MemoryStateStore):
 
     def _may_fail_to_read(self, path: str) -> None:
         self._driver.require_alive()
-        if self._schedule.is_asking_again:
+        if self._world.is_asking_again:
             return
         self._reads += 1
-        how = self._schedule.decisions.strike("read", f"read {self._reads} of driver {self._driver.number} from ZooKeeper, of {path}", READ_FAULTS)
+        how = self._world.decisions.strike("read", f"read {self._reads} of driver {self._driver.number} from ZooKeeper, of {path}", READ_FAULTS)
         if how == READ_FAULTS[0]:
             raise base.StateUnavailableError("memory: the answer was lost, as the simulator asked")
         if how == READ_FAULTS[1]:
@@ -85,7 +84,7 @@ class SimulatedStateStore(memory.MemoryStateStore):
     def multi(self, operations: Sequence[base.Operation]) -> None:
         self._driver.require_alive()
         self._writes += 1
-        how = self._schedule.decisions.strike("state", f"write {self._writes} of driver {self._driver.number} to ZooKeeper", STATE_FAULTS)
+        how = self._world.decisions.strike("state", f"write {self._writes} of driver {self._driver.number} to ZooKeeper", STATE_FAULTS)
         if how == STATE_FAULTS[2]:
             self.expire_session()
         lost: memory.Fault | None = "before" if how == STATE_FAULTS[0] else "after" if how == STATE_FAULTS[1] else None
@@ -104,7 +103,7 @@ class SimulatedStateStore(memory.MemoryStateStore):
                 node = self.server.get(self._current)
                 if node is not None and node.data == operation.data:
                     txid = records.CurrentRecord.decode(self._current, node.data).current - 1
-                    self._schedule.has_committed(self._driver, txid, self._metadata_of(txid))
+                    self._driver.has_committed(self._driver, txid, self._metadata_of(txid))
 
     def _metadata_of(self, txid: int) -> Any:
         path = f"{self._layout.txids}/{txid:010}"
@@ -119,7 +118,7 @@ class SimulatedThreads:
     def __init__(self, driver: Driver, count: int) -> None:
         self._driver, self._count = driver, count
         self._waiting: deque[Action] = deque()
-        self._borrow = driver.schedule.subject.carriers.borrow
+        self._borrow = driver.subject.carriers.borrow
         self.carriers: list[turns.Carrier] = []
 
     def submit(self, work: Action) -> None:
@@ -145,10 +144,20 @@ class SimulatedThreads:
 
 class Driver:
     """Driver ``number`` (1, 2, …) of a schedule; the surroundings of its engine are its own
-    methods."""
+    methods. ``has_committed`` is told each transaction that this driver commits, and its metadata.
+    """
 
-    def __init__(self, schedule: Schedule, number: int, settings: Settings) -> None:
-        self.schedule, self.number, self.settings = schedule, number, settings
+    def __init__(
+        self,
+        world: World,
+        subject: Subject,
+        executors: Executors,
+        number: int,
+        settings: Settings,
+        has_committed: Callable[[Driver, int, Any], None],
+    ) -> None:
+        self.subject, self.number, self.settings, self.has_committed = subject, number, settings, has_committed
+        self._world, self._executors = world, executors
         self.is_dead = False
         self.is_closed = False
         self.sleeps_until: int | None = None
@@ -165,7 +174,7 @@ class Driver:
         """Threads that have stepped aside, and how many transactions were recorded then."""
         self._threads: list[SimulatedThreads] = []
         self._stepping_threads: list[SimulatedThreads] = []
-        self._store = SimulatedStateStore(schedule, self)
+        self._store = SimulatedStateStore(world, self)
         self._engine: Engine | None = None
         self.jobs: SimulatedJobs | None = None
 
@@ -173,7 +182,7 @@ class Driver:
 
     def begin(self) -> None:
         """Take the topology and start the engine, unless nothing is left to do."""
-        subject = self.schedule.subject
+        subject = self.subject
         ids = iter([f"driver-{self.number}", GENERATION])
         holder = Holder("simulated", self.number, "at some time")
         bytes_max = subject.conf.metadata_bytes_max
@@ -188,7 +197,10 @@ class Driver:
             max_spout_pending=self.settings.max_spout_pending, max_transactions=left, small_transaction_s=self.settings.small_transaction_s
         )
         run = subject.driver_run(self.settings)
-        self.jobs = SimulatedJobs(self.schedule, self, subject.worker(self.settings))
+        executors = self._executors
+        self.jobs = SimulatedJobs(
+            self, subject.worker(self.settings), self._world.task_attempts, executors.launch, executors.cancel, executors.is_running
+        )
         board = StatusBoard(RunStatus(subject.graph.id, "simulated"))
         self._engine = Engine(run, conf, self.jobs, self._state, board, random.Random(self.number), lambda: None, self)
         self._engine.begin()
@@ -230,11 +242,22 @@ class Driver:
 
     def suspend(self, commits: int) -> None:
         """Stop here until others have committed ``commits`` transactions, if this code can."""
-        self.sleeps_until = self.schedule.commits + commits
-        self.schedule.note(f"driver {self.number} is suspended")
+        self.sleeps_until = self._world.commits + commits
+        self._world.note(f"driver {self.number} is suspended")
         if turns.is_carried():
             self.ready.append((turns.current(), None))
             turns.park()
+
+    def is_struck(self, where: str) -> bool:
+        """A fault may strike this driver between two slots of a job; returns whether one does."""
+        if not self.is_active:
+            return False
+        how = self._world.decisions.strike("driver", f"before {where}, in driver {self.number}", DRIVER_FAULTS)
+        if how in SUSPENSIONS:
+            self.suspend(SUSPENSIONS[how])
+        elif how is not None:
+            self.is_dead = True
+        return how is not None
 
     def _unwind(self) -> None:
         self.go_on()
@@ -245,7 +268,7 @@ class Driver:
             for carrier in threads.carriers:
                 while carrier.is_busy:
                     carrier.resume(DriverDied())
-                self.schedule.subject.carriers.give_back(carrier)
+                self.subject.carriers.give_back(carrier)
             threads.carriers.clear()
             threads.close(0)
         self.ready.clear()
@@ -254,7 +277,7 @@ class Driver:
     # -- the surroundings of its engine ----------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        return self.schedule.now
+        return self._world.now
 
     @staticmethod
     def time_of_opening(txid: int) -> datetime.datetime:
@@ -271,7 +294,7 @@ class Driver:
         self._queue.append(action)
 
     def after(self, delay_s: float, action: Action) -> None:
-        heapq.heappush(self._timers, (self.schedule.now + delay_s, next(self._ids), action))
+        heapq.heappush(self._timers, (self._world.now + delay_s, next(self._ids), action))
 
     def next(self) -> Action:
         raise AssertionError("the schedule turns this loop by hand")
@@ -286,14 +309,14 @@ class Driver:
     def step_aside(self, when: str) -> None:
         """Where a batch is made: wait until a transaction is recorded, if the schedule wants that.
         Here it meets what other threads change."""
-        if self.schedule.is_asking_again or not turns.is_carried():
+        if self._world.is_asking_again or not turns.is_carried():
             return
         if not any(turns.current() in threads.carriers for threads in self._stepping_threads):
             return
         where = f"a thread of driver {self.number} that makes a batch, step {next(self._steps)}, when {when}"
-        if self.schedule.decisions.strike("opening", where, (WAITS,)) is not None:
-            self.schedule.note(f"{where}: {WAITS}")
-            self._aside.append((self.schedule.commits, turns.current()))
+        if self._world.decisions.strike("opening", where, (WAITS,)) is not None:
+            self._world.note(f"{where}: {WAITS}")
+            self._aside.append((self._world.commits, turns.current()))
             turns.park()
             self.require_alive()
 
@@ -325,7 +348,7 @@ class Driver:
         self.require_alive()
         # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.
         ways = DRIVER_FAULTS if turns.is_carried() else (DIES,)
-        how = self.schedule.decisions.strike("driver", f"{point} of txid {txid} in driver {self.number}", ways)
+        how = self._world.decisions.strike("driver", f"{point} of txid {txid} in driver {self.number}", ways)
         if how is not None:
             self.struck(how)
 
@@ -341,9 +364,9 @@ class Driver:
     def actions(self) -> list[Action]:
         """What may happen in this process now, in the order in which it would by itself."""
         found: list[Action] = []
-        if self._aside and self._aside[0][0] < self.schedule.commits:
+        if self._aside and self._aside[0][0] < self._world.commits:
             self.go_on()
-        if self._queue or (self._timers and self._timers[0][0] <= self.schedule.now):
+        if self._queue or (self._timers and self._timers[0][0] <= self._world.now):
             found.append(self._turn_loop)
         if self.ready:
             found.append(self._resume)
@@ -351,7 +374,7 @@ class Driver:
         return found
 
     def _turn_loop(self) -> None:
-        if self._timers and self._timers[0][0] <= self.schedule.now:
+        if self._timers and self._timers[0][0] <= self._world.now:
             heapq.heappop(self._timers)[2]()
         else:
             self._queue.popleft()()

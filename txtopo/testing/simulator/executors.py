@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from txtopo import errors
 from txtopo.dataplane.job import COMMITTING
@@ -21,13 +20,10 @@ from txtopo.engine.jobs import JobLostError, JobResult
 from txtopo.engine.surroundings import Action
 from txtopo.testing.in_process import Computed
 from txtopo.testing.simulator import clocks, jobs
-from txtopo.testing.simulator.driver import DRIVER_FAULTS, SUSPENSIONS, Driver
 from txtopo.testing.simulator.hooks import SimulatedSlot
-from txtopo.testing.simulator.jobs import Running, Zombie
+from txtopo.testing.simulator.jobs import Running, Submitter, Zombie
+from txtopo.testing.simulator.world import World
 from txtopo.topology import transaction
-
-if TYPE_CHECKING:
-    from txtopo.testing.simulator.schedule import Schedule
 
 ATTEMPTS_MAX = 60
 """With so few faults, a transaction that one driver tries more often than this is replayed for
@@ -35,10 +31,10 @@ ever."""
 
 
 class Executors:
-    """Those of ``schedule``."""
+    """The executors of a schedule in ``world``."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._running: list[Running] = []
         self._zombies: list[Zombie] = []
         self._applied = 0
@@ -55,27 +51,27 @@ class Executors:
     def launch(self, running: Running) -> None:
         """A driver has submitted a job."""
         if running.job.attempt.attempt_id % transaction.ATTEMPTS_PER_EPOCH > ATTEMPTS_MAX:
-            self._schedule.ended_with(errors.TxtopoError(f"transaction {running.job.attempt.txid} is replayed for ever"))
+            self._world.ended_with(errors.TxtopoError(f"transaction {running.job.attempt.txid} is replayed for ever"))
         self._running.append(running)
-        self._schedule.decisions.shuffled(running.state.waiting, running.job.name)
-        self._schedule.note(f"driver {running.driver.number} submits the {running.name}")
-        jump = self._schedule.decisions.strike("clock", running.name, tuple(clocks.JUMPS))
+        self._world.decisions.shuffled(running.state.waiting, running.job.name)
+        self._world.note(f"driver {running.driver.number} submits the {running.name}")
+        jump = self._world.decisions.strike("clock", running.name, tuple(clocks.JUMPS))
         if jump is not None:
-            self._schedule.let_clock_jump(jump)
+            self._world.let_clock_jump(jump)
 
     def _step(self, running: Running) -> None:
         """Compute one slot, or have the job struck."""
         state = running.state
         slot = state.waiting[0]
         where = f"{running.name}, level {state.level}, slot {slot}"
-        fault = None if running.is_cancelled else self._schedule.decisions.strike("job", where, jobs.JOB_FAULTS)
+        fault = None if running.is_cancelled else self._world.decisions.strike("job", where, jobs.JOB_FAULTS)
         if fault is not None:
-            self._schedule.note(f"{running.name}: {fault}")
+            self._world.note(f"{running.name}: {fault}")
             running.fault = fault
             if not fault.is_slow:
                 self._lose(running, "lost, as the simulator asked", fault.tasks)
             return
-        if self._driver_is_struck(running.driver, where):
+        if running.driver.is_struck(where):
             return
         try:
             self._compute(running, slot, where)
@@ -85,20 +81,9 @@ class Executors:
             if state.is_done and running in self._running:
                 self._finish(running)
 
-    def _driver_is_struck(self, driver: Driver, where: str) -> bool:
-        """Whether ``driver`` dies, or is suspended, at this moment."""
-        if not driver.is_active:
-            return False
-        how = self._schedule.decisions.strike("driver", f"before {where}, in driver {driver.number}", DRIVER_FAULTS)
-        if how in SUSPENSIONS:
-            driver.suspend(SUSPENSIONS[how])
-        elif how is not None:
-            driver.is_dead = True
-        return how is not None
-
     def _compute(self, running: Running, slot: int, where: str) -> None:
         state = running.state
-        again = None if state.is_last_level else self._schedule.decisions.strike("recomputed", where, jobs.RECOMPUTED)
+        again = None if state.is_last_level else self._world.decisions.strike("recomputed", where, jobs.RECOMPUTED)
         computed = self._on_worker(running, slot)
         if isinstance(computed, JobResult):
             self._answer(running, computed)
@@ -111,7 +96,7 @@ class Executors:
             computed = jobs.recomputed(computed, second, again)
         outputs = computed.outputs
         if not state.is_last_level:
-            damage = self._schedule.decisions.strike("chunk", where, jobs.CHUNK_FAULTS)
+            damage = self._world.decisions.strike("chunk", where, jobs.CHUNK_FAULTS)
             outputs = outputs if damage is None else jobs.damaged(outputs, damage)
         for run in computed.runs:
             if isinstance(run, SimulatedSlot):
@@ -120,29 +105,28 @@ class Executors:
         level = state.level
         state.deliver(slot, outputs)
         if not state.is_done and state.level != level:
-            self._schedule.decisions.shuffled(state.waiting, f"{running.job.name}/{state.level}")
+            self._world.decisions.shuffled(state.waiting, f"{running.job.name}/{state.level}")
             for number, arriving in enumerate(state.inputs):
-                self._schedule.decisions.shuffled(arriving, f"{running.job.name}/{state.level}/{number}")
+                self._world.decisions.shuffled(arriving, f"{running.job.name}/{state.level}/{number}")
 
     def _on_worker(self, running: Running, slot: int) -> Computed | JobResult:
         """Compute ``slot`` in a worker process."""
         name = f"worker {slot % jobs.WORKERS}"
-        process = self._schedule.subject.processes.switch_to(name)
+        process = self._world.processes.switch_to(name)
         running.worker.resources = process.resources
         try:
             return jobs.compute(running, slot)
         except JobLostError:
             if running.slot is not None and running.slot.guard.worker_died:
-                self._schedule.note(f"{name} dies")
-                self._schedule.subject.processes.end(name)
+                self._world.note(f"{name} dies")
+                self._world.processes.end(name)
             raise
         finally:
-            self._schedule.subject.processes.leave()
+            self._world.processes.leave()
 
     def _finish(self, running: Running) -> None:
-        assert running.driver.jobs is not None
         try:
-            result = running.driver.jobs.result_of(running)
+            result = running.jobs.result_of(running)
         except JobLostError as error:
             self._lose(running, str(error), jobs.RunsOn())
             return
@@ -156,12 +140,12 @@ class Executors:
     def _answer(self, running: Running, result: object) -> None:
         if isinstance(result, JobResult):
             failed = result.failure is not None
-            self._schedule.note(f"the {running.name} {'fails: ' + result.failure.error.splitlines()[0] if failed and result.failure else 'is done'}")
+            self._world.note(f"the {running.name} {'fails: ' + result.failure.error.splitlines()[0] if failed and result.failure else 'is done'}")
         self._running.remove(running)
         running.driver.ready.append((running.carrier, result))
 
     def _lose(self, running: Running, why: str, tasks: jobs.RunsOn) -> None:
-        self._schedule.note(f"the {running.name} is lost: {why.splitlines()[0]}")
+        self._world.note(f"the {running.name} is lost: {why.splitlines()[0]}")
         self._answer(running, JobLostError(why))
         self._haunt(running, tasks)
 
@@ -179,15 +163,15 @@ class Executors:
             elif running.fault is not None:
                 self._lose(running, "cancelled", running.fault.tasks)
             else:
-                tasks = self._schedule.decisions.strike("cancel", f"{running.name}, when it is cancelled", jobs.RUNS_ON) or jobs.RunsOn()
+                tasks = self._world.decisions.strike("cancel", f"{running.name}, when it is cancelled", jobs.RUNS_ON) or jobs.RunsOn()
                 self._lose(running, "cancelled", tasks)
 
-    def bereave(self, driver: Driver) -> None:
+    def bereave(self, driver: Submitter) -> None:
         """``driver`` is dead: nobody waits for its jobs."""
         for running in [running for running in self._running if running.driver is driver]:
             self._running.remove(running)
             where = f"{running.name}, when driver {driver.number} dies"
-            tasks = self._schedule.decisions.strike("cancel", where, jobs.RUNS_ON) or jobs.RunsOn()
+            tasks = self._world.decisions.strike("cancel", where, jobs.RUNS_ON) or jobs.RunsOn()
             self._haunt(running, tasks if running.fault is None else running.fault.tasks)
 
     def is_running(self, group: str) -> bool:
@@ -199,11 +183,11 @@ class Executors:
         slot = running.state.waiting.pop(0)
         if not running.state.waiting:
             self._zombies.remove(zombie)
-        self._schedule.note(f"a task of the given up {running.name} runs on: level {running.state.level}, slot {slot}")
+        self._world.note(f"a task of the given up {running.name} runs on: level {running.state.level}, slot {slot}")
         with contextlib.suppress(JobLostError):
             self._on_worker(running, slot)
 
     def run_out(self) -> None:
         """The run is over: whatever still runs on, runs now."""
-        while self._zombies and self._schedule.outcome.error is None:
+        while self._zombies and self._world.error is None:
             self._run_zombie(self._zombies[0])

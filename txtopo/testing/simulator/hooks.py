@@ -75,24 +75,24 @@ class HookGuard(Guard):
 
     def __init__(self, job: Job, phase: Phase) -> None:
         super().__init__(job, phase)
-        schedule = current.schedule()
-        self.is_endangered = schedule.is_watching or schedule.decisions.may_strike("hook", "worker")
+        world = current.world()
+        self.is_endangered = world.is_watching or world.decisions.may_strike("hook", "worker")
         """Something may strike here, or be seen; otherwise thousands of hooks need no name."""
 
     def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
         if not self.is_endangered or not _is_hook(hook):
             return super().call(component, task, hook, function, *args)
-        schedule = current.schedule()
+        world = current.world()
         when = self.struck(f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER))
         if when == _BEFORE:
             function, args = _fail, ()
-        with schedule.watched(component, task, hook, self._phase, self._job.attempt):
+        with world.watched(component, task, hook, self._phase, self._job.attempt):
             result = super().call(component, task, hook, function, *args)
         return super().call(component, task, hook, _fail) if when == _AFTER else result
 
     def struck(self, where: str, ways: tuple[Any, ...]) -> Any:
         """How a fault strikes at ``where``, if one does."""
-        decisions = current.schedule().decisions
+        decisions = current.world().decisions
         how = decisions.strike("hook", where, ways)
         if how is None:
             how = decisions.strike("worker", where, ways)
@@ -119,7 +119,7 @@ class SimulatedSlot(execute.SlotRun):
     def connect(self, task: BoltTask | SpoutTask) -> None:
         super().connect(task)
         id, index, emitted = task.component.id, task.index, self.emitted
-        if self.job.part == "emission" or not current.schedule().wants_emissions_of(id):
+        if self.job.part == "emission" or not current.world().wants_emissions_of(id):
             return
         for stream, spec in task.component.outputs.items():
             write_down = functools.partial(_write_down, emitted, id, index, stream)
@@ -138,12 +138,12 @@ class SimulatedSlot(execute.SlotRun):
 
     def _endanger(self, component: str, index: int, bolt: BoltTask) -> None:
         """Let ``execute`` fail at one of its tuples, and be watched."""
-        schedule, user_execute = current.schedule(), bolt._execute
+        world, user_execute = current.world(), bolt._execute
         if not self.guard.is_endangered:
             return
         where = f"execute of {component!r} task {index}, {self.job.part} job of attempt {self.job.attempt}"
         fatal = _TUPLES.get(self.guard.struck(where, tuple(_TUPLES)))
-        if fatal is None and not schedule.is_watching:
+        if fatal is None and not world.is_watching:
             return
         count = 0
 
@@ -152,9 +152,9 @@ class SimulatedSlot(execute.SlotRun):
             count += 1
             if count == fatal:
                 _fail()
-            if schedule.is_watching:
+            if world.is_watching:
                 self.executed.extend((component, index, *row) for row in _rows_taken(bolt, taken))
-            with schedule.watched(component, index, "execute", self.phase, self.job.attempt):
+            with world.watched(component, index, "execute", self.phase, self.job.attempt):
                 user_execute(taken, *collector)
 
         bolt._execute = execute_or_fail
@@ -217,22 +217,22 @@ class EndangeredCoordinator:
 
         def call(*args: Any) -> Any:
             self._calls += 1
-            schedule = current.schedule()
-            where = f"{name} of the coordinator of {self._component!r}, call {self._calls} of driver {schedule.driver_number}"
-            when = schedule.decisions.strike("coordinator", where, (_BEFORE, _AFTER))
+            world = current.world()
+            where = f"{name} of the coordinator of {self._component!r}, call {self._calls} of driver {world.driver_number}"
+            when = world.decisions.strike("coordinator", where, (_BEFORE, _AFTER))
             if when == _BEFORE:
                 _fail()
             txid = args[0] if args and isinstance(args[0], int) else 0
-            with schedule.watched(self._component, 0, name, "opening", TransactionAttempt(txid, 0)):
+            with world.watched(self._component, 0, name, "opening", TransactionAttempt(txid, 0)):
                 result = found(*args)
-                if name == "is_ready" and schedule.is_patient and not result:
-                    schedule.is_asking_again = True
+                if name == "is_ready" and world.is_patient and not result:
+                    world.is_asking_again = True
                     try:
                         result = any(found() for _ in range(_ASKED_MAX - 1))
                     finally:
-                        schedule.is_asking_again = False
-                    schedule.source_paused = schedule.source_paused or result
-            schedule.step_aside(f"{name} has returned")
+                        world.is_asking_again = False
+                    world.source_paused = world.source_paused or result
+            world.step_aside(f"{name} has returned")
             return _fail() if when == _AFTER else result
 
         return call

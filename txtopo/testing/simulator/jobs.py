@@ -13,9 +13,10 @@ been launched run on: those of its level.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from txtopo.dataplane import outcome, receive, wire
 from txtopo.dataplane.job import Job
@@ -27,10 +28,7 @@ from txtopo.plan.compiler import Plan
 from txtopo.testing.in_process import Computed, InProcessJob, Outputs
 from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
-
-if TYPE_CHECKING:
-    from txtopo.testing.simulator.driver import Driver
-    from txtopo.testing.simulator.schedule import Schedule
+from txtopo.topology.transaction import TransactionAttempt
 
 WORKERS = 2
 THE_END = 1 << 30
@@ -92,12 +90,27 @@ class SimulatedPinned(Pinned):
         self.blocks.is_released = True
 
 
+class Submitter(Protocol):
+    """A driver, as far as its jobs know the driver."""
+
+    number: int
+    ready: deque[tuple[turns.Carrier, object]]
+    """Threads that may go on, with the answers that they waited for."""
+    emitted: dict[TransactionAttempt, list[Emission]]
+    executed: dict[TransactionAttempt, list[Any]]
+
+    def require_alive(self) -> None:
+        """Unwind the calling code if the driver is dead."""
+
+    def is_struck(self, where: str) -> bool:
+        """A fault may strike the driver between two slots of a job; returns whether one does."""
+
+
 @dataclass(eq=False)
 class Running:
     """One job under way. ``carrier`` waits for its end."""
 
-    driver: Driver
-    worker: WorkerRun
+    jobs: SimulatedJobs
     job: Job
     group: str
     carrier: turns.Carrier
@@ -112,8 +125,18 @@ class Running:
     """The computation that is under way, or was the last."""
 
     @property
+    def driver(self) -> Submitter:
+        """The driver that submitted the job."""
+        return self.jobs.driver
+
+    @property
+    def worker(self) -> WorkerRun:
+        """The topology as worker processes know it."""
+        return self.jobs.worker
+
+    @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The job's name in traces."""
         return f"{self.job.part} job of attempt {self.job.attempt}"
 
 
@@ -128,30 +151,41 @@ class Zombie:
 
 
 class SimulatedJobs:
-    """What the engine of ``driver`` takes for Spark."""
+    """The port that the engine of ``driver`` takes for Spark's. ``launch``, ``cancel`` and
+    ``is_running`` reach the executors."""
 
-    def __init__(self, schedule: Schedule, driver: Driver, worker: WorkerRun) -> None:
-        self._schedule, self._driver, self._worker = schedule, driver, worker
+    def __init__(
+        self,
+        driver: Submitter,
+        worker: WorkerRun,
+        task_attempts: Iterator[int],
+        launch: Callable[[Running], None],
+        cancel: Callable[[str], None],
+        is_running: Callable[[str], bool],
+    ) -> None:
+        self.driver, self.worker = driver, worker
+        self._task_attempts = task_attempts
+        self._launch, self._cancel_tasks, self.is_running = launch, cancel, is_running
         self._cancelled: set[str] = set()
         self.pinned: list[Blocks] = []
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """On a carrier: park until the job has come to an end."""
-        self._driver.require_alive()
+        self.driver.require_alive()
         job = jobs.reading(job, plan.levels_of(job.part), source)
         group = self.group(job)
         if group in self._cancelled:
             raise JobLostError("it was cancelled before it began")
         blocks = source.blocks.records if isinstance(source, Pinned) else None
-        running = Running(self._driver, self._worker, job, group, turns.current())
+        running = Running(self, job, group, turns.current())
 
         def slot_run(worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> SimulatedSlot:
             running.slot = SimulatedSlot(worker, job, level, slot, task_attempt)
             return running.slot
 
         seeds = () if isinstance(source, Pinned) else source
-        running.state = InProcessJob(self._worker, job, seeds, blocks, self._schedule.task_attempts, slot_run)
-        self._schedule.executors.launch(running)
+        running.state = InProcessJob(self.worker, job, seeds, blocks, self._task_attempts, slot_run)
+        self._launch(running)
         result: JobResult = turns.park()
         return result
 
@@ -162,11 +196,7 @@ class SimulatedJobs:
     def cancel(self, group: str) -> None:
         """The jobs of ``group`` are lost to the driver at once; their tasks may run on."""
         self._cancelled.add(group)
-        self._schedule.executors.cancel(group)
-
-    def is_running(self, group: str) -> bool:
-        """Whether the driver can see a task of ``group`` run."""
-        return self._schedule.executors.is_running(group)
+        self._cancel_tasks(group)
 
     def result_of(self, running: Running) -> JobResult:
         """What a job that delivered everything has come to; :class:`JobLostError` if what it

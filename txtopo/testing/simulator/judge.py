@@ -45,7 +45,7 @@ class Judge:
         self.is_live = False
         """The source gives other tuples, as a whole, from run to run: whether all of them arrive
         cannot be said."""
-        self.source_pauses = expected.source_paused
+        self.source_pauses = expected.world.source_paused
         """Some run without failures saw the source not ready, and ready a moment later."""
         self._alike = 0
         """So many runs without failures gave all that the first gave."""
@@ -138,7 +138,7 @@ class Judge:
     def _only_ended_early(self, schedule: Schedule) -> bool:
         """Whether the source gives all that it should when the same happens again, and it is asked
         more than once before it counts as exhausted."""
-        patient = Schedule(self._subject, Decisions(schedule.decisions.written_down()), clock_s=schedule.began_s, is_patient=True)
+        patient = Schedule(self._subject, Decisions(schedule.world.decisions.written_down()), clock_s=schedule.began_s, is_patient=True)
         return self._whole(patient.play()) == self._whole(self.expected)
 
     def is_steady(self) -> bool:
@@ -146,7 +146,7 @@ class Judge:
         began, expected = time.monotonic(), self._whole(self.expected)
         while self._alike < (RUNS_TO_BE_SURE if time.monotonic() - began < LONG_S else FEW_RUNS):
             played = _played(self._subject)
-            self.source_pauses = self.source_pauses or played.source_paused
+            self.source_pauses = self.source_pauses or played.world.source_paused
             if self._whole(played.outcome) != expected:
                 return False
             self._alike += 1

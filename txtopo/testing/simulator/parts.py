@@ -31,8 +31,9 @@ from txtopo.testing.simulator.judge import Judge
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Outcome, short
 from txtopo.testing.simulator.replays import Otherwise
-from txtopo.testing.simulator.schedule import LookingOn, StoppedError, Watch
+from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.subject import Subject
+from txtopo.testing.simulator.world import LookingOn, Watch
 from txtopo.topology.graph import TopologyGraph
 
 STORIES = 10

@@ -27,15 +27,16 @@ from typing import Any
 
 from txtopo import config, errors
 from txtopo.plan import levels
-from txtopo.testing.simulator import blame, mistakes
+from txtopo.testing.simulator import mistakes
 from txtopo.testing.simulator.blame import Place
 from txtopo.testing.simulator.clues import Clue
 from txtopo.testing.simulator.decisions import Chance, Decisions
 from txtopo.testing.simulator.diagnosis import Diagnosis
 from txtopo.testing.simulator.outcome import Difference, Outcome, differences, shown
-from txtopo.testing.simulator.schedule import LookingOn, Schedule
+from txtopo.testing.simulator.schedule import Schedule
 from txtopo.testing.simulator.subject import Subject
 from txtopo.testing.simulator.violation import Violation
+from txtopo.testing.simulator.world import LookingOn
 from txtopo.topology import pickling
 from txtopo.topology.graph import TopologyGraph
 
@@ -135,7 +136,7 @@ def _played(subject: Subject, decisions: Decisions) -> Recomputed:
         address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()} for address, values in outcome.stores.items()
     }
     outcome.writers = {(address, _Text(shown(key))): component for (address, key), component in outcome.writers.items()}
-    recorded = blame.recording(schedule)
+    recorded = schedule.recording()
     return Recomputed(outcome, *({place: sorted(rows) for place, rows in places.items()} for places in (recorded.taken, recorded.emitted)))
 
 

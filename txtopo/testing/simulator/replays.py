@@ -23,8 +23,8 @@ from txtopo.testing.simulator import blame, current, hooks
 from txtopo.testing.simulator.blame import Blame, Recording
 from txtopo.testing.simulator.decisions import Decisions
 from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
-from txtopo.testing.simulator.schedule import Schedule, Watch
 from txtopo.testing.simulator.subject import Subject
+from txtopo.testing.simulator.world import Watch, World
 from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -129,12 +129,12 @@ class _Run:
     def replay(self, where: str) -> Replayed:
         """A new attempt of that transaction."""
         self._slots.clear()
-        schedule, txid = Schedule(self._subject, Decisions(), watch=self._watch), self._run.state.current
-        with current.running(schedule):
+        txid = self._run.state.current
+        with current.running(World(Decisions(), self._subject.processes, self._subject.clocks, self._subject.stores, watch=self._watch)):
             self._work = self._run.process(self._run.next_attempt(txid), self._run.processes[0])
-        schedule.executed[txid] = [row for slot in self._slots for row in slot.executed]
-        schedule.emitted[txid] = [emission for slot in self._slots for emission in slot.emitted]
-        return Replayed(self._work.attempt, where, blame.recording(schedule), schedule.emitted[txid])
+        executed = [row for slot in self._slots for row in slot.executed]
+        emitted = [emission for slot in self._slots for emission in slot.emitted]
+        return Replayed(self._work.attempt, where, blame.recording({txid: executed}, {txid: emitted}, {}), emitted)
 
     def seal(self) -> None:
         """Have a later run replay the same batch."""

@@ -29,8 +29,8 @@ class SimulatedStore(stores.MemoryStore):
             self.__dict__.setdefault(name, value)
 
     def _note_read(self) -> None:
-        if (schedule := current.schedule_or_none()) is not None:
-            schedule.store_reads += 1
+        if (world := current.world_or_none()) is not None:
+            world.store_reads += 1
 
     def _read_row(self, text: str) -> stamps.Row | None:
         self._note_read()
@@ -42,8 +42,8 @@ class SimulatedStore(stores.MemoryStore):
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        schedule = current.schedule_or_none()
-        how = None if schedule is None else schedule.store_transaction(self.address)
+        world = current.world_or_none()
+        how = None if world is None else world.store_transaction(self.address)
         if how == "before it began":
             raise errors.FailedException(f"the store {self.address} is busy, as the simulator asked")
         with super()._session(resources) as session:

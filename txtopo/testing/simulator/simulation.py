@@ -21,7 +21,7 @@ from txtopo import config, errors
 from txtopo.plan import compiler
 from txtopo.testing.simulator import clocks, looked_at, parts, recomputation
 from txtopo.testing.simulator import shrink as shrinking
-from txtopo.testing.simulator.blame import first_to_differ, recording
+from txtopo.testing.simulator.blame import first_to_differ
 from txtopo.testing.simulator.decisions import Chance, Decisions, Script
 from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
@@ -274,7 +274,7 @@ class Simulation:
         schedule.play()
         beside = self._judge.reference(schedule, watch=Probe(None))
         graph = self._subject.graph
-        blame = first_to_differ(graph, recording(schedule), recording(beside))
+        blame = first_to_differ(graph, schedule.recording(), beside.recording())
         held = frozenset(compiler.held_components(graph))
         case = Case(tuple(graph.components), held, self._subject.is_opaque, by_itself, is_the_clock, self._subject.clues_of)
         return diagnose(found, probe.touches, blame, case)

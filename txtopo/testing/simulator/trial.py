@@ -74,10 +74,10 @@ def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None]
 
 def _inside() -> str:
     """How far the schedule has come that is played now."""
-    schedule = current.schedule_or_none()
-    if schedule is None:
+    world = current.world_or_none()
+    if world is None:
         return ""
-    commits = schedule.commits
+    commits = world.commits
     return f"; in this one {commits} transaction{'s'[: commits != 1]} committed"
 
 

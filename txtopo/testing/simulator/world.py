@@ -1,0 +1,137 @@
+"""The world of a schedule: the state that its drivers, jobs, hooks and stores share.
+
+A ``Schedule`` makes the world and hands it out. Modules below ``schedule`` know the world instead
+of the schedule, so that no import runs in a circle.
+
+Apart from ``subject``, which outlives a schedule and is built from stores and hooks that ask for
+the world.
+
+Invariants: ``now`` and ``commits`` never decrease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from txtopo.state import memory
+from txtopo.stores import base
+from txtopo.testing.simulator.clocks import JUMPS, Clocks
+from txtopo.testing.simulator.decisions import Decisions
+from txtopo.testing.simulator.processes import Processes
+from txtopo.topology.transaction import TransactionAttempt
+
+STORE_FAULTS = ("before it began", "after it committed")
+
+
+class Watch(Protocol):
+    """Looks at all changes that a hook makes; see ``diagnosis``."""
+
+    def around(
+        self, world: World, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt
+    ) -> AbstractContextManager[None]:
+        """A hook runs while this context lasts."""
+
+
+class LookingOn:
+    """A watch that adds nothing: its presence alone has the schedule write everything down."""
+
+    def around(
+        self, world: World, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt
+    ) -> AbstractContextManager[None]:
+        """A context without effect."""
+        return _UNWATCHED
+
+
+class World:
+    """``processes``, ``clocks`` and ``stores`` are the subject's. The emissions of the components
+    ``reported`` are always written down. ``trace`` is told each event as a line of text; ``watch``
+    looks at every hook; the user's clock is ``clock_s`` ahead.
+
+    In an ``is_patient`` world the source is asked again when it has no batch: see ``hooks``.
+    """
+
+    def __init__(
+        self,
+        decisions: Decisions,
+        processes: Processes,
+        clocks: Clocks,
+        stores: Sequence[base.Store],
+        reported: Collection[str] = (),
+        *,
+        trace: Callable[[str], None] | None = None,
+        watch: Watch | None = None,
+        clock_s: float = 0.0,
+        is_patient: bool = False,
+    ) -> None:
+        self.decisions, self.processes, self.stores, self.reported = decisions, processes, stores, reported
+        self._clocks, self._trace, self._watch, self._clock_s = clocks, trace, watch, clock_s
+        self.is_patient = is_patient
+        self.is_asking_again = False
+        """A patient schedule asks the source again. No fault strikes meanwhile, because an impatient
+        schedule does not ask at this point."""
+        self.source_paused = False
+        """A patient schedule has seen the source not ready, and ready afterwards."""
+        self.now = 0.0
+        """Virtual time, in seconds."""
+        self.commits = 0
+        """How many transactions are committed."""
+        self.server = memory.MemoryServer()
+        """ZooKeeper."""
+        self.task_attempts = itertools.count()
+        self.driver_number = 0
+        """The number of the driver whose code runs, or ran last."""
+        self.step_aside: Callable[[str], None] = lambda when: None
+        """A thread of that driver may let other threads go first; see ``driver``."""
+        self.store_reads = 0
+        """How often a store was read outside of a transaction."""
+        self.error: str | None = None
+        """The first error that no fault explains, as text: the schedule is over."""
+        self.error_component: str | None = None
+        self._store_transactions = 0
+
+    def note(self, event: str) -> None:
+        """Tell the trace."""
+        if self._trace is not None:
+            self._trace(f"{self.now:8.2f} s  {event}")
+
+    def ended_with(self, error: BaseException) -> None:
+        """No fault explains ``error``: the schedule is over."""
+        self.error = self.error or f"{type(error).__name__}: {error}"
+        self.error_component = self.error_component or getattr(error, "component", None)
+
+    def set_clocks(self) -> None:
+        """Shift the clocks of the user's code as far as they are ahead."""
+        self._clocks.shift(self._clock_s)
+
+    def let_clock_jump(self, jump: str) -> None:
+        """Make it later for the user's code; for the engine no time passes."""
+        self.note(jump)
+        self._clock_s += JUMPS[jump]
+        self.set_clocks()
+
+    def store_transaction(self, address: str) -> str | None:
+        """A store transaction begins; returns how the transaction fails, if a fault strikes."""
+        self._store_transactions += 1
+        how: str | None = self.decisions.strike("store", f"transaction {self._store_transactions} of the schedule on store {address}", STORE_FAULTS)
+        return how
+
+    def wants_emissions_of(self, component: str) -> bool:
+        """Whether to write down the emissions of ``component``. Most emissions are never looked at.
+        """
+        return self.is_watching or component in self.reported
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether hooks are looked at closely."""
+        return self._watch is not None
+
+    def watched(self, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt) -> AbstractContextManager[None]:
+        """A hook of the user's runs while this context lasts."""
+        return _UNWATCHED if self._watch is None else self._watch.around(self, component, task, hook, phase, attempt)
+
+
+_UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
