@@ -518,6 +518,20 @@ MUTATIONS = (
         EXECUTE,
     ),
     Mutation(
+        "metadata with two surrogates in a row is accepted",
+        "txtopo/plain_json.py",
+        "    if not _has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):\n",
+        "    if False:\n",
+        ("tests/property/test_metadata_written.py", "tests/unit/test_metadata_json.py"),
+    ),
+    Mutation(
+        "metadata nested too deeply to be written is accepted",
+        "txtopo/plain_json.py",
+        "    require(value, NESTING_MAX)\n",
+        "    require(value)\n",
+        ("tests/property/test_metadata_written.py",),
+    ),
+    Mutation(
         "routing by Python's own hash",
         "txtopo/topology/grouping.py",
         '    return int.from_bytes(blake2b(encode_key(values), digest_size=8).digest(), "big") % num_tasks\n',

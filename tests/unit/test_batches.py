@@ -232,3 +232,19 @@ def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refus
     assert batches.fraction_done is None
     with pytest.raises(MetadataError, match="fraction_done: it returned 'half'; it returns a number from 0 to 1, or None"):
         batches.open(2)
+
+
+@pytest.mark.parametrize("value", [10**5000, "\ud83d\ude00", {1: 2}, {"a": float("inf")}], ids=["huge", "surrogates", "int key", "inf"])
+@pytest.mark.parametrize("hook", ["initialize_transaction", "planning partition 1"])
+@pytest.mark.rule(4)
+def test_metadata_that_could_not_be_written_is_refused_with_component_and_hook(state: TopologyState, journal: Journal, hook: str, value: Any) -> None:
+    ranges = Ranges(journal, 9, 3)
+    spout = ranges if hook == "initialize_transaction" else Uneven(journal)
+    batches = batches_of(spout, state)
+    coordinator: Any = batches._coordinator
+    coordinator.initialize_transaction = lambda txid, last: value
+    coordinator.plan_partition_batch = lambda txid, partition, last: value if partition == 1 else None
+    with pytest.raises(MetadataError, match=r"its metadata would not come back as it was: at \$") as refused:
+        batches.open(1)
+    assert (refused.value.component, refused.value.hook) == ("spout", hook)
+    assert state.txids.txids() == []

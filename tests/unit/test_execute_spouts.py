@@ -143,8 +143,8 @@ def test_none_without_tuples_is_no_progress() -> None:
 
 @pytest.mark.parametrize(
     ("metadata", "path"),
-    [({"offsets": [1, {2}]}, "$.offsets[1]"), ({1: 2}, "$"), (float("nan"), "$"), (object(), "$")],
-    ids=["set", "int key", "nan", "object"],
+    [({"offsets": [1, {2}]}, "$.offsets[1]"), ({1: 2}, "$"), (float("nan"), "$"), (object(), "$"), ([10**5000], "$[0]"), ("\ud83d\ude00", "$")],
+    ids=["set", "int key", "nan", "object", "huge", "surrogates"],
 )
 def test_metadata_that_json_does_not_give_back_is_refused_with_the_path(metadata: Any, path: str) -> None:
     class Odd(RowsSpout):

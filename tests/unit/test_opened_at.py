@@ -20,7 +20,7 @@ from tests.topologies.recording import FIRST, InProcessTopology, NotingCommitter
 from tests.topologies.spouts import Keep
 from tests.topologies.step_spouts import SPOUTS, Source
 from tests.unit.test_engine_defers import Jobs
-from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAttempt, plain_json
 from txtopo.dataplane.job import Batch, Job, Run
 from txtopo.dataplane.outcome import Failure, Tally
 from txtopo.engine.batches import Batches, moved
@@ -148,7 +148,7 @@ def test_what_an_older_version_has_sealed_gets_the_time_of_the_resume_and_keeps_
     assert node is not None
     old = records.decode_json(path, node.data)
     del old["opened_at"]
-    store.multi([base.Set(path, records.encode_json({**old, "version": 1}))])
+    store.multi([base.Set(path, plain_json.encode({**old, "version": 1}))])
     resumed = live(kind, NOON + HOUR)
     opened = resumed.batches.opened_at(1)
     assert NOON + HOUR <= opened < NOON + 2 * HOUR

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 
 import pydantic
 
-from txtopo import errors
+from txtopo import errors, plain_json
 from txtopo.config import names, text
-from txtopo.topology import metadata, redaction
+from txtopo.topology import redaction
 
 
 class Config(pydantic.BaseModel):
@@ -132,8 +132,8 @@ def _parsed(key: str, value: Any) -> Any:
 
 def _as_json(values: dict[str, Any]) -> Any:
     try:
-        return metadata.to_json(values)
-    except metadata.NotJsonError as error:
+        return plain_json.plain(values)
+    except plain_json.NotJsonError as error:
         raise errors.ConfigError(f"setting {names.USER + error.path[1:]!r}: {error.why}; settings of your own are JSON") from None
 
 

@@ -10,12 +10,11 @@ import pickle
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from txtopo import errors
+from txtopo import errors, plain_json
 from txtopo.dataplane import collector, column_runs, hold, out_of_resources, route
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
 from txtopo.stores import conflicts
-from txtopo.topology import metadata
 from txtopo.topology.context import Phase
 
 
@@ -31,7 +30,7 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     MemoryError: errors.OutOfMemoryError,
     hold.CannotHoldError: errors.HeldStateError,
     EmissionMistakeError: errors.MetadataError,
-    metadata.NotJsonError: errors.MetadataError,
+    plain_json.NotJsonError: errors.MetadataError,
     conflicts.StoreConflict: errors.StoreConflictError,
 }
 """What an exception of ours becomes when it reaches the driver."""

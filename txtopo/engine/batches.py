@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from txtopo import errors
+from txtopo import errors, plain_json
 from txtopo.dataplane import out_of_resources, outcome
 from txtopo.dataplane.job import Batch
 from txtopo.state.records import TxidRecord
@@ -175,8 +175,8 @@ class Batches:
     def _to_json(self, txid: int, hook: str, made: Any) -> Any:
         try:
             return metadata_of.to_json(made, self._metadata_type)
-        except metadata_of.NotJsonError as error:
-            self._refuse(txid, hook, f"the metadata it made would not come back as it is: {error}")
+        except plain_json.NotJsonError as error:
+            self._refuse(txid, hook, f"its metadata would not come back as it was: {error}")
 
     def _fraction_done(self, txid: int) -> float | None:
         if not hasattr(self._coordinator, "fraction_done"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pydantic
 
+from txtopo import plain_json
 from txtopo.state import records
 from txtopo.topology.graph import SpoutKind
 
@@ -62,7 +63,7 @@ class Components(records.Record):
 
     def encode(self) -> bytes:
         """The record as JSON."""
-        return records.encode_json(self.model_dump())
+        return plain_json.encode(self.model_dump())
 
 
 def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:

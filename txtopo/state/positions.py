@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo import errors
+from txtopo import errors, plain_json
 from txtopo.state import base, records
 
 SHARDS = 16
@@ -70,7 +70,7 @@ class Positions:
             shard = partition % SHARDS
             if shard not in merged:
                 merged[shard] = dict(self._shards.get(shard, {}))
-            merged[shard][partition] = records.encode_json(moved[partition])
+            merged[shard][partition] = plain_json.encode(moved[partition])
         return merged
 
 
@@ -84,7 +84,7 @@ def _decode(path: str, shard: int, data: bytes) -> dict[int, bytes]:
     for name, metadata in records.PositionsRecord.decode(path, data).positions.items():
         if not (name.isascii() and name.isdigit() and str(int(name)) == name and int(name) % SHARDS == shard):
             raise errors.UnreadableStateError(path, f"{name!r} is not a partition of shard {shard}")
-        positions[int(name)] = records.encode_json(metadata)
+        positions[int(name)] = plain_json.encode(metadata)
     return positions
 
 

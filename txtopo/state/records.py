@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import pydantic
 
-from txtopo import errors
+from txtopo import errors, plain_json
 from txtopo.topology import transaction
 
 COUNT_MAX = 10**12
@@ -23,69 +22,6 @@ COUNT_MAX = 10**12
 
 V = TypeVar("V")
 R = TypeVar("R", bound="Record")
-
-
-class NotJsonError(errors.TxtopoError, ValueError):
-    """A value that JSON would not give back as it is; ``where`` is the place in it, as
-    ``$.offsets[3]``."""
-
-    def __init__(self, where: str, why: str) -> None:
-        super().__init__(where, why)
-        self.where, self.why = where, why
-
-    def __str__(self) -> str:
-        cure = "Metadata is JSON: None, bool, int, finite float, str, lists, and dicts with str keys; tuples come back as lists."
-        return f"{self.where} {self.why}\n  {cure}"
-
-
-def encode_json(value: Any) -> bytes:
-    """``value`` as UTF-8 JSON that decodes to an equal value, tuples as lists.
-
-    :raises NotJsonError: it would come back different, naming where.
-    """
-    try:
-        _require_json(value, "$")
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except RecursionError:
-        raise NotJsonError("$", "is nested too deeply, or contains itself") from None
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        # A lone surrogate, as in the name of a file that is not UTF-8, has no UTF-8 form but an
-        # escape.
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _require_json(value: Any, where: str) -> None:
-    match value:
-        case None | bool():
-            pass
-        case str():
-            _require_text(value, where)
-        case int():
-            try:
-                str(int(value))
-            except ValueError:
-                raise NotJsonError(where, "is an int of more digits than Python reads back") from None
-        case float():
-            if not math.isfinite(value):
-                raise NotJsonError(where, f"is {value!r}, which JSON does not have")
-        case list() | tuple():
-            for index, item in enumerate(value):
-                _require_json(item, f"{where}[{index}]")
-        case dict():
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    raise NotJsonError(where, f"has the key {key!r}, a {type(key).__name__}, which would come back as str")
-                _require_text(key, where)
-                _require_json(item, f"{where}.{key}")
-        case _:
-            raise NotJsonError(where, f"is a {type(value).__name__}, which JSON does not have")
-
-
-def _require_text(text: str, where: str) -> None:
-    if not text.isascii() and json.loads(json.dumps(text)) != text:
-        raise NotJsonError(where, "has two surrogates in a row, which would come back as one character")
 
 
 def decode_json(path: str, data: bytes) -> Any:
@@ -117,7 +53,7 @@ class JsonCodec:
     """Plain JSON values."""
 
     def encode(self, value: Any) -> bytes:
-        return encode_json(value)
+        return plain_json.encode(value)
 
     def decode(self, path: str, data: bytes) -> Any:
         return decode_json(path, data)
@@ -140,7 +76,7 @@ class Record(pydantic.BaseModel):
 
         :raises NotJsonError: it holds something that JSON would not give back as it is.
         """
-        return encode_json(_plain(self))
+        return plain_json.encode(_plain(self))
 
     @classmethod
     def decode(cls: type[R], path: str, data: bytes) -> R:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, TypeAlias, cast
 
-from txtopo import errors
+from txtopo import errors, plain_json
 
 Key: TypeAlias = "str | int | tuple[Key | None, ...]"
 """What identifies a value in a store."""
@@ -29,10 +29,6 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 DIGITS_FAST = 10**15
 """Integers smaller than this are written and read without JSON's help; as text they are the same.
 """
-
-IMMUTABLE = frozenset({type(None), bool, int, float, str})
-"""Types that need no comparison with what JSON makes of them: it gives them back exactly or refuses
-them. Nor can they be changed in place."""
 
 
 def encode_key(key: Key) -> str:
@@ -89,13 +85,12 @@ def encode_value(value: Any) -> str:
     if type(value) is int and -DIGITS_FAST < value < DIGITS_FAST:
         return repr(value)
     try:
-        text = _as_utf8(_encode(value))
-        different = None if type(value) in IMMUTABLE else _difference(value, json.loads(text), "value")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise errors.UsageError(f"the value {_short(value)} cannot be kept in a store: {error}\n  {_VALUE_CURE}") from None
-    if different is not None:
-        raise errors.UsageError(f"the value {_short(value)} would not come back from a store as it is: {different} changes\n  {_VALUE_CURE}")
-    return text
+        return _as_utf8(plain_json.dumps(value))
+    except plain_json.NotJsonError as error:
+        why = f"at {error.path}: {error.why}"
+    except ValueError as error:
+        why = str(error)
+    raise errors.UsageError(f"the value {_short(value)} cannot be kept in a store: {why}\n  {_VALUE_CURE}")
 
 
 def decode_value(text: str | None) -> Any:
@@ -130,20 +125,6 @@ def _as_utf8(text: str) -> str:
 
 def _with_tuples(value: Any) -> Any:
     return tuple(_with_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def _difference(value: Any, back: Any, path: str) -> str | None:
-    """Where ``back``, which JSON made of ``value``, first differs from it; None if nowhere."""
-    if isinstance(value, list | tuple):
-        places = (_difference(item, back[index], f"{path}[{index}]") for index, item in enumerate(value))
-    elif isinstance(value, dict):
-        wrong = [key for key in value if not isinstance(key, str)]
-        if wrong:
-            return f"{path}, whose key {wrong[0]!r} is not a str,"
-        places = (_difference(item, back[key], f"{path}[{key!r}]") for key, item in value.items())
-    else:
-        return None if value == back else path
-    return next((place for place in places if place is not None), None)
 
 
 def _short(value: Any) -> str:

@@ -20,7 +20,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from txtopo import errors
+from txtopo import errors, plain_json
 from txtopo.stores import codecs, conflicts, keys, sessions, stamps, updates
 from txtopo.stores.updates import Update
 from txtopo.topology import merge
@@ -287,9 +287,9 @@ class StoreTransaction:
         value = self._computed(fn, old, *more)
         curr = codecs.encode(self._codec, value)
         # What cannot be changed in place needs no second object: it is what would be read.
-        if self._codec is not codecs.JSON or type(value) not in keys.IMMUTABLE:
+        if self._codec is not codecs.JSON or type(value) not in plain_json.SCALARS:
             value = codecs.decode(self._codec, curr)
-        if type(old) not in keys.IMMUTABLE:
+        if type(old) not in plain_json.SCALARS:
             old = codecs.decode(self._codec, prev)
         self._advance(text, row, where, step, curr)
         return Update(old, value, applied=True)

@@ -1,0 +1,140 @@
+"""Plain JSON: the one rule for values that are written as JSON and must come back as they were.
+
+Plain are ``None``, ``bool``, ``int``, finite ``float``, ``str``, lists, and dicts with ``str`` keys.
+A tuple comes back as a list, and a value of a subclass (an ``IntEnum``, a number of NumPy's) as the
+plain value it equals. Any other value is refused with its place, where the value is made and not
+where it is written. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+NESTING_MAX = 100
+"""Levels of lists and dicts in a value that :func:`plain` accepts: far from Python's bound on
+recursion, so that the value can be written as a part of a larger one."""
+
+SCALARS = frozenset({type(None), bool, int, float, str})
+"""Types whose values JSON gives back exactly, or refuses. They cannot be changed in place."""
+
+KINDS = "None, bool, int, finite float, str, lists, and dicts with str keys"
+"""The plain values, for messages."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class NotJsonError(ValueError):
+    """A value that JSON would not give back as it was. ``path`` is the place in it, as
+    ``$.offsets[3]``."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path, self.why = path, why
+
+    def __str__(self) -> str:
+        return f"at {self.path}: {self.why}; plain values are {KINDS}"
+
+
+def dumps(value: Any) -> str:
+    """``value`` as compact JSON, in Unicode.
+
+    :raises NotJsonError: ``value`` would come back different.
+    """
+    text, why = "", ""
+    try:
+        text = _encode(value)
+    except (TypeError, ValueError) as error:
+        why = str(error)
+    except RecursionError:
+        raise _too_deep() from None
+    if why or type(value) not in SCALARS or not _has_utf8(text):
+        require(value)
+    if why:
+        raise NotJsonError("$", why)
+    return text
+
+
+def encode(value: Any) -> bytes:
+    """``value`` as compact JSON, in UTF-8.
+
+    :raises NotJsonError: ``value`` would come back different.
+    """
+    text = dumps(value)
+    # A lone surrogate, as in the name of a file that is not UTF-8, has no UTF-8 form but an escape.
+    return text.encode() if _has_utf8(text) else json.dumps(value, separators=(",", ":")).encode()
+
+
+def plain(value: Any) -> Any:
+    """``value`` as it will come back: a copy, of plain types only.
+
+    :raises NotJsonError: ``value`` would come back different, or is nested more deeply than
+        ``NESTING_MAX``.
+    """
+    require(value, NESTING_MAX)
+    return json.loads(dumps(value))
+
+
+def require(value: Any, nesting_max: int = sys.maxsize) -> None:
+    """:class:`NotJsonError` unless ``value`` comes back as it was."""
+    try:
+        _require(value, "$", nesting_max)
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _require(value: Any, path: str, levels: int) -> None:
+    match value:
+        case None | bool():
+            pass
+        case str():
+            _require_text(value, path)
+        case int():
+            try:
+                int.__repr__(value)
+            except ValueError:
+                raise NotJsonError(path, "an int of more digits than Python reads back") from None
+        case float():
+            if not math.isfinite(value):
+                raise NotJsonError(path, f"{float.__repr__(value)} has no form in JSON")
+        case (list() | tuple() | dict()) if levels == 0:
+            raise _too_deep()
+        case list() | tuple():
+            for index, item in enumerate(value):
+                _require(item, f"{path}[{index}]", levels - 1)
+        case dict():
+            for key, item in value.items():
+                _require_key(key, path)
+                _require(item, f"{path}.{key}", levels - 1)
+        case _:
+            raise NotJsonError(path, f"a value of type {type(value).__name__} would not come back as it was")
+
+
+def _require_key(key: Any, path: str) -> None:
+    if not isinstance(key, str):
+        raise NotJsonError(path, f"the key {key!r} is a {type(key).__name__} and would come back as a string")
+    _require_text(key, path)
+
+
+def _require_text(text: str, path: str) -> None:
+    if not _has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):
+        raise NotJsonError(path, "text with two surrogates in a row, which would come back as one character")
+
+
+def _has_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _too_deep() -> NotJsonError:
+    return NotJsonError("$", "nested too deeply, or a value contains itself")
+
+
+__all__ = ["KINDS", "NESTING_MAX", "SCALARS", "NotJsonError", "dumps", "encode", "plain", "require"]
