@@ -2,14 +2,16 @@
 
 ::
 
-    lines ×2 ──none──► split ×2 ──none──► count-of-split ×2 ──fields(word)──► count ×2 (committer)
+    lines ──shuffle──► split ×2 ──none──► count-of-split ×2 ──fields(word)──► count ×2 (committer)
 
-``set_aggregate`` makes the last two: each task of ``split`` has its words combined where they are
-made, so that one number per word travels, and a committer adds these to the store, exactly once per
-transaction. ``transactional_words.py`` shows what this takes by hand.
+``set_aggregate`` makes the last two components. The first of them adds up the words of each task
+of ``split``, so that one number per word travels; the second, a committer, adds these numbers to
+the store, exactly once per transaction. The starter ``transactional_words.py`` does the same by
+hand.
 
-Run it with ``txtopo run starter/word_count.py``; run it again, and nothing is counted twice. The
-store is the file that TXTOPO_STARTER_STORE names, otherwise .txtopo/word-count.db.
+Run it with ``txtopo run starter/word_count.py``; run it again, and nothing is counted twice. Append
+a line to ``lines.txt``, and the next run counts that line alone. The store is the file that
+TXTOPO_STARTER_STORE names, otherwise .txtopo/word-count.db.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from typing import Any
 
 import txtopo
 from txtopo import BaseBasicBolt, BasicOutputCollector, Config, Count, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo.connectors.files import FileTransactionalSpout
 from txtopo.stores import SqliteStore
-from txtopo.testing import MemoryTransactionalSpout
 
-LINES = {0: [("the cat sat on the mat",), ("the dog sat on the cat",)], 1: [("a cat is not a dog",)]}
+LINES = Path(__file__).with_name("lines.txt")
 STORE_PATH = ".txtopo/word-count.db"
 
 
@@ -45,11 +47,12 @@ def open_store(path: str | Path | None = None) -> SqliteStore:
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the three lines of ``LINES``), counting into the store
-    at ``store_path``."""
-    spout = spout or MemoryTransactionalSpout(LINES, Fields("line"), take_per_partition=1)
-    builder = TransactionalTopologyBuilder("word-count", "lines", spout, 2)
-    builder.set_bolt("split", Split(), 2).none_grouping("lines")
+    """The topology, over ``spout`` (default: the lines of ``lines.txt``), counting into the store at
+    ``store_path``."""
+    # A real file takes bytes_per_batch of a megabyte, the default; 24 bytes make a batch per line.
+    spout = spout or FileTransactionalSpout(LINES, bytes_per_batch=24)
+    builder = TransactionalTopologyBuilder("word-count", "lines", spout)
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("lines")
     builder.set_aggregate("count", Count(), open_store(store_path), 2).group_by("split", Fields("word"))
     return builder.build_topology()
 

@@ -23,6 +23,6 @@ def prefer_installed(entries: list[str], here: Path) -> list[str]:
 
 if __name__ == "__main__":
     sys.path[:] = prefer_installed(sys.path, Path(__file__).resolve().parent)
-    from txtopo.command import cli
+    from txtopo.command import entry
 
-    sys.exit(cli.main())
+    sys.exit(entry.main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 from typing import Any
 
 import pytest
@@ -35,6 +36,25 @@ class Other(Bolt):
 
 def state() -> Any:
     return counter, list(words), dict(by_word), list(Bolt.seen)
+
+
+class Colour(enum.Enum):
+    """Members of an enumeration cannot be replaced, nor changed."""
+
+    RED = 1
+
+    def told(self) -> str:
+        return self.name.lower()
+
+
+class Paints:
+    """A user's class that names an enumeration of the user."""
+
+    colour = Colour.RED
+    kinds = Colour
+
+    def work(self) -> str:
+        return self.colour.told()
 
 
 PRISTINE: Any = (0, ["a"], {}, [])
@@ -107,3 +127,18 @@ def test_code_of_libraries_and_what_cannot_be_copied_is_left_alone() -> None:
     assert is_users(Bolt.work)
     names = Variables([Bolt]).names()
     assert not [name for name in names if name.endswith(("lock_like", "collections", "Bolt"))]
+
+
+def test_members_of_an_enumeration_are_no_variables() -> None:
+    processes = Processes([Paints])
+    processes.switch_to("one")
+    assert Paints().work() == "red"
+    processes.end_all()
+    assert "Colour.RED" not in processes.variables.names()
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_packages_of_another_environment_are_libraries(folder: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(compile("def work(): ...", f"/opt/other/lib/{folder}/module.py", "exec"), namespace)
+    assert not is_users(namespace["work"])

@@ -18,8 +18,8 @@ from typing import Any
 
 import txtopo
 from txtopo import demo, errors
+from txtopo.command import doctor, maintain, new, options, reset, show_state, store_commands, submit, submit_process, target
 from txtopo.command import main as running
-from txtopo.command import maintain, options, reset, show_state, store_commands, submit, submit_process, target
 from txtopo.command import simulate as testing
 from txtopo.command import where as whereabouts
 from txtopo.config import display
@@ -38,6 +38,8 @@ MASTERS = ("local", "spark://", "yarn", "k8s://")
 _DESCRIPTION = "Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order."
 _EXAMPLES = """\
 examples:
+  txtopo doctor                              whether a run can start here, and what to install
+  txtopo new mine                            write a topology, its test and its data into the directory mine
   txtopo demo                                see it count, before you write anything
   txtopo run words.py                        run the topology in words.py, until it is stopped
   txtopo run words.py --until-exhausted      … or until its input ends
@@ -76,6 +78,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"txtopo {txtopo.__version__}")
     parser.set_defaults(do=_help_of(parser))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+
+    written = commands.add_parser("new", help="write a topology to begin with", description=new.DESCRIPTION, epilog=options.EXIT_CODES)
+    new.add_arguments(written)
+    options.add_verbose(written)
+    written.set_defaults(do=new.run)
+
+    checked = commands.add_parser(
+        "doctor", help="whether a run can start here", description=doctor.DESCRIPTION, epilog=doctor.EXIT_CODES
+    )
+    doctor.add_arguments(checked)
+    _add_json(checked)
+    options.add_verbose(checked)
+    checked.set_defaults(do=doctor.run)
 
     demonstrated = commands.add_parser(
         "demo", help="count every word of Python's own library", epilog=options.EXIT_CODES,

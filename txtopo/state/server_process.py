@@ -66,7 +66,7 @@ SETTINGS = {
 def command(config: Path) -> list[str]:
     """What to run for a server with this configuration file. Raises SetupError if Java or the jars
     are not there."""
-    classpath = os.pathsep.join(map(str, _jars()))
+    classpath = os.pathsep.join(map(str, jars()))
     # One file, whose name does not change, however often the JVM crashes.
     crash_report = f"-XX:ErrorFile={config.with_name('zookeeper-crash.log')}"
     return [java.require_java().executable, *JVM_FLAGS, crash_report, "-cp", classpath, SERVER_CLASS, str(config)]
@@ -178,7 +178,7 @@ def answers(port: int, data: Path) -> bool:
     return f"dataDir={data / 'version-2'}" in answer.decode(errors="replace").splitlines()
 
 
-def _jars() -> list[Path]:
+def jars() -> list[Path]:
     """The jars the server needs, from the installed pyspark or, where pyspark came with a Spark
     distribution, from that."""
     package = importlib.util.find_spec("pyspark")
@@ -186,10 +186,9 @@ def _jars() -> list[Path]:
     if home := os.environ.get("SPARK_HOME"):
         folders.append(Path(home) / "jars")
     for folder in folders:
-        found = [max(folder.glob(f"{name}-[0-9]*.jar"), default=None) for name in JARS]
-        jars = [jar for jar in found if jar is not None]
-        if len(jars) == len(JARS):
-            return jars
+        newest = [jar for name in JARS if (jar := max(folder.glob(f"{name}-[0-9]*.jar"), default=None)) is not None]
+        if len(newest) == len(JARS):
+            return newest
     raise errors.SetupError(
         f"the ZooKeeper that comes with pyspark was not found in {' or '.join(map(str, folders)) or 'any place, since pyspark is not installed'}\n"
         "  Install the whole of pyspark with `pip install pyspark` (pyspark-client has no jars),\n"

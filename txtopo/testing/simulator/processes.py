@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
 import os
 import pickle
 import site
@@ -36,6 +37,9 @@ _LIBRARIES = tuple(
     for place in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *site.getsitepackages(), os.path.dirname(errors.__file__))
 )
 
+_FOLDERS_OF_PACKAGES = ("site-packages", "dist-packages")
+"""Also those of another environment, whose packages this one sees."""
+
 Owner = dict[str, Any] | type | FunctionType
 """Where a variable lives: a module's globals, a class, or a function, whose defaults are kept."""
 
@@ -49,7 +53,10 @@ def is_users(function: Callable[..., Any] | Any) -> bool:
 
 
 def _is_users_file(path: str | None) -> bool:
-    return path is not None and not os.path.realpath(path).startswith(_LIBRARIES) and not path.startswith("<frozen")
+    if path is None or path.startswith("<frozen"):
+        return False
+    real = os.path.realpath(path)
+    return not real.startswith(_LIBRARIES) and not any(folder in real for folder in _FOLDERS_OF_PACKAGES)
 
 
 def _functions_of(cls: type) -> Iterator[FunctionType]:
@@ -73,7 +80,10 @@ class Variables:
         for namespace in self.namespaces:
             self.places.extend((namespace, name) for name, value in namespace.items() if not name.startswith("__") and _is_data(value))
         for cls in self._classes:
-            self.places.extend((cls, name) for name, value in vars(cls).items() if not name.startswith("_") and _is_data(value))
+            # A member of an enumeration stays what it is: Python refuses another value.
+            members = list(cls.__members__) if isinstance(cls, enum.EnumType) else []
+            names = [name for name in vars(cls) if not name.startswith("_") and name not in members]
+            self.places.extend((cls, name) for name in names if _is_data(vars(cls)[name]))
         for function in self._functions:
             self.places.extend((function, name) for name in ("__defaults__", "__kwdefaults__") if _has_container(getattr(function, name)))
         self.places = [place for place in self.places if _can_be_copied(_get(place))]

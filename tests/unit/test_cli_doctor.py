@@ -1,0 +1,217 @@
+"""``txtopo doctor`` names each missing thing with its cure, and its exit code says whether a run can
+start."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from txtopo.command import cli, doctor
+from txtopo.errors import SetupError
+from txtopo.state import directory, java, server_process
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Usage(NamedTuple):
+    """Of a disk, as shutil tells it."""
+
+    total: int
+    used: int
+    free: int
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which nothing is missing, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(java, "require_java", lambda: java.Java("/usr/bin/java", 17))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    return tmp_path
+
+
+def check(name: str, environment: Mapping[str, str] | None = None) -> doctor.Check:
+    (result,) = (check for check in doctor.checks(environment or {}, Path(".txtopo")) if check.name == name)
+    return result
+
+
+def raising(error: Exception) -> Any:
+    def fail(*arguments: object, **more: object) -> None:
+        raise error
+
+    return fail
+
+
+def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Have ``package`` not installed."""
+    installed = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == package:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+
+
+def test_a_whole_installation_can_run_and_leaves_no_file(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith("\n\na run can start here\n")
+    packages, machine = ("pyspark", "kazoo", "pydantic", "cloudpickle"), ("data directory", "temporary files", "loopback", "memory")
+    for name in ("Python", "Java", *packages, "ZooKeeper", *machine):
+        assert f"  {name} " in said
+    assert list(place.iterdir()) == []
+
+
+def test_json_has_every_check_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["can_run"] is True
+    assert {"name": "Java", "status": "ok", "fact": "17, /usr/bin/java, from the PATH", "cure": None} in document["checks"]
+
+
+def test_a_missing_java_is_told_with_its_cure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(java, "require_java", raising(SetupError("Java was not found\n  Install Java 17,\n  or set JAVA_HOME.")))
+    assert cli.main(["doctor"]) == SetupError.exit_code
+    said = capsys.readouterr().out
+    assert "missing   Java " in said
+    assert "Install Java 17,\n" in said
+    assert said.endswith("a run cannot start here: Java missing\n")
+
+
+def test_the_source_of_java_is_named() -> None:
+    assert check("Java", {"JAVA_HOME": "/opt/java"}).fact.endswith("from JAVA_HOME")
+
+
+@pytest.mark.parametrize("package", ["kazoo", "pyspark"])
+def test_a_missing_package_is_told_with_the_line_for_pip(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, package)
+    result = check(package)
+    assert (result.status, result.fact) == ("missing", "is not installed")
+    assert str(result.cure).startswith(f"Type: pip install '{package}")
+
+
+def test_a_package_of_another_version_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_requirements", lambda: (("kazoo", ">=99.1,<100", None),))
+    result = check("kazoo")
+    assert result.status == "missing"
+    assert result.fact.endswith("is installed; >=99.1,<100 is needed")
+
+
+@pytest.mark.parametrize(
+    ("version", "bounds", "expected"),
+    [
+        ("4.1.0", ">=4.1,<5", True), ("4.1", ">=4.1.0,<5", True), ("4.10.2", ">=4.9", True), ("5.0.0", ">=4.1,<5", False),
+        ("4.0.9", ">=4.1,<5", False), ("4.2.0.dev1", ">=4.1,<5", True), ("1", "", True),
+    ],
+)  # fmt: skip
+def test_versions_are_compared_as_numbers(version: str, bounds: str, expected: bool) -> None:
+    assert doctor._is_within(version, bounds) is expected
+
+
+def test_an_absent_extra_is_told_with_the_line_for_pip_and_keeps_nothing_from_running(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without(monkeypatch, "redis")
+    monkeypatch.setattr(doctor, "_requirements", lambda: (("redis", ">=5.2", "redis"), ("hatchling", "", "dev")))
+    assert check("[redis]") == doctor.Check("[redis]", "optional", "not installed: redis", "Type: pip install 'txtopo[redis]'")
+    assert cli.main(["doctor"]) == 0
+    assert "[dev]" not in capsys.readouterr().out
+
+
+def test_the_requirements_are_those_of_the_package() -> None:
+    names = {(package, extra) for package, _, extra in doctor._requirements()}
+    assert {("pyspark", None), ("kazoo", None), ("pyarrow", "arrow"), ("pymysql", "mysql")} <= names
+
+
+def test_missing_jars_are_told_with_their_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_process, "jars", raising(SetupError("no jars\n  Install pyspark.")))
+    assert check("ZooKeeper") == doctor.Check("ZooKeeper", "missing", "no jars", "Install pyspark.")
+
+
+def spark(place: Path, version: str) -> dict[str, str]:
+    (place / "spark" / "jars").mkdir(parents=True)
+    (place / "spark" / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    return {"SPARK_HOME": str(place / "spark")}
+
+
+def test_a_spark_home_of_another_version_is_told(place: Path) -> None:
+    result = check("SPARK_HOME", spark(place, "3.5.1"))
+    assert result.status == "missing"
+    assert "is Spark 3.5.1, pyspark is" in result.fact
+    assert "unset SPARK_HOME" in str(result.cure)
+
+
+def test_a_spark_home_of_the_same_version_is_fine(place: Path) -> None:
+    assert check("SPARK_HOME", spark(place, importlib.metadata.version("pyspark"))).status == "ok"
+
+
+def test_a_spark_home_without_spark_is_told(place: Path) -> None:
+    assert check("SPARK_HOME", {"SPARK_HOME": str(place)}).fact == f"{place} has no Spark"
+
+
+def test_a_data_directory_that_is_a_file_is_told(place: Path) -> None:
+    (place / ".txtopo").touch()
+    assert "is a file" in check("data directory").fact
+
+
+def test_a_data_directory_in_use_is_told(place: Path) -> None:
+    held = directory.DataDirectory(place / ".txtopo")
+    held.acquire()
+    try:
+        result = check("data directory")
+    finally:
+        held.release()
+    assert (result.status, "is in use by another run" in result.fact) == ("missing", True)
+
+
+def test_a_data_directory_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", raising(PermissionError(13, "Permission denied")))
+    result = check("data directory")
+    assert (result.status, result.fact.endswith("is not writable: Permission denied")) == ("missing", True)
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(1 << 40, 0, 10 << 20))
+    assert check("data directory").fact.endswith("has 10 MiB free, 256 MiB are needed")
+    assert check("temporary files").status == "missing"
+
+
+def test_a_loopback_without_connections_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "create_server", raising(OSError("Network is down")))
+    assert check("loopback").status == "missing"
+
+
+def test_little_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 15)
+    assert check("memory").status == "note"
+
+
+def typed(absent: str, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command ``txtopo``, where the module ``absent`` cannot be imported."""
+    code = f"import sys; sys.modules[{absent!r}] = None; from txtopo.command import entry; sys.exit(entry.main())"
+    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=place, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("package", ["pyspark", "kazoo"])
+def test_without_a_package_the_doctor_works_and_other_commands_name_the_package(package: str, place: Path) -> None:
+    assert json.loads(typed(package, place, "doctor", "--json").stdout)["checks"][0]["name"] == "Python"
+    ended = typed(package, place, "status")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"txtopo: error: the package {package} is not installed\n  Type: ")
+
+
+def test_an_error_of_another_import_is_not_hidden(place: Path) -> None:
+    assert "ModuleNotFoundError: " in typed("txtopo.command.submit", place, "doctor").stderr

@@ -1,0 +1,289 @@
+"""``txtopo doctor``: checks whether a run can start on this machine, and names the cure of each
+missing thing.
+
+The module imports neither pyspark nor kazoo, so that it also works where they are missing
+(``command.entry``).
+
+Runs on: where the command is typed; starts ``java -version`` and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from txtopo import errors
+from txtopo.state import directory, java, server_process
+
+DESCRIPTION = "Check whether a run can start on this machine. Each missing thing is shown with its cure."
+EXIT_CODES = f"""\
+exit codes:
+  0  a run can start here
+  {errors.SetupError.exit_code}  something is missing
+"""
+
+Status = Literal["ok", "missing", "optional", "note"]
+
+OLDEST_PYTHON = (3, 11)
+DISK_FREE_MIN_BYTES = 256 << 20
+"""The free disk that the embedded ZooKeeper needs: three snapshots, and an hour of logs."""
+TEMPORARY_FREE_MIN_BYTES = 64 << 20
+MEMORY_ADVISED_BYTES = 3 << 30
+"""Memory for Spark's JVM (2 GiB), the JVM of ZooKeeper and a few Python processes."""
+
+EXTRAS_OF_DEVELOPERS = ("bench", "dev", "docs")
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?")
+_SPARK_CORE = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: ``fact`` says the state of ``name``, ``cure`` the thing to do about it. ``missing``
+    keeps a run from starting; ``optional`` is an extra that is not installed; ``note`` a run that
+    may be slow or short of something."""
+
+    name: str
+    status: Status
+    fact: str
+    cure: str | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``txtopo doctor``, except ``--json``."""
+    parser.add_argument(
+        "--data-dir", type=Path, default=Path(directory.DEFAULT), metavar="DIR", help="the data directory to check (default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the checks; the exit code says whether a run can start."""
+    return show(tuple(checks(os.environ, arguments.data_dir)), arguments.json)
+
+
+def show(results: tuple[Check, ...], as_json: bool) -> int:
+    """Print ``results``, as text or JSON; the exit code says whether a run can start."""
+    missing = [check.name for check in results if check.status == "missing"]
+    if as_json:
+        print(json.dumps({"can_run": not missing, "checks": [asdict(check) for check in results]}, indent=2, ensure_ascii=False))
+    else:
+        width = max(len(check.name) for check in results)
+        for check in results:
+            print(f"{check.status:8}  {check.name:{width}}  {check.fact}")
+            if check.cure is not None:
+                print("\n".join(f"{'':10}{'':{width}}    {line.strip()}" for line in check.cure.splitlines()))
+        print(f"\na run cannot start here: {', '.join(missing)} missing" if missing else "\na run can start here")
+    return errors.SetupError.exit_code if missing else 0
+
+
+def checks(environment: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
+    """All checks, in the order in which a run would need the things."""
+    yield _python()
+    yield _java(environment)
+    yield from _packages()
+    yield _jars(environment)
+    if environment.get("SPARK_HOME"):
+        yield _spark_home(Path(environment["SPARK_HOME"]))
+    yield _data_dir(data_dir)
+    yield _temporary()
+    yield _ports()
+    yield _memory()
+    yield from _extras()
+
+
+# -- programs ------------------------------------------------------------------------------------
+
+
+def _python() -> Check:
+    version = sys.version_info[:2]
+    if version < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return Check("Python", "missing", f"{platform.python_version()} is too old", f"Install Python {oldest} or newer.")
+    return Check("Python", "ok", f"{platform.python_version()}, {sys.executable}")
+
+
+def _java(environment: Mapping[str, str]) -> Check:
+    try:
+        usable = java.require_java()
+    except errors.SetupError as error:
+        return _of_error("Java", error)
+    source = "JAVA_HOME" if environment.get("JAVA_HOME") else "the PATH"
+    return Check("Java", "ok", f"{usable.version}, {usable.executable}, from {source}")
+
+
+def _of_error(name: str, error: Exception) -> Check:
+    fact, _, cure = str(error).partition("\n")
+    return Check(name, "missing", fact, cure.strip() or None)
+
+
+# -- packages ------------------------------------------------------------------------------------
+
+
+def _packages() -> Iterator[Check]:
+    for package, bounds, extra in _requirements():
+        if extra is None:
+            yield _package(package, bounds)
+
+
+def _package(package: str, bounds: str) -> Check:
+    version = _installed(package)
+    cure = f"Type: pip install '{package}{bounds}'"
+    if version is None:
+        return Check(package, "missing", "is not installed", cure)
+    if not _is_within(version, bounds):
+        return Check(package, "missing", f"{version} is installed; {bounds} is needed", cure)
+    return Check(package, "ok", version)
+
+
+def _extras() -> Iterator[Check]:
+    packages: dict[str, list[str]] = {}
+    for package, bounds, extra in _requirements():
+        if extra is not None and extra not in EXTRAS_OF_DEVELOPERS:
+            version = _installed(package)
+            lacking = packages.setdefault(extra, [])
+            if version is None or not _is_within(version, bounds):
+                lacking.append(package if version is None else f"{package}{bounds} (not {version})")
+    for extra, lacking in packages.items():
+        if lacking:
+            yield Check(f"[{extra}]", "optional", f"not installed: {', '.join(lacking)}", f"Type: pip install 'txtopo[{extra}]'")
+        else:
+            yield Check(f"[{extra}]", "ok", "installed")
+
+
+@functools.cache
+def _requirements() -> tuple[tuple[str, str, str | None], ...]:
+    """Each package that txtopo requires, its bounds, and its extra."""
+    try:
+        lines = importlib.metadata.requires("txtopo") or []
+    except importlib.metadata.PackageNotFoundError:
+        # txtopo runs from its source, or from a zip: the packages are known, their versions are not.
+        lines = ["cloudpickle", "kazoo", "pydantic", "pyspark"]
+    matches = (_REQUIREMENT.fullmatch(line) for line in lines)
+    return tuple((match[1], match[2], match[3]) for match in matches if match is not None)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _is_within(version: str, bounds: str) -> bool:
+    """Whether ``version`` is within ``bounds``, such as ``>=4.1,<5``."""
+    compare: dict[str, Callable[[list[int], list[int]], bool]] = {">=": list.__ge__, "<": list.__lt__}
+    for bound in filter(None, bounds.split(",")):
+        match = re.fullmatch(r"\s*(>=|<)\s*([\d.]+)\s*", bound)
+        if match is not None and not compare[match[1]](_numbers(version), _numbers(match[2])):
+            return False
+    return True
+
+
+def _numbers(version: str) -> list[int]:
+    """The leading numbers of ``version``, without zeros at the end."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(part) for part in match[0].split(".")] if match else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return numbers
+
+
+def _jars(environment: Mapping[str, str]) -> Check:
+    name = "ZooKeeper"
+    try:
+        jars = server_process.jars()
+    except errors.SetupError as error:
+        return _of_error(name, error)
+    server = next(jar for jar in jars if jar.name.startswith("zookeeper-"))
+    return Check(name, "ok", f"{server.name} in {server.parent}")
+
+
+def _spark_home(home: Path) -> Check:
+    """``SPARK_HOME`` wins over the Spark of pyspark, also where its version is another."""
+    cure = "Type: unset SPARK_HOME; pyspark brings a Spark."
+    cores = [match[1] for jar in (home / "jars").glob("spark-core_*.jar") if (match := _SPARK_CORE.fullmatch(jar.name))]
+    if not cores:
+        return Check("SPARK_HOME", "missing", f"{home} has no Spark", cure)
+    pyspark = _installed("pyspark")
+    if pyspark is not None and _numbers(pyspark)[:2] != _numbers(cores[0])[:2]:
+        either = f"{cure} Or install its version: pip install pyspark=={cores[0]}"
+        return Check("SPARK_HOME", "missing", f"{home} is Spark {cores[0]}, pyspark is {pyspark}", either)
+    return Check("SPARK_HOME", "ok", f"{home}, Spark {cores[0]}")
+
+
+# -- the machine ---------------------------------------------------------------------------------
+
+
+def _data_dir(path: Path) -> Check:
+    name, cure = "data directory", "Choose another one: --data-dir DIR"
+    place = path.absolute()
+    if place.exists() and not place.is_dir():
+        return Check(name, "missing", f"{place} is a file", cure)
+    if directory.is_owned(place):
+        return Check(name, "missing", f"{place} is in use by another run", f"Stop that run, or wait for its end. {cure}")
+    while not place.exists():
+        place = place.parent
+    return _writable(name, place, path.absolute(), DISK_FREE_MIN_BYTES, cure)
+
+
+def _temporary() -> Check:
+    name, cure = "temporary files", "Set TMPDIR to a directory that is writable and has room."
+    try:
+        place = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        return Check(name, "missing", str(error), cure)
+    return _writable(name, place, place, TEMPORARY_FREE_MIN_BYTES, cure)
+
+
+def _writable(name: str, place: Path, shown: Path, free_min: int, cure: str) -> Check:
+    """Whether files can be made in ``place``, on a disk with ``free_min`` bytes."""
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Check(name, "missing", f"{shown} is not writable: {error.strerror}", cure)
+    if free < free_min:
+        return Check(name, "missing", f"{shown} has {_size(free)} free, {_size(free_min)} are needed", f"Make room. {cure}")
+    return Check(name, "ok", f"{shown}, {_size(free)} free")
+
+
+def _ports() -> Check:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5):
+            pass
+    except OSError as error:
+        cure = "Bring the loopback interface up (ip link set lo up), and let a firewall or sandbox pass 127.0.0.1."
+        return Check("loopback", "missing", f"no connection to a port of 127.0.0.1: {error}", cure)
+    return Check("loopback", "ok", "127.0.0.1 takes connections")
+
+
+def _memory() -> Check:
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    # A container may have less than its host.
+    for file in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        if file.is_file() and (text := file.read_text(encoding="ascii").strip()).isdecimal():
+            limits.append(int(text))
+    total = min(limits)
+    if total < MEMORY_ADVISED_BYTES:
+        cure = "Large batches may end with OutOfMemoryError: make batches smaller, or give the machine more memory."
+        return Check("memory", "note", f"{_size(total)}; {_size(MEMORY_ADVISED_BYTES)} are advised", cure)
+    return Check("memory", "ok", _size(total))
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):,.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):,.0f} MiB"
