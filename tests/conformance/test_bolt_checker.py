@@ -59,7 +59,7 @@ def test_a_write_outside_the_transaction() -> None:
 
 @pytest.mark.rule(10)
 def test_state_in_a_module_global() -> None:
-    naming = ("store 'counts' (bolt.store)", "a second time in one process", "'cat' is 9, it should be 4", "module globals")
+    naming = ("store 'counts' (bolt)", "a second time in one process", "'cat' is 9, it should be 4", "module globals")
     bolts.forget()
     broken(bolts.StateInAGlobal, 10, *naming)
 

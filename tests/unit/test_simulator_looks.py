@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.topologies.numbered_lines import LINES, Numbering, Putting, topology
-from tests.topologies.recording import NotingBolt, NotingCommitter
 from txtopo import BaseTransactionalBolt, ICommitter, TransactionalTopologyBuilder
 from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore
@@ -35,14 +34,23 @@ class Mailbox(Destination):
         return Guarantee("a mailbox", "mail", takes_back=False, is_keyed=False, cure="")
 
 
-class Mailing(BaseTransactionalBolt, ICommitter):
+class Bolt(BaseTransactionalBolt):
+    """Keeps nothing and emits nothing."""
+
+    def execute(self, tup: Any) -> None:
+        """Take the tuple."""
+
+
+class Mailing(Bolt, ICommitter):
     """Would send mail."""
 
     def __init__(self) -> None:
         self.box = Mailbox()
 
-    def execute(self, tup: Any) -> None:
-        """Nothing is kept."""
+
+class Filing(Bolt, ICommitter):
+    """Would write into a file. ``tests.topologies.recording`` has such a committer too, whose
+    journals are globals: the more tests have filled them, the longer a simulation takes."""
 
 
 def with_bolt(bolt: Any) -> Any:
@@ -51,7 +59,7 @@ def with_bolt(bolt: Any) -> Any:
     return made.build_topology()
 
 
-@pytest.mark.parametrize("bolt", [NotingCommitter, Mailing])
+@pytest.mark.parametrize("bolt", [Filing, Mailing])
 def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(bolt: Callable[[], Any]) -> None:
     report = simulate(with_bolt(bolt()), seeds=3, other_processes=False)
     assert [unseen.component for unseen in report.unseen] == ["report"]
@@ -62,7 +70,7 @@ def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(bo
 
 
 def test_with_effects_it_is_compared_and_named() -> None:
-    report = simulate(with_bolt(NotingCommitter()), seeds=3, other_processes=False, effects=effects, reset=reset)
+    report = simulate(with_bolt(Filing()), seeds=3, other_processes=False, effects=effects, reset=reset)
     assert (report.unseen, report.exit_code) == ((), 0)
     assert "no violation\n  compared: effects()" in str(report)
 
@@ -77,7 +85,7 @@ def test_what_was_compared_is_named(tmp_path: Path) -> None:
 
 
 def test_a_topology_in_which_nothing_is_compared_gets_no_verdict() -> None:
-    report = simulate(with_bolt(NotingBolt()), seeds=1, other_processes=False)
+    report = simulate(with_bolt(Bolt()), seeds=1, other_processes=False)
     assert report.exit_code == 7
     assert "nothing is compared: no component has a store, a sink or a commit" in str(report)
 
@@ -86,7 +94,7 @@ def test_a_violation_comes_first(tmp_path: Path) -> None:
     made = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout(LINES, ["word"], 1))
     made.set_bolt("number", Numbering(is_wrong=True)).global_grouping("spout")
     made.set_bolt("write", Putting(SqliteStore(tmp_path / "a.db", "counts"))).global_grouping("number")
-    made.set_bolt("report", NotingCommitter()).global_grouping("spout")
+    made.set_bolt("report", Filing()).global_grouping("spout")
     report = simulate(made.build_topology(), seeds=60, other_processes=False)
     assert [unseen.component for unseen in report.unseen] == ["report"]
     assert report.violation is not None

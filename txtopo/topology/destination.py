@@ -78,7 +78,7 @@ class Search:
     """Looks at the parts of a component while it is pickled: at every object in it, however deep.
     """
 
-    destinations: dict[Guarantee, None] = field(default_factory=dict)
+    destinations: dict[Guarantee, Destination] = field(default_factory=dict)
     local_only: dict[str, None] = field(default_factory=dict)
     """Reasons why every executor must be on the driver's machine."""
     problems: dict[str, None] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Search:
                 self.local_only[reason] = None
         if isinstance(part, Destination):
             try:
-                self.destinations[part.guarantee()] = None
+                self.destinations.setdefault(part.guarantee(), part)
             except Exception as error:
                 self.problems[f"{type(part).__name__}.guarantee failed: {type(error).__name__}: {error}"] = None
 

@@ -19,7 +19,7 @@ from txtopo.state import memory
 from txtopo.stores import base
 from txtopo.testing.contracts import probe, processes
 from txtopo.testing.contracts.local_run import LocalRun, Work
-from txtopo.topology import builder, pickling, spout
+from txtopo.topology import builder, destination, pickling, spout
 from txtopo.topology.bolt import BatchOutputCollector, IBatchBolt
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
@@ -100,7 +100,7 @@ class Scene:
         self._stores = list(_stores_of(graph))
         if not self._stores and setting.effects is None:
             raise errors.UsageError(
-                f"there is no store of txtopo in the attributes of {', '.join(map(repr, self.components))}, so nothing can be compared"
+                f"there is no store of txtopo in {', '.join(map(repr, self.components))}, so nothing can be compared"
                 "\n  Give effects=function: what it returns for the directory stands for all that the bolts have written."
             )
         self._graph, self._server = probe.probed(graph, setting.token), memory.MemoryServer()
@@ -141,30 +141,16 @@ class Scene:
 
 
 def _stores_of(graph: TopologyGraph) -> Iterator[tuple[str, base.Store]]:
-    """Every store in the attributes of a component, with what a message calls it."""
+    """Every store in a component, with its name in messages."""
     seen: set[str] = set()
     for id, component in graph.components.items():
-        for path, store in _stores_in(pickling.loads(component.template), set()):
-            if store.address not in seen:
+        instance, search = pickling.loads(component.template), destination.Search()
+        pickling.dumps_with_classes(instance, search.visit)
+        search.writes(instance)  # looks at attributes of classes too
+        for store in search.destinations.values():
+            if isinstance(store, base.Store) and store.address not in seen:
                 seen.add(store.address)
-                yield f"store {store.name!r} ({id}{path})", store
-
-
-def _stores_in(value: Any, seen: set[int], path: str = "") -> Iterator[tuple[str, base.Store]]:
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, base.Store):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _stores_in(item, seen, f"{path}[{key!r}]")
-    elif isinstance(value, list | tuple | set | frozenset):
-        for number, item in enumerate(value):
-            yield from _stores_in(item, seen, f"{path}[{number}]")
-    elif not isinstance(value, type) and hasattr(value, "__dict__"):
-        for name, item in vars(value).items():
-            yield from _stores_in(item, seen, f"{path}.{name}")
+                yield f"store {store.name!r} ({id})", store
 
 
 class _Feeder(spout.BaseTransactionalSpout):

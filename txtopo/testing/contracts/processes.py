@@ -38,6 +38,14 @@ class Done:
     points: list[probe.Point] = field(default_factory=list)
 
 
+def start_python(program: str, hash_seed: int, stderr: int | None = None) -> subprocess.Popen[bytes]:
+    """Start a Python interpreter whose ``hash`` of text has ``hash_seed``, with pipes for standard
+    input and output. The interpreter looks for modules in the places where this process does."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
+    return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment)
+
+
 class Process(Protocol):
     """Computes jobs, one at a time."""
 
@@ -51,18 +59,12 @@ class Process(Protocol):
         ...
 
 
-class _Resources(worker.Resources):
-    def close(self) -> None:
-        self.discard(set(self._made))
-
-
 class LocalProcess:
     """This process, with templates and resources of its own. ``slot_run`` makes what computes a
     slot."""
 
     def __init__(self, run: Run, slot_run: one_task.SlotFactory = slot.SlotRun) -> None:
         self._worker = worker.WorkerRun(run)
-        self._worker.resources = self._resources = _Resources()
         self._jobs = in_process.InProcessJobs(self._worker, slot_run=slot_run)
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
@@ -72,19 +74,15 @@ class LocalProcess:
         return Done(reports, frames, observer.emitted, observer.points)
 
     def close(self) -> None:
-        self._resources.close()
+        self._worker.resources.close()
         wire.forget_classes(self._worker.run.token)
 
 
 class RemoteProcess:
-    """A new Python interpreter, whose ``hash`` of text has ``hash_seed``. Modules are found where
-    this process finds them."""
+    """A new Python interpreter, whose ``hash`` of text has ``hash_seed``."""
 
     def __init__(self, run: Run, hash_seed: int) -> None:
-        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        program = f"from {__name__} import serve; serve()"
-        pipe = subprocess.PIPE
-        self._child = subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment)
+        self._child = start_python(f"from {__name__} import serve; serve()", hash_seed)
         try:
             answer = self._ask(pickling.dumps(run))
         except BaseException:

@@ -1,8 +1,8 @@
-"""A stand-in for a worker process: it keeps resources, and makes the contexts of the tasks that run
-in it.
+"""A stand-in for a worker process, which keeps resources and makes the contexts of its tasks.
 
 Apart from the data plane because a contract of stores asks for contexts alone, with no topology
-around them.
+around them. Apart from ``worker.Resources`` because a forked child finds the resources of its
+parent here: a store must notice by itself that a connection belongs to another process.
 """
 
 from __future__ import annotations

@@ -168,22 +168,6 @@ def _can_be_copied(value: Any) -> bool:
     return True
 
 
-class Resources(worker.Resources):
-    """Those of one simulated process, which can end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._names: set[str] = set()
-
-    def get(self, name: str, factory: Callable[[], Any]) -> Any:
-        self._names.add(name)
-        return super().get(name, factory)
-
-    def end(self) -> None:
-        """The process ends, and with it its connections."""
-        self.discard(self._names)
-
-
 class _Copier:
     """Makes copies of values as they were, by pickle where possible, which is much faster."""
 
@@ -203,7 +187,7 @@ class Process:
     """One process: its variables while it is not on, and its resources."""
 
     def __init__(self, values: list[Any]) -> None:
-        self.values, self.resources = values, Resources()
+        self.values, self.resources = values, worker.Resources()
 
 
 class Processes:
@@ -252,7 +236,7 @@ class Processes:
             return
         if process is self._on:
             self.leave()
-        process.resources.end()
+        process.resources.close()
 
     def end_all(self) -> None:
         """All of them end."""

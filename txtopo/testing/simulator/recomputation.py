@@ -8,7 +8,7 @@ goes to. If something differs, it is computed once more with the same hash seed,
 from dice.
 
 Apart from ``simulation`` because it costs a second, not milliseconds; one process plays all that is
-asked of it. Run as a module it is such a process.
+asked of it.
 
 Invariants: what travels back is text, so that classes of the user's need not.
 """
@@ -27,6 +27,7 @@ from typing import Any
 
 from txtopo import config, errors
 from txtopo.plan import levels
+from txtopo.testing.contracts import processes
 from txtopo.testing.simulator import mistakes
 from txtopo.testing.simulator.blame import Place
 from txtopo.testing.simulator.clues import Clue
@@ -105,13 +106,15 @@ def _in_processes(payload: bytes, hash_seeds: Sequence[int], alone: bool) -> lis
 
 
 def _in_process(payload: bytes, hash_seed: int) -> list[Recomputed]:
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
-    command = [sys.executable, "-m", __name__]
-    done = subprocess.run(command, input=payload, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False)
-    if done.returncode:
-        raise errors.UsageError(f"the topology cannot be computed in another process:\n{done.stderr.decode(errors='replace').rstrip()}")
-    recomputed: list[Recomputed] = pickle.loads(done.stdout)
+    with processes.start_python(f"from {__name__} import serve; serve()", hash_seed, stderr=subprocess.PIPE) as child:
+        try:
+            results, complaints = child.communicate(payload, TIMEOUT_S)
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode:
+        raise errors.UsageError(f"the topology cannot be computed in another process:\n{complaints.decode(errors='replace').rstrip()}")
+    recomputed: list[Recomputed] = pickle.loads(results)
     return recomputed
 
 
@@ -199,11 +202,10 @@ def _short(rows: list[str]) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-if __name__ == "__main__":
-    # As __main__ this module is not the one whose classes the parent knows.
-    from txtopo.testing.simulator import recomputation
-
+def serve() -> None:
+    """The other process: a topology comes by standard input, results go by standard output. Prints
+    of user code go to standard error."""
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    results.write(pickle.dumps(recomputation.recompute(sys.stdin.buffer.read())))
+    results.write(pickle.dumps(recompute(sys.stdin.buffer.read())))
     results.close()
