@@ -89,10 +89,9 @@ demo: java $(RUNS) ## Count every word of Python's own library, exactly once; in
 demo-reset: ## Forget what the demo has counted
 	rm -rf $(DEMO)
 
-# Two processes share the tests that start no Spark, which by itself takes both cores.
+# Two processes share the tests: most of them wait for a server or a process of their own.
 test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
-	$(BIN)/python -m pytest -m 'not fault and not long' -n 2 tests/unit tests/property tests/conformance
-	$(BIN)/python -m pytest -m 'not fault and not long' tests/integration tests/starter
+	$(BIN)/python -m pytest -m 'not fault and not long' -n 2
 
 schedules: java $(INSTALLED) $(CLASSES) ## Simulate ten thousand schedules, and run sixty generated topologies on Spark: what takes minutes and kills nothing
 	$(BIN)/python -m pytest -m 'long and not fault'

@@ -65,7 +65,7 @@ def test_any_other_exception_stops_the_topology_and_says_where(cluster: LocalClu
     assert error.exit_code == 1
     assert (error.component, error.hook, error.phase) == ("split", "execute", "processing")
     assert error.attempt.startswith("2:")
-    assert "faulty.py" in error.traceback
+    assert "failing_hooks.py" in error.traceback
     assert "dataplane" not in error.traceback
     run_to_idle(cluster, faulty.topology)
     assert faulty.counts == faulty.expected, "the state was not intact"
