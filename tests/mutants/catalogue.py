@@ -685,7 +685,7 @@ MUTATIONS = (
     Mutation(
         "on one slot all tasks get the same list",
         "txtopo/dataplane/slot.py",
-        '                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:\n',
+        "                    if grouping.traits.many_tasks and receiver.parallelism > 1:\n",
         "                    if False:\n",
         STRAIGHT,
     ),

@@ -771,7 +771,7 @@ GUARDS = (
             Mutation(
                 "equal keys spread over the tasks of a keyed committer",
                 "txtopo/topology/soundness.py",
-                "        if grouping.kind in SPREADING:\n",
+                "        if grouping.traits.spreads_keys:\n",
                 "        if False:\n",
                 SOUNDNESS,
             ),

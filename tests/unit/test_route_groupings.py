@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from txtopo import Fields, TransactionAttempt
 from txtopo.dataplane import route
-from txtopo.topology.grouping import Grouping, GroupingKind, UnsupportedKeyError, task_for_key
+from txtopo.topology.grouping import TRAITS, Grouping, GroupingKind, UnsupportedKeyError, task_for_key
 
 FIELDS = Fields("tx", "word", "count")
 ATTEMPT = TransactionAttempt(1, 0)
@@ -128,6 +128,23 @@ def test_the_task_that_does_not_depend_on_the_row_is_known_beforehand() -> None:
     fixed = [route.fixed_task(Grouping(kind), 4, 3) for kind in ("global", "none", "local_or_shuffle", "shuffle", "all")]
     assert fixed == [0, 1, 1, None, None]
     assert route.fixed_task(Grouping("shuffle"), 4, 1) == 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in get_args(GroupingKind) if not TRAITS[kind].sender_chooses])
+@pytest.mark.rule(16)
+def test_the_traits_of_a_grouping_are_what_its_routing_does(kind: GroupingKind) -> None:
+    grouping = Grouping(kind, Fields("word") if TRAITS[kind].by_key else None)
+    reached = [
+        {task for task, got in enumerate(Tasks(3).route(grouping, rows("same", "same", "same"), sending_task=sender)) if got} for sender in (0, 1)
+    ]
+    assert (len(reached[0] | reached[1]) > 1) == TRAITS[kind].spreads_keys
+    assert (sum(map(len, Tasks(3).route(grouping, rows("same")))) > 1) == TRAITS[kind].many_tasks
+    if TRAITS[kind].stays_local or TRAITS[kind].one_task:
+        assert [len(tasks) for tasks in reached] == [1, 1]
+
+
+def test_every_kind_of_grouping_has_traits() -> None:
+    assert set(TRAITS) == set(get_args(GroupingKind))
 
 
 def test_a_grouping_prints_as_users_know_it() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from txtopo.dataplane import row_encoding
 from txtopo.plan import levels
@@ -29,11 +29,9 @@ _KEY_LENGTH_MAX = 64
 def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> int | None:
     """The one task that receives everything this sender emits, or ``None`` where that depends on
     the row."""
-    if grouping.kind == "global":
-        return 0
-    if grouping.kind in ("none", "local_or_shuffle"):
+    if grouping.traits.stays_local:
         return levels.local_task(sending_task, receiving_tasks)
-    return 0 if receiving_tasks == 1 and grouping.kind not in ("custom", "direct") else None
+    return 0 if grouping.traits.one_task or (receiving_tasks == 1 and not grouping.traits.sender_chooses) else None
 
 
 class Edge(NamedTuple):
@@ -63,19 +61,68 @@ def make_send(
 ) -> Send:
     """A function that sends a row to the right ones of ``lanes`` (one per receiving task)."""
     memory = memory or SenderMemory(grouping, sending_task, txid, len(lanes))
+    return send_by(grouping, fields, sending_task, lanes, _RowWays(lanes, sending_task, memory))
+
+
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
+
+
+class Ways(Protocol[S_co]):
+    """The functions that send by the groupings for which one fixed lane is not enough."""
+
+    def shuffle(self) -> S_co:
+        """To the lanes in turn."""
+
+    def all(self) -> S_co:
+        """To every lane."""
+
+    def fields(self, positions: Sequence[int]) -> S_co:
+        """To the lane of the key, whose values are at ``positions``; 0 is the attempt."""
+
+    def partial_key(self, positions: Sequence[int]) -> S_co:
+        """To one of the two lanes of the key."""
+
+    def custom(self) -> S_co:
+        """To the lanes that the custom grouping chooses."""
+
+
+def send_by(grouping: Grouping, fields: Fields, sending_task: int, lanes: Sequence[S], ways: Ways[S]) -> S:
+    """The one of ``lanes`` that receives everything, or the way of ``grouping``; for rows and for
+    columns."""
     only = fixed_task(grouping, sending_task, len(lanes))
-    if only is not None and grouping.kind not in ("fields", "partial_key"):
+    if only is not None and not grouping.traits.by_key:
         return lanes[only]
     if grouping.kind == "custom":
-        assert memory.custom is not None
-        return _by_choice(lanes, memory.custom, sending_task, memory.edge)
+        return ways.custom()
     if grouping.kind == "shuffle":
-        return _round_robin(lanes, memory)
+        return ways.shuffle()
     if grouping.kind == "all":
-        return to_all(lanes)
+        return ways.all()
     assert grouping.fields is not None
     positions = [fields.index(name) for name in grouping.fields]
-    return _by_two_tasks(lanes, positions, memory.sent) if grouping.kind == "partial_key" else _by_key(lanes, positions)
+    return ways.partial_key(positions) if grouping.kind == "partial_key" else ways.fields(positions)
+
+
+class _RowWays:
+    def __init__(self, lanes: Sequence[Send], sending_task: int, memory: SenderMemory) -> None:
+        self._lanes, self._sending_task, self._memory = lanes, sending_task, memory
+
+    def shuffle(self) -> Send:
+        return _round_robin(self._lanes, self._memory)
+
+    def all(self) -> Send:
+        return to_all(self._lanes)
+
+    def fields(self, positions: Sequence[int]) -> Send:
+        return _by_key(self._lanes, positions)
+
+    def partial_key(self, positions: Sequence[int]) -> Send:
+        return _by_two_tasks(self._lanes, positions, self._memory.sent)
+
+    def custom(self) -> Send:
+        assert self._memory.custom is not None
+        return _by_choice(self._lanes, self._memory.custom, self._sending_task, self._memory.edge)
 
 
 def _round_robin(lanes: Sequence[Send], memory: SenderMemory) -> Send:
@@ -87,9 +134,10 @@ def _round_robin(lanes: Sequence[Send], memory: SenderMemory) -> Send:
     return send
 
 
-def to_all(lanes: Sequence[Send]) -> Send:
-    """A function that sends a row to every one of ``lanes``."""
-    def send(row: Row) -> None:
+def to_all(lanes: Sequence[Callable[[Any], None]]) -> Callable[[Any], None]:
+    """A function that sends a row, or a RecordBatch, to every one of ``lanes``."""
+
+    def send(row: Any) -> None:
         for lane in lanes:
             lane(row)
 

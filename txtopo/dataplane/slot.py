@@ -219,7 +219,7 @@ class SlotRun:
                         self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
                         for t in range(receiver.parallelism)
                     ]
-                    if grouping.kind in ("all", "custom") and receiver.parallelism > 1:
+                    if grouping.traits.many_tasks and receiver.parallelism > 1:
                         lanes = [collector.with_own_copies(lane, self.worker.run.token) for lane in lanes]
                 else:
                     lanes = []
@@ -227,7 +227,7 @@ class SlotRun:
                         if (receiver.id, t) not in out_lanes:
                             out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index, only_streams.get(receiver.id))
                         lanes.append(out_lanes[receiver.id, t].sender(stream))
-                if grouping.kind == "direct":
+                if spec.direct:
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
                     txid = self.job.attempt.txid

@@ -72,18 +72,14 @@ class WorkerRun:
         self.run, self.clock = run, clock
         self.resources = Resources()
         wire.register_classes(run.token, run.graph.by_value)
-        self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
+        self._plans = compiler.Plans(run.graph)
         self._templates: dict[str, bytes] = {}
         self._only_streams: dict[str, dict[str, str]] = {}
         self.confs = {id: TopologyConf(run.conf).overlaid(component.config) for id, component in run.graph.components.items()}
 
     def plan(self, task_counts: Mapping[str, int], cores: int | None = None) -> Plan:
         """The plan under ``task_counts`` for ``cores``, or for as many as the run has."""
-        cores = cores or self.run.cores
-        key = (cores, tuple(sorted(task_counts.items())))
-        if key not in self._plans:
-            self._plans[key] = compiler.compile_plan(self.run.graph.with_task_counts(task_counts), cores)
-        return self._plans[key]
+        return self._plans.under(task_counts, cores or self.run.cores)
 
     def only_streams(self, component: str) -> dict[str, str]:
         """By receiver, the one stream of ``component`` it listens to, where there is just one."""

@@ -118,7 +118,7 @@ class AttemptRunner:
         self._run, self._jobs, self._batches, self._on_error, self._submitted = run, jobs, batches, on_error, submitted
         self._surroundings = surroundings
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
-        self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
+        self._plans = compiler.Plans(run.graph)
         self._zombies: list[str] = []
         self.resumed_txid: int | None = None
         """The transaction that was sealed when this run began: an attempt of an earlier run may
@@ -126,17 +126,11 @@ class AttemptRunner:
 
     def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int) -> Attempt:
         """A new attempt, with nothing done, that will use so many ``cores`` at once."""
-        return Attempt(attempt, task_counts, self._plan_for(task_counts, cores), self._surroundings.now())
+        return Attempt(attempt, task_counts, self._plans.under(task_counts, cores), self._surroundings.now())
 
     def use_cores(self, work: Attempt, cores: int) -> None:
         """Plan for so many ``cores`` what no job has begun."""
-        work.plan = self._plan_for(work.task_counts, cores)
-
-    def _plan_for(self, task_counts: Mapping[str, int], cores: int) -> Plan:
-        key = (cores, tuple(sorted(task_counts.items())))
-        if key not in self._plans:
-            self._plans[key] = compiler.compile_plan(self._run.graph.with_task_counts(task_counts), cores)
-        return self._plans[key]
+        work.plan = self._plans.under(work.task_counts, cores)
 
     def emit(self, work: Attempt) -> None:
         """The emission job: learn the batch's metadata."""

@@ -10,6 +10,7 @@ there are any, in a *late* job of the same phase.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txtopo.plan import levels
@@ -42,8 +43,8 @@ class Plan:
 
     def levels_of(self, part: str) -> Levels:
         """The levels of the job ``part``: emission, processing, late, commit or straight."""
-        made: Levels = getattr(self, part)
-        return made
+        levels: Levels = getattr(self, part)
+        return levels
 
 
 def held_components(graph: TopologyGraph) -> frozenset[str]:
@@ -80,3 +81,18 @@ def compile_plan(graph: TopologyGraph, cores: int) -> Plan:
         late=levels.assign_levels(graph, late, cores),
         commit=levels.assign_levels(graph, held, cores, silent=frozenset({graph.spout.id})),
     )
+
+
+class Plans:
+    """The plans of one graph by task counts and cores, each compiled once."""
+
+    def __init__(self, graph: TopologyGraph) -> None:
+        self._graph = graph
+        self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
+
+    def under(self, task_counts: Mapping[str, int], cores: int) -> Plan:
+        """The plan under ``task_counts`` for ``cores``."""
+        key = (cores, tuple(sorted(task_counts.items())))
+        if key not in self._plans:
+            self._plans[key] = compile_plan(self._graph.with_task_counts(task_counts), cores)
+        return self._plans[key]

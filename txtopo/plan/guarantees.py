@@ -60,10 +60,8 @@ def _one_writer(component: Component) -> str:
         return "for there is one task"
     if component.writes.has_own_keys:
         return f"as {component.type_name} says of its keys"
-    kinds = {subscription.grouping.kind for subscription in component.inputs}
-    if kinds & {"direct", "custom"}:
+    groupings = [subscription.grouping for subscription in component.inputs]
+    if any(grouping.traits.sender_chooses for grouping in groupings):
         return "if the sender sees to it; two are refused when they meet"
-    if "fields" not in kinds:
-        return "for one task gets all"
-    by = {str(subscription.grouping) for subscription in component.inputs if subscription.grouping.kind == "fields"}
-    return f"by {', '.join(sorted(by))}"
+    by_key = {str(grouping) for grouping in groupings if grouping.traits.by_key}
+    return f"by {', '.join(sorted(by_key))}" if by_key else "for one task gets all"

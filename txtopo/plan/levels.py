@@ -56,7 +56,7 @@ def local_task(sending_task: int, receiving_tasks: int) -> int:
 def _stays_local(source: Component, subscription: Subscription, receiver: Component, slots: int) -> bool:
     if slots == 1:
         return True
-    if subscription.grouping.kind not in ("none", "local_or_shuffle"):
+    if not subscription.grouping.traits.stays_local:
         return False
     return all(local_task(task, receiver.parallelism) % slots == task % slots for task in range(source.parallelism))
 

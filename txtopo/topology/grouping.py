@@ -9,20 +9,24 @@ Key encoding, version 1: every value becomes a tag byte and a body; a key of sev
 concatenation of its values, each preceded by its length (4 bytes, big-endian). The task is the
 first 8 bytes of BLAKE2b (digest size 8) of that, big-endian, modulo tasks.
 
-====================  =====  ==========================================================================
+====================  =====  ====================================================================
 value                 tag    body
-====================  =====  ==========================================================================
-None                  ``0`` number                ``n``  bool, int, float and Decimal by numeric
-value: ``numerator/denominator`` in
-                             lowest terms, decimal digits; ``nan``, ``inf``, ``-inf``
-str                   ``s``  UTF-8 (lone surrogates passed through) bytes, bytearray      ``b``  as
-they are UUID                  ``u``  16 bytes date                  ``d``  ISO 8601 datetime, naive
-``t``  ISO 8601 with microseconds datetime, aware       ``T``  the same, in UTC; where UTC has no
-such year, microseconds since 1970 enum                  ``e``  name, UTF-8 (``Flag.A | Flag.B`` is
-``A|B``; a flag without a name is refused) tuple, list           ``l``  the encoded items, each
-preceded by its length TransactionAttempt    ``a``  the txid, decimal digits: every attempt of a
-batch is routed alike
-====================  =====  ==========================================================================
+====================  =====  ====================================================================
+None                  ``0``
+number                ``n``  bool, int, float and Decimal by numeric value:
+                             ``numerator/denominator`` in lowest terms, decimal digits; ``nan``,
+                             ``inf``, ``-inf``
+str                   ``s``  UTF-8 (lone surrogates passed through)
+bytes, bytearray      ``b``  as they are
+UUID                  ``u``  16 bytes
+date                  ``d``  ISO 8601
+datetime, naive       ``t``  ISO 8601 with microseconds
+datetime, aware       ``T``  the same, in UTC; where UTC has no such year, microseconds since 1970
+enum                  ``e``  name, UTF-8 (``Flag.A | Flag.B`` is ``A|B``; a flag without a name is
+                             refused)
+tuple, list           ``l``  the encoded items, each preceded by its length
+TransactionAttempt    ``a``  the txid, decimal digits: every attempt of a batch is routed alike
+====================  =====  ====================================================================
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ import datetime
 import enum
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -46,6 +50,37 @@ KEY_ENCODING_VERSION = 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 GroupingKind = Literal["shuffle", "fields", "global", "all", "none", "local_or_shuffle", "direct", "partial_key", "custom"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingTraits:
+    """The properties of a kind of grouping, by which the plan, the checks and the routing go."""
+
+    stays_local: bool = False
+    """Everything a task sends goes to one task, which may be of the same process."""
+    one_task: bool = False
+    """Every tuple goes to task 0."""
+    by_key: bool = False
+    """The values of ``fields`` decide, so every tuple's key is encoded, for one task too."""
+    spreads_keys: bool = False
+    """Tuples with equal keys go to different tasks."""
+    sender_chooses: bool = False
+    """User code on the sender's side names the tasks."""
+    many_tasks: bool = False
+    """A tuple may go to several tasks, each of which needs a copy of its own."""
+
+
+TRAITS: Mapping[GroupingKind, GroupingTraits] = {
+    "shuffle": GroupingTraits(spreads_keys=True),
+    "fields": GroupingTraits(by_key=True),
+    "global": GroupingTraits(one_task=True),
+    "all": GroupingTraits(spreads_keys=True, many_tasks=True),
+    "none": GroupingTraits(stays_local=True, spreads_keys=True),
+    "local_or_shuffle": GroupingTraits(stays_local=True, spreads_keys=True),
+    "direct": GroupingTraits(sender_chooses=True),
+    "partial_key": GroupingTraits(by_key=True, spreads_keys=True),
+    "custom": GroupingTraits(sender_chooses=True, many_tasks=True),
+}
 
 
 @runtime_checkable
@@ -71,6 +106,11 @@ class Grouping:
     kind: GroupingKind
     fields: Fields | None = None
     custom: CustomGrouping | None = None
+
+    @property
+    def traits(self) -> GroupingTraits:
+        """What its kind says of it."""
+        return TRAITS[self.kind]
 
     def __str__(self) -> str:
         if self.custom is not None:

@@ -14,9 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from txtopo.topology import destination, graph, stream
 
-SPREADING = frozenset({"shuffle", "local_or_shuffle", "none", "all", "partial_key"})
-"""Kinds of groupings that give equal keys to different tasks."""
-
 
 def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str) -> set[str]:
     """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the
@@ -45,8 +42,6 @@ def problems(
                     f" use fields_grouping on {_key(writes)}, or parallelism 1, or, if no two tasks ever write the same key, say so in its class:"
                     " has_own_keys = True"
                 )
-
-
     known: dict[str, dict[str, str]] = {}
     for written in writes.destinations:
         known.setdefault(written.known_as, {}).setdefault(written.place, written.name)
@@ -99,9 +94,9 @@ def _spread(inputs: Iterable[graph.Subscription], key_fields: stream.Fields | No
     by_fields: dict[tuple[str, ...], str] = {}
     for subscription in inputs:
         grouping = subscription.grouping
-        if grouping.kind in SPREADING:
+        if grouping.traits.spreads_keys:
             yield f"{grouping} grouping on {subscription.source!r} gives equal keys to different tasks"
-        elif grouping.kind == "fields" and grouping.fields is not None and key_fields is not None:
+        elif grouping.traits.by_key and grouping.fields is not None and key_fields is not None:
             if others := [name for name in grouping.fields if name not in key_fields]:
                 yield f"{grouping} grouping on {subscription.source!r} goes by {', '.join(others)}, of which its keys are not made"
             by_fields.setdefault(tuple(grouping.fields), subscription.source)

@@ -34,28 +34,33 @@ def make_send(
 ) -> SendBatch:
     """A function that sends the rows of a RecordBatch to the right ones of ``lanes`` (one per
     receiving task)."""
-    only = route.fixed_task(grouping, sending_task, len(lanes))
-    if only is not None and grouping.kind not in ("fields", "partial_key"):
-        return lanes[only]
-    if grouping.kind == "custom":
-        return _by_choice(lanes, memory, sending_task, attempt)
-    if grouping.kind == "shuffle":
-        return _in_slices(lanes, memory)
-    if grouping.kind == "all":
-        return _to_all(lanes)
-    assert grouping.fields is not None
-    # The columns of a RecordBatch are the fields without the first; its value is the attempt, and
-    # so is that of every row.
-    positions = [fields.index(name) - 1 for name in grouping.fields]
-    return _by_two_tasks(lanes, positions, attempt, memory) if grouping.kind == "partial_key" else _by_key(lanes, positions, attempt)
+    return route.send_by(grouping, fields, sending_task, lanes, _ColumnWays(lanes, sending_task, attempt, memory))
 
 
-def _to_all(lanes: Sequence[SendBatch]) -> SendBatch:
-    def send(batch: pa.RecordBatch) -> None:
-        for lane in lanes:
-            lane(batch)
+class _ColumnWays:
+    def __init__(self, lanes: Sequence[SendBatch], sending_task: int, attempt: Any, memory: route.SenderMemory) -> None:
+        self._lanes, self._sending_task, self._attempt, self._memory = lanes, sending_task, attempt, memory
 
-    return send
+    def shuffle(self) -> SendBatch:
+        return _in_slices(self._lanes, self._memory)
+
+    def all(self) -> SendBatch:
+        return route.to_all(self._lanes)
+
+    def fields(self, positions: Sequence[int]) -> SendBatch:
+        return _by_key(self._lanes, _columns_at(positions), self._attempt)
+
+    def partial_key(self, positions: Sequence[int]) -> SendBatch:
+        return _by_two_tasks(self._lanes, _columns_at(positions), self._attempt, self._memory)
+
+    def custom(self) -> SendBatch:
+        return _by_choice(self._lanes, self._memory, self._sending_task, self._attempt)
+
+
+def _columns_at(positions: Sequence[int]) -> list[int]:
+    """The columns of a RecordBatch are the fields without the first, the attempt, which is -1 here.
+    """
+    return [position - 1 for position in positions]
 
 
 def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBatch:
