@@ -42,13 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
     fresh = run.run(lines, options.quick, lambda text: print(text, flush=True))
     is_whole = options.only is None and not options.quick
     if is_whole or options.keep:
-        found = results.Results(here, fresh)
+        measured = results.Results(here, fresh)
         if not is_whole and results.LATEST.exists():
-            found = results.loads(results.LATEST.read_text(encoding="utf-8")).with_lines(fresh)
-        text = results.dumps(found)
+            measured = results.loads(results.LATEST.read_text(encoding="utf-8")).with_lines(fresh)
+        text = results.dumps(measured)
         results.LATEST.write_text(text, encoding="utf-8")
-        # From what was written down, which is rounded: the page must not say more than can be read
-        # again.
+        # From the file as written, with rounded figures: the page must not say more than the file.
         report.write(results.loads(text))
     failed = [result.id for result in fresh if result.error is not None]
     print(f"{len(fresh) - len(failed)} lines measured, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")

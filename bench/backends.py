@@ -1,8 +1,8 @@
 """The databases whose stores are measured: how each is reached, its store, and the same updates by
 hand, as fast as that database takes them.
 
-By hand there is no fence, no stamp and no value before: a second run would count twice. That is
-what the store's part of the time pays for. Another database is one more entry of ``BACKENDS``.
+By hand there is no fence, no stamp and no value before: a second run would count twice. The store's
+part of the time pays for these. A further database is an entry of ``BACKENDS``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TABLE = "kept"
 LOOKUP_KEYS_MAX = 500
 """How many keys one SELECT of SQLite looks up."""
 FIRST = 100_000
-"""What a key has before it is counted."""
+"""The value of a key before it is counted."""
 
 
 class ByHand(Protocol):
@@ -29,8 +29,8 @@ class ByHand(Protocol):
         """Add ``more`` to the counts, all or none, durable when it returns."""
 
     def update(self, more: Mapping[str, int]) -> None:
-        """The same by reading the counts, adding here, and writing them: what any function of the
-        old value needs."""
+        """The same by reading the counts, adding here, and writing them: the way of any function of
+        the old value."""
 
     def counts(self) -> dict[str, int]:
         """All counts."""
@@ -90,18 +90,18 @@ class PostgresByHand:
 
     def add(self, more: Mapping[str, int]) -> None:
         """One statement, one commit."""
-        given = "SELECT * FROM unnest(%s::text[], %s::bigint[])"
-        upsert = f"INSERT INTO counts {given} ON CONFLICT (key) DO UPDATE SET value = counts.value + excluded.value"
+        rows = "SELECT * FROM unnest(%s::text[], %s::bigint[])"
+        upsert = f"INSERT INTO counts {rows} ON CONFLICT (key) DO UPDATE SET value = counts.value + excluded.value"
         self._connection.execute(upsert, [list(more), list(more.values())])
         self._connection.commit()
 
     def update(self, more: Mapping[str, int]) -> None:
-        """One statement to read, one to write, one commit."""
+        """A statement for the reads, a statement for the writes, and a commit."""
         names = list(more)
         old: dict[str, int] = dict(self._connection.execute("SELECT key, value FROM counts WHERE key = ANY(%s)", [names]).fetchall())
         new = [old.get(key, 0) + count for key, count in more.items()]
-        given = "SELECT * FROM unnest(%s::text[], %s::bigint[])"
-        self._connection.execute(f"INSERT INTO counts {given} ON CONFLICT (key) DO UPDATE SET value = excluded.value", [names, new])
+        rows = "SELECT * FROM unnest(%s::text[], %s::bigint[])"
+        self._connection.execute(f"INSERT INTO counts {rows} ON CONFLICT (key) DO UPDATE SET value = excluded.value", [names, new])
         self._connection.commit()
 
     def counts(self) -> dict[str, int]:
@@ -133,7 +133,7 @@ class MariaByHand:
         self._connection.commit()
 
     def update(self, more: Mapping[str, int]) -> None:
-        """One statement to read, one to write, one commit."""
+        """A statement for the reads, a statement for the writes, and a commit."""
         self._cursor.execute("SELECT name, value FROM counts WHERE name IN %s", [list(more)])
         old: dict[str, int] = dict(self._cursor.fetchall())
         new = [(key, old.get(key, 0) + count) for key, count in more.items()]
@@ -167,7 +167,7 @@ class RedisByHand:
             pipeline.execute()
 
     def update(self, more: Mapping[str, int]) -> None:
-        """One command to read, one to write."""
+        """One command for the reads, one for the writes."""
         names = list(more)
         old: Any = self._client.hmget("counts", names)
         new: dict[Any, Any] = {key: int(before or 0) + count for (key, count), before in zip(more.items(), old, strict=True)}
@@ -175,8 +175,8 @@ class RedisByHand:
 
     def counts(self) -> dict[str, int]:
         """All counts."""
-        found: Any = self._client.hgetall("counts")
-        return {key: int(count) for key, count in found.items()}
+        counts: Any = self._client.hgetall("counts")
+        return {key: int(count) for key, count in counts.items()}
 
     def close(self) -> None:
         """Close the connection."""
@@ -219,7 +219,7 @@ BACKENDS: Mapping[str, Backend] = {
 
 
 def expected(batches: int, keys: int, of: int) -> dict[str, int]:
-    """What is counted in the end; see :func:`batch`."""
+    """The counts in the end; see :func:`batch`."""
     counts: dict[str, int] = {}
     for number in range(batches):
         for key, more in batch(number, keys, of).items():
@@ -228,7 +228,7 @@ def expected(batches: int, keys: int, of: int) -> dict[str, int]:
 
 
 def batch(number: int, keys: int, of: int) -> dict[str, Any]:
-    """Batch ``number``: so many ``keys``, one after the other ``of`` so many, with a number each.
+    """Batch ``number``: ``keys`` keys in turn out of ``of``, with a number each.
 
     Keys begin at a hundred thousand, so that values keep their length, as those of keys that have
     been counted for a while do.

@@ -35,7 +35,7 @@ def write(directory: Path, count: int, links: int) -> list[str]:
 
 
 def truth(path: str, work: str) -> Counter[str]:
-    """What one file holds, by the shortest way there is."""
+    """The rows of one file, written by the shortest code there is."""
     if work == "sums":
         table: Any = pq.read_table(path, columns=["a", "b"])
         return Counter({name: pc.sum(table.column(name)).as_py() for name in ("a", "b")})

@@ -1,7 +1,7 @@
 """The topologies that are measured by column and by tuple, in both forms over the same Parquet files.
 
-A partial bolt beside the spout works on what is read there; a committer adds up what the partial bolts found. Everything here runs on executors
-too, so that it may not import pyspark.
+A partial bolt beside the spout works on the rows read there; a committer adds up the partial
+results. Everything here runs on executors too, so that it may not import pyspark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NUMBERS = ("a", "b")
 
 
 class PartialKeyCount(BaseBatchBolt):
-    """How often each key is in what this task received, by tuple."""
+    """Tuples per key in this task's input, by tuple."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.collector, self.attempt = collector, attempt
@@ -92,7 +92,7 @@ class StoreCounts(BaseTransactionalBolt, ICommitter):
 
 
 class StoreKeys(StoreCounts):
-    """Counts keys that come one by one, from a fields grouping."""
+    """Counts keys that come singly, from a fields grouping."""
 
     def execute(self, tup: Tuple) -> None:
         self.counts[tup.get_string(1)] += 1
@@ -156,14 +156,16 @@ class ArrowPartialSums(BaseArrowBatchBolt):
 
 
 def add_counts(counts: Counter[str], column: Any) -> None:
-    """Add how often each value is in ``column``. Also what is done by hand."""
-    found = pc.value_counts(column)
-    for key, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
+    """Add the number of occurrences of each value in ``column``. The work by hand calls this,
+    too.
+    """
+    counted = pc.value_counts(column)
+    for key, count in zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True):
         counts[key] += count
 
 
 def sum_of(column: Any) -> int:
-    """The sum of ``column``. Also what is done by hand."""
+    """The sum of ``column``. The work by hand calls this, too."""
     total: int = pc.sum(column).as_py()
     return total
 

@@ -74,7 +74,7 @@ class CountingProxy:
 
 
 class _Turn:
-    """Who spoke last over one connection."""
+    """The last speaker of one connection."""
 
     def __init__(self) -> None:
         self.is_clients = False

@@ -1,4 +1,6 @@
-"""A line of the report: its name, its question, and the function that measures it on a stage."""
+"""A line of the report: its name, its question, and the function that measures the answer on a
+stage.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run was made: what absolute figures depend on, and ratios should not."""
+"""The machine of a run: absolute figures depend on it, and ratios should not."""
 
 from __future__ import annotations
 

@@ -42,8 +42,7 @@ def write(results: Results, directory: Path) -> list[Path]:
         written.append(_overview(results, directory))
         for id, (draw, height) in LINES.items():
             line = results.line(id)
-            # The page shows every plot: one that says that there is nothing is better than a broken
-            # link.
+            # The page shows every plot: a plot that says "nothing" is better than a broken link.
             if line is None or line.error is not None:
                 drawing = partial(_nothing, why="not measured yet" if line is None else "failed")
             else:
@@ -70,18 +69,18 @@ def _drawn(draw: Callable[[Any], None], height: float, path: Path) -> Path:
 
 def _overview(results: Results, directory: Path) -> Path:
     """Every ratio that has a target, in units of its target: beyond the line is reached."""
-    found = [(line.id, ratio) for line in results.lines for ratio in line.measured.ratios if ratio.target]
+    targets = [(line.id, ratio) for line in results.lines for ratio in line.measured.ratios if ratio.target]
 
     def draw(axes: Any) -> None:
-        scores = [_score(ratio) for _, ratio in found]
-        axes.barh(range(len(found)), scores, color=[GOOD if ratio.is_met else BAD for _, ratio in found], height=0.7)
-        axes.set_yticks(range(len(found)), [f"{id}: {ratio.what}" for id, ratio in found], fontsize=7)
+        scores = [_score(ratio) for _, ratio in targets]
+        axes.barh(range(len(targets)), scores, color=[GOOD if ratio.is_met else BAD for _, ratio in targets], height=0.7)
+        axes.set_yticks(range(len(targets)), [f"{id}: {ratio.what}" for id, ratio in targets], fontsize=7)
         axes.invert_yaxis()
         axes.axvline(1.0, color=INK, linewidth=1)
         axes.set_xlim(0, 3)
         axes.set_xlabel("measured, in units of the target (more is better; cut off at 3)")
 
-    return _drawn(draw, 1.2 + 0.26 * len(found), directory / "bench-overview.svg")
+    return _drawn(draw, 1.2 + 0.26 * len(targets), directory / "bench-overview.svg")
 
 
 def _score(ratio: Ratio) -> float:

@@ -1,11 +1,11 @@
 """A contender in a fresh process: started, asked for one block of work after the other, ended.
 
-Blocks of several contenders can then take turns, although each has a Spark of its own that was
+Blocks of several contenders can then take turns, although each contender has a Spark of its own,
 started and warmed up once. The two sides talk in lines of JSON over the child's standard input and
-output; what else the child prints (Spark does) goes to a log file.
+output; other output of the child (Spark prints some) goes to a log file.
 
-Invariants: a child ends when its parent closes the pipe or dies; one that does not answer in time
-is killed with everything it started.
+Invariants: a child ends when its parent closes the pipe or dies; a child that does not answer in
+time is killed with everything it started.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Contender(Protocol):
 
 
 class BlockFailedError(Exception):
-    """A contender raised, hung or died; the text says what it said."""
+    """A contender raised, hung or died; the text quotes its last words."""
 
 
 class ContenderProcess:
@@ -69,7 +69,7 @@ class ContenderProcess:
         return self._child.pid
 
     def block(self, **arguments: Any) -> Sample:
-        """One block, which the child has checked."""
+        """One block, checked by the child."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         watch = threading.Timer(self._block_s_max, self._kill)
@@ -91,7 +91,7 @@ class ContenderProcess:
         return said
 
     def close(self) -> None:
-        """End the child and whatever it has started."""
+        """End the child and all processes it has started."""
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -102,8 +102,8 @@ class ContenderProcess:
         self._child.wait()
 
     def _kill(self) -> None:
-        # The child leads a process group of its own, so this reaches its JVMs too, and nobody
-        # else's.
+        # The child leads a process group of its own, so that the signal reaches its JVMs too, and
+        # no other process.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, signal.SIGKILL)
 
@@ -122,20 +122,20 @@ def serve(contender: str, settings: Mapping[str, Any]) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     module, _, name = contender.partition(":")
-    made: Contender | None = None
+    running: Contender | None = None
     try:
         for question in sys.stdin:
             try:
-                if made is None:
-                    made = getattr(importlib.import_module(module), name)(**settings)
-                answer = json.dumps(made.block(**json.loads(question)))
+                if running is None:
+                    running = getattr(importlib.import_module(module), name)(**settings)
+                answer = json.dumps(running.block(**json.loads(question)))
             except BaseException:
                 answer = json.dumps({"error": traceback.format_exc()})
             answers.write(answer + "\n")
             answers.flush()
     finally:
-        if made is not None:
-            made.close()
+        if running is not None:
+            running.close()
 
 
 if __name__ == "__main__":

@@ -14,16 +14,16 @@ _LOOK_EVERY_S = 0.1
 
 def below(pid: int) -> list[int]:
     """Every process below ``pid``."""
-    found: list[int] = []
+    descendants: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (task / "children").read_text(encoding="ascii").split()):
-                found += [child, *below(child)]
-    return found
+                descendants += [child, *below(child)]
+    return descendants
 
 
 def own_memory(pid: int) -> int:
-    """The resident bytes of ``pid`` less what it shares; 0 if it is gone."""
+    """The resident bytes of ``pid`` less its shared bytes; 0 if the process is gone."""
     with contextlib.suppress(OSError):
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split())
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
@@ -34,8 +34,8 @@ def share_of_memory(pid: int) -> int:
     """The bytes of ``pid``, where a page that n processes share counts 1/n for each (the kernel's
     PSS); 0 if it is gone."""
     with contextlib.suppress(OSError):
-        found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii"), flags=re.MULTILINE)
-        return 0 if found is None else int(found[1]) * 1024
+        match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii"), flags=re.MULTILINE)
+        return 0 if match is None else int(match[1]) * 1024
     return 0
 
 

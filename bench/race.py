@@ -60,9 +60,9 @@ def median(samples: Sequence[Sample], key: str) -> float:
     return statistics.median(values(samples, key))
 
 
-def ratio(what: str, ours: Sequence[float], theirs: Sequence[float], better: Better, target: float | None = None) -> Ratio:
+def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], better: Better, target: float | None = None) -> Ratio:
     """``ours`` to ``theirs``: measured in the same rounds, in the same order."""
     if len(ours) != len(theirs) or not ours:
-        raise ValueError(f"{what}: {len(ours)} rounds of ours and {len(theirs)} of theirs")
-    single = [mine / their for mine, their in zip(ours, theirs, strict=True)]
-    return Ratio(what, statistics.median(ours) / statistics.median(theirs), min(single), max(single), better, target)
+        raise ValueError(f"{name}: {len(ours)} rounds of ours and {len(theirs)} of theirs")
+    single = [our / their for our, their in zip(ours, theirs, strict=True)]
+    return Ratio(name, statistics.median(ours) / statistics.median(theirs), min(single), max(single), better, target)

@@ -1,8 +1,8 @@
-"""Results as text: what a run prints, and the measured parts of ``docs/benchmarks.md``.
+"""Results as text: the output of a run, and the measured parts of ``docs/benchmarks.md``.
 
-The page is written by hand; between two comments, ``<!-- measured NAME -->`` and ``<!-- end
-measured -->``, it has what was measured: a table of all ratios, the machine, or one line with its
-figures. Only these parts are ever written here.
+The page is written by hand; between two comments, ``<!-- measured NAME -->`` and
+``<!-- end measured -->``, stand the measured parts: a table of all ratios, the machine, or one line
+with its figures. This module writes only these parts.
 """
 
 from __future__ import annotations

@@ -44,14 +44,14 @@ class Results:
         return next((line for line in self.lines if line.id == id), None)
 
     def with_lines(self, fresh: tuple[LineResult, ...]) -> Results:
-        """The same with ``fresh`` lines in the place of those with their ids; new ones come last.
+        """The results with ``fresh`` lines in the place of lines with equal ids; new lines come last.
         """
         by_id = {line.id: line for line in self.lines} | {line.id: line for line in fresh}
         return Results(self.machine, tuple(by_id.values()))
 
 
 def dumps(results: Results) -> str:
-    """As text. Numbers have four digits: what lies behind them is noise."""
+    """As text. Numbers have four digits: further digits are noise."""
     return json.dumps(_rounded(dataclasses.asdict(results)), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -20,10 +20,10 @@ _SEED = 20
 def _vocabulary() -> list[str]:
     """A thousand different words of 3 to 10 letters, in the order of how common they are."""
     source = random.Random(_SEED)
-    found: dict[str, None] = {}
-    while len(found) < VOCABULARY:
-        found["".join(source.choices("etaoinshrdlucmfwypvbgkqjxz", k=source.randint(3, 10)))] = None
-    return list(found)
+    vocabulary: dict[str, None] = {}
+    while len(vocabulary) < VOCABULARY:
+        vocabulary["".join(source.choices("etaoinshrdlucmfwypvbgkqjxz", k=source.randint(3, 10)))] = None
+    return list(vocabulary)
 
 
 def words(count: int) -> list[str]:
@@ -38,9 +38,9 @@ def write_batches(directory: Path, batches: int, rows_per_batch: int, files_per_
     """Text files for ``batches`` batches of equal contents: the paths of each batch. Every file has
     the same number of lines, and of bytes.
 
-    Batches repeat each other, so that the truth about n of them is n times that about one. Bytes
-    are made equal by a last line that is padded with ``=``: a batch is then a number of bytes,
-    which is how txtopo cuts files into batches.
+    Batches repeat each other, so that the truth about n batches is n times the truth about one. A
+    last line padded with ``=`` makes their bytes equal: a batch is then a number of bytes, as
+    txtopo cuts files into batches.
     """
     directory.mkdir(parents=True, exist_ok=True)
     parts = [words(rows_per_batch)[part::files_per_batch] for part in range(files_per_batch)]
@@ -58,7 +58,7 @@ def write_batches(directory: Path, batches: int, rows_per_batch: int, files_per_
 
 def counted(paths: list[str]) -> Counter[str]:
     """How often each line is in ``paths``: the truth."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in paths:
-        found.update(Path(path).read_text(encoding="utf-8").split("\n")[:-1])
-    return found
+        counts.update(Path(path).read_text(encoding="utf-8").split("\n")[:-1])
+    return counts

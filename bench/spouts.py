@@ -59,7 +59,7 @@ class _RateCoordinator(PartitionedSpoutCoordinator):
         return self._spout.partitions
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """Batch ``txid`` is the next run of numbers, whatever came before."""
+        """Batch ``txid`` is the next run of numbers, after any batch."""
         rows, parts = self._spout.rows_per_batch, self._spout.partitions
         first = (txid - 1) * rows
         return {part: {"start": first + rows * part // parts, "end": first + rows * (part + 1) // parts} for part in range(parts)}

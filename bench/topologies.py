@@ -1,6 +1,7 @@
-"""The topologies that are measured. Their bolts are the starter's: what a newcomer reads first is what is timed.
+"""The measured topologies. Their bolts are the starter's: a newcomer reads first the code that is
+timed here.
 
-Everything here runs on executors too, so that it may not import pyspark.
+Everything here runs on executors too, so that no pyspark may be imported.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ TABLE = "counts"
 
 
 class WaitingCount(BatchCount):
-    """A partial count that waits in the middle of its work, for an answer from outside, say. The
-    waiting is what is overlapped."""
+    """A partial count that waits in the middle of its work, as if for an answer from outside. The
+    waits overlap."""
 
     def __init__(self, wait_s: float) -> None:
         self.wait_s = wait_s

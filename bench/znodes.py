@@ -9,7 +9,9 @@ from txtopo.state import credentials
 
 
 def client(hosts: str | None) -> KazooClient:
-    """Not yet started; it is the owner of the server at ``hosts``, which this process runs."""
+    """Not yet started; this process runs the server at ``hosts``, and has the credentials of its
+    owner.
+    """
     assert hosts is not None
     owner = credentials.owner_of_server(hosts)
     assert owner is not None

@@ -24,8 +24,8 @@ __all__ = ["cluster", "mariadb", "postgres", "redis_server", "shared_cluster"]
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
 
-# Settings of whoever runs the tests are none of the tests'; processes that a test starts inherit
-# that.
+# Settings of the user who runs the tests do not reach the tests, nor the processes that a test
+# starts.
 for _name in [name for name in os.environ if name.startswith(sources.ENVIRONMENT_PREFIX) and name not in sources.RESERVED]:
     del os.environ[_name]
 os.environ[sources.FILE_VARIABLE] = ""

@@ -74,7 +74,7 @@ class LocalJobs:
 
 
 def run_to_idle(graph: TopologyGraph, store: MemoryStateStore, surroundings: Surroundings | None = None, **settings: Any) -> int:
-    """One run of ``graph`` until its input is exhausted, in which whatever ended it is raised; the
+    """One run of ``graph`` until its input is exhausted; an error that ended the run is raised; the
     next txid."""
     state = TopologyState.open(store, graph.id, Holder("host", 1, "now"), displaces=True)
     try:

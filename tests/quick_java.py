@@ -1,9 +1,9 @@
-"""Options for JVMs that live a few seconds, which is what most of the tests start: Spark is there
-in half the time.
+"""Options for JVMs that live a few seconds, like most JVMs of the tests: Spark is ready in half the
+time.
 
-``python -m tests.quick_java`` writes the archive of Spark's loaded classes that they use into this
-interpreter's environment, once. A JVM that cannot use the archive, because it is another Java or
-loads from other places, goes on without it and says nothing.
+``python -m tests.quick_java`` writes the archive of Spark's loaded classes into this interpreter's
+environment, once. A JVM that cannot use the archive, because of another Java or other class paths,
+silently goes on without the archive.
 
 Apart from the modules that start Spark because all of them use it.
 """
@@ -20,7 +20,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 OF_SPARK = "SPARK_SUBMIT_OPTS"
 """The variable by which Spark's scripts give options to the JVM of a driver."""
 OF_LAUNCHER = "SPARK_LAUNCHER_OPTS"
-"""The same for the JVM that finds out how to start that one."""
+"""The same for the JVM that finds out the command line of the driver's JVM."""
 
 
 def of_spark() -> str:
@@ -30,13 +30,13 @@ def of_spark() -> str:
 
 
 def be_quick() -> None:
-    """Have every Spark that this process or its children start be quick."""
+    """Make every Spark of this process and its children quick."""
     os.environ.setdefault(OF_SPARK, of_spark())
     os.environ.setdefault(OF_LAUNCHER, QUICK_JAVA)
 
 
 def write_archive() -> None:
-    """Run what most tests run, and have the JVM keep what it loaded."""
+    """Run the common work of most tests, and have the JVM keep its loaded classes."""
     unfinished = ARCHIVE.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     os.environ[OF_SPARK] = f"{QUICK_JAVA} -XX:ArchiveClassesAtExit={unfinished} -Xlog:cds*=off"

@@ -22,7 +22,7 @@ FOLDERS = ("txtopo", "tests", "bench", "starter", "docs")
 _PRONOUNS = "it its itself that this these those it they them their one ones other others another such so same what which"
 _NOBODY = "who whom whose whoever whatever whichever somebody someone anybody nobody everybody something anything nothing everything"
 REFERRING = frozenset(f"{_PRONOUNS} {_NOBODY}".split(" "))
-"""Words that stand for something named elsewhere."""
+"""Words that stand for a thing named elsewhere."""
 
 FREE_RELATIVES = frozenset(["who", "whom", "whoever", "what", "whatever", "whichever", "nobody", "somebody", "someone", "anybody", "everybody"])
 """Words in the place of a noun that the reader must supply."""
@@ -52,7 +52,7 @@ class Sentence:
 
     @property
     def density(self) -> float:
-        """The share of its words that refer."""
+        """The share of referring words among its words."""
         return sum(word in REFERRING for word in self.words) / len(self.words)
 
 

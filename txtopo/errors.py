@@ -1,5 +1,5 @@
-"""Every error of txtopo, in one tree. The first line says what is wrong, what follows says what to
-do.
+"""Every error of txtopo, in one tree. The first line of an error states the fact, the following
+lines the cure.
 
 ::
 
@@ -16,14 +16,14 @@ do.
         ├── RowRefusedError              the database of a sink does not take a row
         ├── WorkerCrashError             workers kept dying on one transaction
         ├── BatchTooLargeError           a row, a held bolt or a record beyond a named bound
-        ├── LocalDiskError               no room for what a batch spills
+        ├── LocalDiskError               no room for the spilled part of a batch
         ├── OutrunError                  a reader asked for a transaction that the store has gone beyond
         ├── SparkLostError               Spark's JVM has ended
         ├── UsageError                   2: the caller asked for something that cannot be
         │   ├── InvalidTopologyError     2: the topology is wrong; lists every mistake
         │   ├── ConfigError              2: an unknown or impossible setting
         │   ├── SetupError               2: Java, Spark, a directory or a library is not as needed
-        │   └── InputError               2: a source's input is missing, unreadable or not what was planned
+        │   └── InputError               2: a source's input is missing, unreadable or not as planned
         ├── PoisonBatchError             3: one batch failed ``max_attempts`` times
         ├── FencedError                  4: another coordinator took this topology
         │   └── HeldError                4: another coordinator, which is alive, holds it; or a data directory is in use
@@ -48,8 +48,9 @@ class FailedException(Exception):
 class StaleAttemptError(FailedException):
     """A store's fence stands above this attempt (R29): a newer attempt has begun to write.
 
-    Harmless for a late task, whose answer nobody awaits. For the live attempt it means that
-    ZooKeeper is older than the store, which the coordinator turns into :class:`StateMismatchError`.
+    Harmless for a late task, since the driver awaits no answer of a late task. For the live attempt
+    the error means that ZooKeeper is older than the store; the coordinator turns this error into
+    :class:`StateMismatchError`.
     """
 
     def __init__(self, store: str, component: str, fence: str, attempt: str) -> None:
@@ -90,13 +91,13 @@ class EmitError(UserCodeError):
 
 
 class HeldStateError(UserCodeError):
-    """A held bolt (a committer, or what is downstream of one) has a member that cannot be pickled
-    between the phases (R12)."""
+    """A held bolt (a committer, or a bolt downstream of a committer) has a member that cannot be
+    pickled between the phases (R12)."""
 
 
 class OutOfMemoryError(UserCodeError):
-    """A hook, or what txtopo did around it, got no more memory in its Python worker. ``error``
-    names the settings."""
+    """A hook, or txtopo around the hook, got no more memory in its Python worker. ``error`` names
+    the settings."""
 
 
 class MetadataError(UserCodeError):
@@ -120,10 +121,10 @@ class RowRefusedError(TxtopoError):
         self.sink, self.component, self.task, self.attempt, self.number, self.row, self.why = sink, component, task, attempt, number, row, why
 
     def __str__(self) -> str:
-        which = f"row {self.number} of" if self.number else "a row of"
+        row = f"row {self.number} of" if self.number else "a row of"
         shown = f"\n  The row: {self.row}" if self.row else ""
         return (
-            f"the sink {self.sink} cannot write {which} component {self.component!r}, task {self.task}, attempt {self.attempt}: {self.why}{shown}\n"
+            f"the sink {self.sink} cannot write {row} component {self.component!r}, task {self.task}, attempt {self.attempt}: {self.why}{shown}\n"
             "  Nothing of the transaction is kept. Mend the data where it comes from, drop or convert such rows in a bolt before the sink, or mend\n"
             "  the table; then run again: the transaction is replayed first."
         )
@@ -146,9 +147,9 @@ class WorkerCrashError(TxtopoError):
 class BatchTooLargeError(TxtopoError):
     """Something grew beyond a named bound."""
 
-    def __init__(self, what: str, size: int, bound: int, setting: str, cure: str = "") -> None:
-        super().__init__(what, size, bound, setting, cure)
-        self.what, self.size, self.bound, self.setting, self.cure = what, size, bound, setting, cure
+    def __init__(self, subject: str, size: int, bound: int, setting: str, cure: str = "") -> None:
+        super().__init__(subject, size, bound, setting, cure)
+        self.what, self.size, self.bound, self.setting, self.cure = subject, size, bound, setting, cure
 
     def __str__(self) -> str:
         cure = self.cure or f"Make the batches smaller, or raise {self.setting}."
@@ -156,7 +157,7 @@ class BatchTooLargeError(TxtopoError):
 
 
 class LocalDiskError(TxtopoError):
-    """What a batch spills cannot be written to ``directory``, or read there again."""
+    """The spilled part of a batch cannot be written to ``directory``, or read there again."""
 
     def __init__(self, directory: str, why: str) -> None:
         super().__init__(directory, why)
@@ -171,12 +172,12 @@ class LocalDiskError(TxtopoError):
 
 
 class OutrunError(TxtopoError):
-    """What a store held as of transaction ``asked`` is gone: transaction ``found`` has begun to
-    write, and a row remembers one transaction back."""
+    """The content of a store as of transaction ``asked`` is gone: transaction ``found`` has begun
+    to write, and a row remembers one transaction back."""
 
-    def __init__(self, store: str, topology_id: str, asked: int, found: int) -> None:
-        super().__init__(store, topology_id, asked, found)
-        self.store, self.topology_id, self.asked, self.found = store, topology_id, asked, found
+    def __init__(self, store: str, topology_id: str, asked: int, begun: int) -> None:
+        super().__init__(store, topology_id, asked, begun)
+        self.store, self.topology_id, self.asked, self.found = store, topology_id, asked, begun
 
     def __str__(self) -> str:
         return (
@@ -191,9 +192,9 @@ class SparkLostError(TxtopoError):
     """The JVM of the driver, through which everything is asked of Spark, has ended or does not
     answer."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.what = message
 
     def __str__(self) -> str:
         return (
@@ -203,7 +204,7 @@ class SparkLostError(TxtopoError):
 
 
 class UsageError(TxtopoError):
-    """What was asked for cannot be done as asked."""
+    """The request cannot be fulfilled as it is."""
 
     exit_code = 2
 
@@ -229,7 +230,7 @@ class SetupError(UsageError):
 
 
 class InputError(UsageError):
-    """A source's input is missing, unreadable, or no longer what was planned."""
+    """The input of a source is missing, unreadable, or differs from the plan."""
 
 
 class PoisonBatchError(TxtopoError):
@@ -266,15 +267,14 @@ class ZooKeeperUnavailableError(TxtopoError):
 
 
 class ZooKeeperAccessError(ZooKeeperUnavailableError):
-    """ZooKeeper does not let us in, or does not allow us what we need: a wrong or missing name or
-    password."""
+    """ZooKeeper does not let us in, or denies a needed right: a wrong or missing name or password.
+    """
 
 
 class StateMismatchError(TxtopoError):
     """ZooKeeper and a store do not belong together (R27, R29). Nothing was overwritten.
 
-    ``without_state`` says what to type instead if the state that belongs to the store is gone for
-    good.
+    ``without_state`` names the command to type instead if the state of the store is gone for good.
     """
 
     exit_code = 6
@@ -298,6 +298,6 @@ class UnreadableStateError(StateMismatchError):
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The process exit code for ``error``: its own for ours, 1 for any other."""
+    """The process exit code for ``error``: its own for errors of txtopo, 1 for any other."""
     code: Any = getattr(error, "exit_code", 1)
     return code if isinstance(code, int) else 1

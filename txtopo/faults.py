@@ -5,22 +5,23 @@ Armed by the environment variable ``TXTOPO_FAULT``, a comma-separated list of ``
 or ``POINT@TOPOLOGY:TXID=ACTION`` for one topology of several. ``apply.after@2=kill`` ends the
 process with SIGKILL when transaction 2 has been applied but not recorded.
 
-*Inside* a step its effect is done and nobody has been told: the write of a seal or a record is in
-ZooKeeper and the answer has not been seen; one store transaction of the commit job has committed
-and its task has not ended; half of what an attempt held is given back. All points are reached in
-the driver but ``apply.inside``, which is reached in the worker, each time that a store transaction
-commits. Workers of a local master inherit the variable.
+*Inside* a step its effect is done and not yet reported: the write of a seal or a record is in
+ZooKeeper and its answer is still on the way; one store transaction of the commit job has committed
+and its task has not ended; half of the results held for an attempt are given back. The driver
+reaches all points but ``apply.inside``; a worker reaches ``apply.inside`` each time a store
+transaction commits. Workers of a local master inherit the variable.
 
 - ``kill``: the process that reaches the point dies there.
-- ``hold``: whoever reaches the point waits there, to be killed from outside: so one SIGKILL strikes
-  several topologies, or a worker and its driver.
+- ``hold``: the process that reaches the point waits there, to be killed from outside: so one
+  SIGKILL strikes several topologies, or a worker and its driver.
 - ``lose``: only inside *seal* and *record*: the answer of ZooKeeper never comes, as if the
   connection were lost; the process lives.
 
 If ``TXTOPO_FAULT_DIR`` names a directory, a fault that strikes leaves an empty file there, called
-like the fault; a *kill* or *lose* whose file is there does not strike again, in whatever process.
-Without it each strikes once in every process that reaches it. Nothing here costs more than a look
-at an empty dictionary when nothing is armed. Runs on driver and executors: standard library only.
+like the fault; a *kill* or *lose* with an existing file does not strike again, in any process.
+Without the directory each fault strikes once in every process that reaches the point. While no
+fault is armed, a point costs one look at an empty dictionary. Runs on driver and executors:
+standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 FaultPoint = Literal[
-    "seal.before",  # nothing of this txid is durable but its metadata, perhaps
+    "seal.before",  # only the metadata of this txid is durable, if anything
     "seal.inside",
     "seal.after",  # "effects may exist" is durable
     "apply.before",
@@ -63,8 +64,8 @@ def _armed() -> dict[tuple[str, str, int], tuple[str, str]]:
     armed: dict[tuple[str, str, int], tuple[str, str]] = {}
     for spec in filter(None, os.environ.get(VARIABLE, "").split(",")):
         place, _, action = spec.rpartition("=")
-        point, _, which = place.partition("@")
-        topology_id, _, txid = which.rpartition(":")
+        point, _, victim = place.partition("@")
+        topology_id, _, txid = victim.rpartition(":")
         if point not in get_args(FaultPoint) or not txid.isdigit() or action not in ACTIONS:
             points, actions = ", ".join(get_args(FaultPoint)), ", ".join(ACTIONS)
             raise ValueError(f"{VARIABLE}: {spec!r} is not POINT@TXID=ACTION with POINT one of {points} and ACTION one of {actions}")
@@ -85,10 +86,10 @@ def reach(point: FaultPoint, txid: int, topology_id: str = "") -> None:
     """
     if not _ARMED:
         return
-    for which in (topology_id, ""):
-        action, spec = _ARMED.get((point, which, txid), (None, ""))
+    for topology in (topology_id, ""):
+        action, spec = _ARMED.get((point, topology, txid), (None, ""))
         if action is not None and (_claim(spec) or action == "hold"):
-            _strike(point, which, txid, action)
+            _strike(point, topology, txid, action)
 
 
 def _claim(spec: str) -> bool:
@@ -103,11 +104,11 @@ def _claim(spec: str) -> bool:
     return True
 
 
-def _strike(point: str, which: str, txid: int, action: str) -> None:
-    os.write(2, f"fault: {point} at {f'{which} ' if which else ''}txid {txid}: {action}\n".encode())
+def _strike(point: str, topology: str, txid: int, action: str) -> None:
+    os.write(2, f"fault: {point} at {f'{topology} ' if topology else ''}txid {txid}: {action}\n".encode())
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if action == "hold":
         threading.Event().wait()
-    del _ARMED[point, which, txid]
+    del _ARMED[point, topology, txid]
     raise AnswerLostError(f"the answer is lost at {point}")

@@ -1,2 +1,2 @@
-"""What is measured: txtopo through its public interface, and its peers on the same work. Each runs
-in a process of its own."""
+"""Contenders: txtopo through its public interface, and peers on the same work. Each runs in a
+process of its own."""

@@ -1,9 +1,9 @@
 """The floor of the per-tuple path: plain Python, one process per core, no framework.
 
-Each process reads its files, cuts them into lines, makes of every line the tuple object a bolt is
-given, and calls ``execute`` on the same bolts, then ``finish_batch``. No tuple goes from one
-process to the other: that would be a framework. What the partial bolts found is added up and stored
-by the same committer, once per batch, in the process that waits for the others.
+Each process reads its files, cuts them into lines, makes of every line the tuple object that bolts
+take, and calls ``execute`` on the same bolts, then ``finish_batch``. No tuple goes from process to
+process: a framework would begin there. The same committer adds up and stores the partial results,
+once per batch, in the process that waits for all.
 
 The processes are started and warm before time is taken, as Spark's are.
 """
@@ -32,7 +32,7 @@ _FIELDS = Fields("tx", "line")
 
 
 class Collected(BatchOutputCollector):
-    """A collector that keeps what is emitted."""
+    """A collector that keeps the emitted tuples."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -45,8 +45,7 @@ class Collected(BatchOutputCollector):
 
 
 def context(component: str, phase: Any, resources: dict[str, Any]) -> TopologyContext:
-    """What a bolt is given to know its surroundings; what it keeps in its process is kept in
-    ``resources``."""
+    """The surroundings of a bolt; a bolt keeps things for its process in ``resources``."""
 
     def resource(name: str, make: Callable[[], Any]) -> Any:
         if name not in resources:
@@ -71,7 +70,7 @@ def work(paths: list[str], txid: int, is_words: bool) -> Any:
     attempt = TransactionAttempt(txid, 0)
     collector = Collected()
     if is_words:
-        words = KeyedCountUpdater(cast(Any, None))  # It does not get to its commit here.
+        words = KeyedCountUpdater(cast(Any, None))  # No commit here.
         words.prepare(_CONF, context("count", "processing", {}), collector, attempt)
         execute_lines(words, paths, attempt)
         return words.counts
@@ -92,8 +91,8 @@ class BareLoop:
         self._made = 0
 
     def block(self, batches: list[list[str]], shape: str = "none") -> dict[str, Any]:
-        """All of ``batches``, one after the other. ``shape`` is words, or anything else for a
-        global count; there is nothing to shuffle."""
+        """All of ``batches``, in turn. ``shape`` is words, or anything else for a global count;
+        there is no shuffle."""
         self._made += 1
         store = topologies.store_of(self._directory / f"store-{self._made}.db")
         resources: dict[str, Any] = {}
@@ -112,11 +111,11 @@ class BareLoop:
             assert worker.stdin is not None
             worker.stdin.write(json.dumps([batch[number :: len(self._workers)], txid, is_words]) + "\n")
             worker.stdin.flush()
-        found = [json.loads(worker.stdout.readline()) for worker in self._workers if worker.stdout is not None]
+        answers = [json.loads(worker.stdout.readline()) for worker in self._workers if worker.stdout is not None]
         attempt = TransactionAttempt(txid, 0)
         committer: Any = KeyedCountUpdater(store) if is_words else UpdateGlobalCount(store)
         committer.prepare(_CONF, context("committer", "commit", resources), Collected(), attempt)
-        for part in found:
+        for part in answers:
             if is_words:
                 committer.counts.update(Counter(part))
             else:

@@ -37,15 +37,15 @@ class Columns(Runs):
         spout = column_topologies.spout_of(paths, work, rows_per_batch, parallelism)
         topology = column_topologies.topology(id, spout, work, by, store, parallelism)
         count = len(paths) // files_per_batch
-        found = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=200.0), count, 0, 0)
-        check(found["tuples"], count * files_per_batch * rows_per_file)
+        sample = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=200.0), count, 0, 0)
+        check(sample["tuples"], count * files_per_batch * rows_per_file)
         check_counts(store, paths, work)
-        return {**found, "rows_per_second": found["tuples"] / found["seconds"]}
+        return {**sample, "rows_per_second": sample["tuples"] / sample["seconds"]}
 
 
 class ByHand:
-    """Two processes with pyarrow, each with its files; warm before time is taken. What they find is
-    stored by the same committer."""
+    """Two processes with pyarrow, each with its files; warm before time is taken. The same
+    committer stores their results."""
 
     def __init__(self, directory: str, processes: int = 2) -> None:
         self._directory = Path(directory)
@@ -72,11 +72,11 @@ class ByHand:
             assert worker.stdin is not None
             worker.stdin.write(json.dumps([paths[number :: len(self._workers)], work]) + "\n")
             worker.stdin.flush()
-        found = [json.loads(worker.stdout.readline()) for worker in self._workers if worker.stdout is not None]
+        answers = [json.loads(worker.stdout.readline()) for worker in self._workers if worker.stdout is not None]
         committer = column_topologies.StoreCounts(store)
         context = bare_loop.context("store", "commit", resources)
         committer.prepare(TopologyConf({}), context, bare_loop.Collected(), TransactionAttempt(txid, 0))
-        for part in found:
+        for part in answers:
             committer.counts.update(part)
         committer.finish_batch()
 

@@ -1,4 +1,4 @@
-"""How long a transaction whose turn has come takes to commit, alone and while all cores are busy
+"""Commit latency of a transaction whose turn has come, alone and while all cores are busy
 with the processing of later ones."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def turns(run: TopologyRun, first: int, last: int) -> list[float]:
         for txid, since in began.items():
             if txid < status.current and txid not in latencies:
                 latencies[txid] = now - since
-        head = next((what for txid, _, what in status.active if txid == status.current), None)
+        head = next((state for txid, _, state in status.active if txid == status.current), None)
         if head is not None and head not in _BEFORE_ITS_TURN and first <= status.current <= last:
             began.setdefault(status.current, now)
         time.sleep(_LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""What everything stands on: an empty Spark job, with a Python task or without, and one write to
+"""Foundations of every run: an empty Spark job, with a Python task or without, and one write to
 ZooKeeper."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Floor:
         }
 
     def block(self, kind: str, times: int) -> dict[str, Any]:
-        """``kind``, so many times one after the other."""
+        """``kind``, so many times in a row."""
         call = self._kinds[kind]
         latencies = []
         for _ in range(times):

@@ -1,4 +1,4 @@
-"""One long run of small transactions, halted now and then to look at what it has left behind."""
+"""One long run of small transactions, halted now and then to look at its leftovers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Growth(Runs):
     def __init__(self, directory: str, last: int, rows_per_batch: int, pending: int, more: dict[str, Any] | None = None) -> None:
         self._local = Path(directory) / "local"
         self._local.mkdir()
-        # A collection that is asked for is then a full one: what is left on the heap is alive.
+        # A collection on request is then a full collection: objects left on the heap are alive.
         options = session.our_settings("local[2]")["spark.driver.extraJavaOptions"].replace("-XX:+ExplicitGCInvokesConcurrent", "")
         super().__init__(directory, spark_conf={"spark.local.dir": str(self._local), "spark.driver.extraJavaOptions": options})
         self._rows, self._last, self._reached = rows_per_batch, last, 0
@@ -38,8 +38,8 @@ class Growth(Runs):
         self._run: TopologyRun = self.cluster.submit_topology(self._id, conf, topologies.global_count(self._id, spout, self._store, 2))
 
     def block(self, timed_from: int, to: int) -> dict[str, Any]:
-        """Go on to txid ``to``. ``seconds`` are those from the commit of ``timed_from``; then what
-        there is, once Spark has cleaned up."""
+        """Go on to txid ``to``. ``seconds`` count from the commit of ``timed_from``; then the
+        leftovers, once Spark has cleaned up."""
         self._allow(to)
         marks = []
         began = time.perf_counter()
@@ -61,8 +61,8 @@ class Growth(Runs):
         fresh.rename(self._gate)
 
     def _left(self) -> dict[str, float]:
-        """What there is, the least of several looks: Spark cleans up in the background, when a
-        collection shows that nobody needs a thing."""
+        """The leftovers, the least of several looks: Spark cleans up in the background, when a
+        collection shows that a thing is unused."""
         looks = []
         deadline = time.monotonic() + _SETTLES_S
         while time.monotonic() < deadline:

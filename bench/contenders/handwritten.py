@@ -1,5 +1,5 @@
 """The same batch by hand, in PySpark: RDD code with the same per-record Python calls and no
-map-side combine. Also what Spark does best by itself.
+map-side combine. Also the forms that Spark computes best by itself.
 
 The lines are read in Python, as txtopo's file spout does, which is faster than ``textFile``. The
 bolts of the topology are called on them, behind ``partitionBy`` or ``repartition`` where the
@@ -27,7 +27,7 @@ _CONF = TopologyConf({})
 
 
 class HandWritten:
-    """Jobs, one per batch, in one session."""
+    """Jobs, each for a batch, in one session."""
 
     def __init__(self, directory: str, partitions: int = 2) -> None:
         self._directory, self._partitions = Path(directory), partitions
@@ -35,8 +35,8 @@ class HandWritten:
         self._made = 0
 
     def block(self, batches: list[list[str]], shape: str) -> dict[str, Any]:
-        """All of ``batches``, one after the other. ``shape``: none, shuffle, words; reduce-by-key
-        and data-frame count words, too."""
+        """All of ``batches``, in turn. ``shape``: none, shuffle, words; reduce-by-key and
+        data-frame count words, too."""
         self._made += 1
         store = topologies.store_of(self._directory / f"store-{self._made}.db")
         resources: dict[str, Any] = {}
@@ -44,13 +44,13 @@ class HandWritten:
         began = time.perf_counter()
         for txid, batch in enumerate(batches, 1):
             attempt = TransactionAttempt(txid, 0)
-            found = getattr(self, "_" + shape.replace("-", "_"))(batch, attempt)
+            result = getattr(self, "_" + shape.replace("-", "_"))(batch, attempt)
             committer: Any = KeyedCountUpdater(store) if is_words else UpdateGlobalCount(store)
             committer.prepare(_CONF, bare_loop.context("committer", "commit", resources), bare_loop.Collected(), attempt)
             if is_words:
-                committer.counts = Counter(dict(found))
+                committer.counts = Counter(dict(result))
             else:
-                committer.sum = sum(found)
+                committer.sum = sum(result)
             committer.finish_batch()
         seconds = time.perf_counter() - began
         for resource in resources.values():
@@ -127,7 +127,7 @@ class CountingWords:
         self._attempt = attempt
 
     def __call__(self, pairs: Iterable[tuple[str, None]]) -> Iterator[tuple[str, int]]:
-        bolt, attempt = KeyedCountUpdater(cast(Any, None)), self._attempt  # It does not get to its commit here.
+        bolt, attempt = KeyedCountUpdater(cast(Any, None)), self._attempt  # No commit here.
         bolt.prepare(_CONF, bare_loop.context("count", "processing", {}), bare_loop.Collected(), attempt)
         source = TupleSource("spout", 0, "default", Fields("tx", "line"))
         execute = bolt.execute

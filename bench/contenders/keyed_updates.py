@@ -52,37 +52,37 @@ class Updates:
         are not timed."""
         self._made += 1
         address = self._address or str(self._directory / f"{self._made}.db")
-        made = [backends.batch(number, keys, of) for number in range(batches)]
+        prepared = [backends.batch(number, keys, of) for number in range(batches)]
         first = 2 * of // keys
         if how in ("add", "update"):
-            found, seconds = self._by_hand(address, how, made, first)
+            counts, seconds = self._by_hand(address, how, prepared, first)
         else:
-            found, seconds = self._by_store(address, how, made, first)
-        if found != backends.expected(batches, keys, of):
-            raise WrongResultError(f"{self._backend.name}, {how}: {len(found)} keys, not what a plain loop counts")
+            counts, seconds = self._by_store(address, how, prepared, first)
+        if counts != backends.expected(batches, keys, of):
+            raise WrongResultError(f"{self._backend.name}, {how}: {len(counts)} keys, not what a plain loop counts")
         return {"seconds": seconds, "updates_per_second": keys * (batches - first) / seconds}
 
-    def _by_hand(self, address: str, how: str, made: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
+    def _by_hand(self, address: str, how: str, prepared: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
         table = self._backend.by_hand(address)
         change = getattr(table, how)
         try:
-            for more in made[:first]:
+            for more in prepared[:first]:
                 change(more)
             began = time.perf_counter()
-            for more in made[first:]:
+            for more in prepared[first:]:
                 change(more)
             seconds = time.perf_counter() - began
             return table.counts(), seconds
         finally:
             table.close()
 
-    def _by_store(self, address: str, how: str, made: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
+    def _by_store(self, address: str, how: str, prepared: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
         call, kind = how.split()
         store = self._backend.store(address, f"{backends.TABLE}_{self._made}", kind == "opaque")
         resources: dict[str, Any] = {}
         began = 0.0
         try:
-            for number, more in enumerate(made):
+            for number, more in enumerate(prepared):
                 if number == first:
                     began = time.perf_counter()
                 context = bare_loop.context("committer", "commit", resources)
@@ -108,8 +108,7 @@ class RoundTrips:
         self._backend, self._address, self._made = backends.BACKENDS[backend], address, 0
 
     def block(self, call: str, kind: str, keys: int, transactions: int) -> Sample:
-        """Of the last of so many transactions: its round trips; and the connections that all of
-        them took."""
+        """Round trips of the last of so many transactions; and the connections of all of them."""
         self._made += 1
         resources: dict[str, Any] = {}
         at = urllib.parse.urlsplit(self._address)

@@ -1,8 +1,8 @@
-"""How often a transaction asks ZooKeeper something. Counted where the requests leave the process,
+"""Requests of a transaction to ZooKeeper. Counted where the requests leave the process,
 by thread.
 
-This one looks inside a run: the count is kept by its session with ZooKeeper. What the run does once
-a second to keep its lease is told apart, because it belongs to no transaction.
+This contender looks inside a run: the run's session with ZooKeeper keeps the count. Requests that
+renew the lease, once a second, are counted apart, because they belong to no transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RoundTrips(Runs):
 
     def block(self, transactions: int, partitions: int, pending: int) -> dict[str, Any]:
         """``per_transaction``: requests in the middle of the run, divided by transactions;
-        ``renewing``: those that only renew the lease."""
+        ``renewing``: requests that only renew the lease."""
         id, store = self.fresh()
         warm = pending + 3
         count = warm + transactions + pending

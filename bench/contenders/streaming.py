@@ -1,5 +1,5 @@
-"""Structured Streaming's ``foreachBatch``, with the best settings we know, doing what the
-topologies do.
+"""Structured Streaming's ``foreachBatch``, with the best settings we know, on the work of the
+topologies.
 
 Every micro-batch is counted, in the JVM alone or row by row in Python, and added to a SQLite file
 with the same durability as txtopo's store (a write-ahead log, synchronous=FULL); the batch id makes
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 class Streaming:
-    """Queries, one block each, in one session. ``kind`` is count-jvm, count-python, words-jvm or
+    """Queries, each a block, in one session. ``kind`` is count-jvm, count-python, words-jvm or
     words-python."""
 
     def __init__(self, directory: str, checkpoints: str, more: dict[str, str] | None = None) -> None:
@@ -109,15 +109,15 @@ class Sink:
         self.ends: list[float] = []
         """When each update was on disk."""
         self.counts: dict[str, int] = {}
-        """What is in the file, once it is closed."""
+        """The rows in the file, once the file is closed."""
         self.done = threading.Event()
 
     def taking(self, count: Callable[[DataFrame], Iterable[tuple[str, int]]]) -> Callable[[DataFrame, int], None]:
         """The function for ``foreachBatch``."""
 
         def take(frame: DataFrame, batch: int) -> None:
-            # What comes while the query is being stopped is left alone, so that the truth is about
-            # a known number of batches.
+            # Batches during the stop of the query are left alone, so that the truth is about a
+            # known number of batches.
             if not self.done.is_set():
                 self._add(batch, count(frame))
 
@@ -138,7 +138,7 @@ class Sink:
             self.done.set()
 
     def close(self) -> None:
-        """Read what is there, and close."""
+        """Read the results, and close."""
         self.counts = dict(self._connection.execute("SELECT key, count FROM counts"))
         self._connection.close()
 

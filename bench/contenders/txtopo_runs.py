@@ -1,5 +1,5 @@
 """txtopo, as its users run it: ``LocalCluster``, a topology, a ``SqliteStore``; engine settings are
-the defaults unless a line says so.
+the defaults unless a line names others.
 
 Every block is a run of a topology with an id and a store of its own. For many small transactions,
 time is taken between two commits in the middle of the run, so that starting and draining a topology
@@ -27,8 +27,8 @@ DIFFERENT_WORDS = 20
 
 
 class Runs:
-    """Blocks on one cluster. A contender (see :class:`bench.process.Contender`), and what the more
-    special ones are made from."""
+    """Blocks on one cluster. A contender (see :class:`bench.process.Contender`), and the base of
+    more special contenders."""
 
     def __init__(self, directory: str, master: str = "local[2]", spark_conf: dict[str, str] | None = None) -> None:
         self.directory = Path(directory)
@@ -76,15 +76,15 @@ class Rate(Runs):
     """GlobalCount of small batches that are made up where they are emitted."""
 
     def block(self, transactions: int, rows_per_batch: int, pending: int, parallelism: int = 1, wait_s: float = 0.0) -> dict[str, Any]:
-        """So many transactions, with ``pending`` of them in flight; processing each takes
-        ``wait_s``, at least."""
+        """``transactions`` transactions, ``pending`` of them in flight; the processing of each takes at
+        least ``wait_s``."""
         id, store = self.fresh()
         warm, tail = (pending, pending) if wait_s else (2 * pending + 5, pending)
         count = warm + transactions + tail
         topology = topologies.global_count(id, spouts.RateSpout(rows_per_batch, count, parallelism), store, parallelism, wait_s=wait_s)
-        found = self.timed(topology, Config(max_spout_pending=pending), transactions, warm, tail)
+        sample = self.timed(topology, Config(max_spout_pending=pending), transactions, warm, tail)
         check(topologies.total(store), count * rows_per_batch)
-        return found
+        return sample
 
 
 class Files(Runs):
@@ -104,9 +104,9 @@ class Files(Runs):
             topology = topologies.words(id, spout, "line", store, parallelism)
         else:
             topology = topologies.global_count(id, spout, store, parallelism, shape)
-        found = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=120.0), len(batches) - warm - tail, warm, tail)
+        sample = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=120.0), len(batches) - warm - tail, warm, tail)
         check_counts(store, batches, is_words)
-        return found
+        return sample
 
 
 def check_counts(store: SqliteStore, batches: list[list[str]], is_words: bool) -> None:
@@ -119,19 +119,18 @@ def check_counts(store: SqliteStore, batches: list[list[str]], is_words: bool) -
         check(topologies.total(store), truth.total() * len(batches))
 
 
-def check(found: Any, expected: Any) -> None:
+def check(actual: Any, expected: Any) -> None:
     """Refuse a wrong result."""
-    if found != expected:
-        raise WrongResultError(f"counted {str(found)[:200]}; the truth is {str(expected)[:200]}")
+    if actual != expected:
+        raise WrongResultError(f"counted {str(actual)[:200]}; the truth is {str(expected)[:200]}")
 
 
 class Latency(Runs):
     """One transaction after the other, and empty Spark jobs of one Python task in the same Spark,
     in alternating blocks.
 
-    A transaction's latency is what the run's own status says of it: from opening to commit.
-    ``period`` is elapsed time per transaction, which also has what lies between a commit and the
-    next opening.
+    The latency of a transaction comes from the run's own status: from opening to commit. ``period``
+    is elapsed time per transaction, including the time between a commit and the next opening.
     """
 
     def __init__(self, directory: str) -> None:
@@ -173,7 +172,7 @@ def _latency(run: TopologyRun, txid: int) -> float:
 
 
 def drained(records: Any) -> list[Any]:
-    """An empty task: it reads what there is, as a Python task of Spark must, and returns nothing.
+    """An empty task: reads its input, as a Python task of Spark must, and returns nothing.
     """
     for _ in records:
         pass

@@ -1,1 +1,1 @@
-"""The lines of the report: who races whom, and which ratios come of it."""
+"""The lines of the report: the contenders of each race, and the ratios between them."""

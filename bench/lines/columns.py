@@ -17,8 +17,8 @@ _BREAK_EVEN_ROWS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 def _against_tuples_and_hand(stage: Stage, work: str, of_tuples: float, of_hand: float | None) -> Measured:
-    """By column, by tuple, and by hand. By tuple, a batch is smaller, or it would take minutes;
-    rows per second are what is compared."""
+    """By column, by tuple, and by hand. By tuple, a batch is smaller, or its run would take
+    minutes; rows per second are compared."""
     count, rounds = stage.pick(1 << 21, 1 << 19), stage.pick(3, 1)
     paths = column_rows.write(stage.directory / "rows", count, _LINKS_MAX)
     hand, ours = stage.start("columns:ByHand"), stage.start("columns:Columns")
@@ -29,8 +29,8 @@ def _against_tuples_and_hand(stage: Stage, work: str, of_tuples: float, of_hand:
         "pyarrow by hand": partial(hand.block, paths=paths[: 2 * files], files_per_batch=files, rows_per_file=count, work=_by_hand(work)),
         "txtopo, tuples": partial(block, paths=paths[:4], files_per_batch=2, by="tuples"),
     }
-    found = interleaved(blocks, rounds)
-    rates = {name: values(samples, "rows_per_second") for name, samples in found.items()}
+    by_way = interleaved(blocks, rounds)
+    rates = {name: values(samples, "rows_per_second") for name, samples in by_way.items()}
     return Measured(
         (
             ratio("rows/s, columns : tuples", rates["txtopo, columns"], rates["txtopo, tuples"], "higher", of_tuples),
@@ -78,8 +78,8 @@ def _break_even(stage: Stage) -> Measured:
         links = max(5, min(25, 2_000_000 // size))
         paths = column_rows.write(stage.directory / f"rows-{size}", size, links)
         block = partial(ours.block, paths=paths, rows_per_file=size, files_per_batch=1, work="key-count", parallelism=1, pending=1)
-        found = interleaved({by: partial(block, by=by) for by in rates}, stage.pick(3, 1), stage.pick(1, 0))
-        for by, samples in found.items():
+        by_way = interleaved({by: partial(block, by=by) for by in rates}, stage.pick(3, 1), stage.pick(1, 0))
+        for by, samples in by_way.items():
             rates[by].append([float(size), statistics.median(values(samples, "rows_per_second"))])
     figures = [Figure(f"{by}, {size:,.0f} rows per batch", rate, "rows/s") for by, points in rates.items() for size, rate in points]
     smallest = break_even(rates["columns"], rates["tuples"])
@@ -91,12 +91,12 @@ def _break_even(stage: Stage) -> Measured:
 def break_even(columns: list[list[float]], tuples: list[list[float]]) -> float | None:
     """The smallest size measured from which on columns are never slower; ``None`` if even the
     largest is."""
-    found: float | None = None
+    even: float | None = None
     for (size, by_column), (_, by_tuple) in sorted(zip(columns, tuples, strict=True), reverse=True):
         if by_column < by_tuple:
             break
-        found = size
-    return found
+        even = size
+    return even
 
 
 LINES = (

@@ -1,5 +1,5 @@
-"""What the engine promises besides speed: overlap, commits that do not wait, costs that do not
-grow."""
+"""Promises of the engine besides speed: overlap, commits that do not wait, costs that do not grow.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _pipelining(stage: Stage) -> Measured:
     runs = stage.start("txtopo_runs:Rate", master="local[8]")
     counts = {1: stage.pick(6, 3), 8: stage.pick(32, 16)}
     blocks = {str(n): partial(runs.block, transactions=count, rows_per_batch=10, pending=n, wait_s=WAIT_S) for n, count in counts.items()}
-    found = interleaved(blocks, stage.pick(3, 1), 0)
-    rates = {name: [counts[int(name)] / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
+    by_window = interleaved(blocks, stage.pick(3, 1), 0)
+    rates = {name: [counts[int(name)] / seconds for seconds in values(samples, "seconds")] for name, samples in by_window.items()}
     return Measured(
         (ratio("transactions/s, pending 8 : pending 1", rates["8"], rates["1"], "higher", 6.0),),
         tuple(Figure(f"max_spout_pending {name}", statistics.median(rate), "transactions/s") for name, rate in rates.items()),
@@ -43,19 +43,19 @@ def _commit_under_load(stage: Stage) -> Measured:
         "alone": partial(runs.block, transactions=transactions, pending=1, wait_s=0.01),
         "under load": partial(runs.block, transactions=2 * transactions, pending=8, wait_s=TASK_S),
     }
-    found = interleaved(blocks, stage.pick(3, 1))
-    own = values(found["alone"], "median")
-    allowed = [TASK_S + mine for mine in own]
+    samples = interleaved(blocks, stage.pick(3, 1))
+    own = values(samples["alone"], "median")
+    allowed = [TASK_S + alone for alone in own]
     return Measured(
         (
-            ratio("under load, median : one processing task + its own time", values(found["under load"], "median"), allowed, "lower", 1.0),
-            ratio("under load, worst : one processing task + its own time", values(found["under load"], "worst"), allowed, "lower"),
+            ratio("under load, median : one processing task + its own time", values(samples["under load"], "median"), allowed, "lower", 1.0),
+            ratio("under load, worst : one processing task + its own time", values(samples["under load"], "worst"), allowed, "lower"),
         ),
         (
             Figure("its own time: a commit with nothing else to do, median", 1000 * statistics.median(own), "ms"),
             Figure("one processing task", 1000 * TASK_S, "ms"),
-            Figure("a commit under load, median", 1000 * median(found["under load"], "median"), "ms"),
-            Figure("a commit under load, worst", 1000 * max(values(found["under load"], "worst")), "ms"),
+            Figure("a commit under load, median", 1000 * median(samples["under load"], "median"), "ms"),
+            Figure("a commit under load, worst", 1000 * max(values(samples["under load"], "worst")), "ms"),
         ),
         {"txtopo": f"local[2], parallelism 1, max_spout_pending 8, a processing task takes {1000 * TASK_S:.0f} ms"},
     )
@@ -84,8 +84,7 @@ def _grown(stage: Stage, txids: tuple[int, int, int, int], more: dict[str, float
     ]
     for name, count in before["left"].items():
         figures += [Figure(f"{name}, after {first}", count, ""), Figure(f"{name}, after {last}", after["left"][name], "")]
-        # One is added to both, so that none against none is 1. Threads come and go with Spark's
-        # pools.
+        # Both counts get one more, so that none against none is 1. Threads come and go with Spark's pools.
         target = 1.1 if "memory" in name or "threads" in name else 1.0
         ratios.append(ratio(f"{name}, after {last} : after {first}", [after["left"][name] + 1], [count + 1], "lower", target))
     offset = before["marks"][-1][1]
@@ -105,11 +104,11 @@ def _round_trips(stage: Stage) -> Measured:
     ratios, figures = [], []
     for pending, allowed in ROUND_TRIPS.items():
         for partitions in (1, 1000):
-            found = runs.block(transactions=transactions, partitions=partitions, pending=pending)
-            count = found["per_transaction"]
-            what = f"max_spout_pending {pending}, {partitions:,} partition{'s' if partitions > 1 else ''}"
-            ratios.append(Ratio(f"round trips per transaction, {what}", count, count, count, "lower", allowed))
-            figures.append(Figure(f"round trips per transaction, {what}", count, ""))
+            sample = runs.block(transactions=transactions, partitions=partitions, pending=pending)
+            count = sample["per_transaction"]
+            described = f"max_spout_pending {pending}, {partitions:,} partition{'s' if partitions > 1 else ''}"
+            ratios.append(Ratio(f"round trips per transaction, {described}", count, count, count, "lower", allowed))
+            figures.append(Figure(f"round trips per transaction, {described}", count, ""))
     return Measured(tuple(ratios), tuple(figures), {"txtopo": "GlobalCount, every partition moves in every transaction"})
 
 

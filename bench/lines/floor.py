@@ -1,4 +1,4 @@
-"""What everything stands on, in milliseconds: background for every other line."""
+"""Foundations of every run, in milliseconds: background for all other lines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _floors(stage: Stage) -> Measured:
     floor = stage.start("floor:Floor")
     times = stage.pick(60, 20)
     kinds = ("python-job", "jvm-job", "zk-multi")
-    found = interleaved({kind: partial(floor.block, kind=kind, times=times) for kind in kinds}, rounds=stage.pick(5, 1), warm_up=2)
+    by_kind = interleaved({kind: partial(floor.block, kind=kind, times=times) for kind in kinds}, rounds=stage.pick(5, 1), warm_up=2)
     figures = []
-    for kind, samples in found.items():
+    for kind, samples in by_kind.items():
         latencies = list(itertools.chain.from_iterable(sample["latencies"] for sample in samples))
         figures.append(Figure(kind, 1000 * statistics.median(latencies), "ms"))
     settings = {"Spark": "local[2], as txtopo sets it up", "ZooKeeper": "embedded, one server, on a local disk"}
@@ -30,8 +30,8 @@ def _bare_loop(stage: Stage) -> Measured:
     count = stage.pick(1_000_000, 200_000)
     batches = rows.write_batches(stage.directory / "rows", 2, count, 2)
     bare = stage.start("bare_loop:BareLoop")
-    found = interleaved({shape: partial(bare.block, batches=batches, shape=shape) for shape in ("none", "words")}, stage.pick(3, 2))
-    figures = (Figure(f"bare loop, {shape}", 2 * count / median(samples, "seconds"), "tuples/s") for shape, samples in found.items())
+    by_shape = interleaved({shape: partial(bare.block, batches=batches, shape=shape) for shape in ("none", "words")}, stage.pick(3, 2))
+    figures = (Figure(f"bare loop, {shape}", 2 * count / median(samples, "seconds"), "tuples/s") for shape, samples in by_shape.items())
     return Measured(figures=tuple(figures), settings={"bare loop": f"2 processes, batches of {count:,} lines"})
 
 

@@ -1,4 +1,4 @@
-"""What a batch of ten million tuples needs, next to the same batch by hand in PySpark."""
+"""Needs of a batch of ten million tuples, next to the same batch by hand in PySpark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store costs: keyed updates by a store, against the same database and updates by hand; and
+"""Costs of a store: keyed updates by a store, against the same database and updates by hand; and
 a sink, against COPY by hand."""
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SERVERS = ("postgresql", "mariadb", "redis")
 
 
 def _updates(stage: Stage, name: str) -> Measured:
-    """One task, one batch of ``KEYS`` keys after the other; all keys are there before the clock
-    starts, and have been changed before."""
+    """One task, batches of ``KEYS`` keys in turn; all keys are stored before the clock starts, and
+    have been changed before."""
     backend = backends.BACKENDS[name]
     address = "" if backend.server is None else _server(stage, backend.server)
     contender = stage.start("keyed_updates:Updates", backend=name, address=address)
     batches = 2 * OF // KEYS + stage.pick(60, 10)
-    blocks = {what: partial(contender.block, how=how, batches=batches, keys=KEYS, of=OF) for what, how in WAYS.items()}
-    found = {what: values(samples, "updates_per_second") for what, samples in interleaved(blocks, stage.pick(5, 1)).items()}
+    blocks = {contestant: partial(contender.block, how=how, batches=batches, keys=KEYS, of=OF) for contestant, how in WAYS.items()}
+    rates_of = {contestant: values(samples, "updates_per_second") for contestant, samples in interleaved(blocks, stage.pick(5, 1)).items()}
     pairs = [
         ("transactional store", "bulk upsert by hand", TARGET),
         ("opaque store", "bulk upsert by hand", TARGET),
@@ -42,23 +42,23 @@ def _updates(stage: Stage, name: str) -> Measured:
         ("transactional store, any function", "read, add, write by hand", None),
         ("opaque store, any function", "read, add, write by hand", None),
     ]
-    ratios = [ratio(f"updates/s, {ours} : {theirs}", found[ours], found[theirs], "higher", target) for ours, theirs, target in pairs]
-    figures = tuple(Figure(what, statistics.median(rates), "updates/s") for what, rates in found.items())
+    ratios = [ratio(f"updates/s, {ours} : {theirs}", rates_of[ours], rates_of[theirs], "higher", target) for ours, theirs, target in pairs]
+    figures = tuple(Figure(contestant, statistics.median(rates), "updates/s") for contestant, rates in rates_of.items())
     return Measured(tuple(ratios), figures, {"batch": f"{KEYS:,} keys of {OF:,}, one process", "database": name})
 
 
 def _round_trips(stage: Stage) -> Measured:
-    """What must not grow with the number of keys, nor with that of transactions."""
+    """Figures that must not grow with the number of keys, nor with the number of transactions."""
     ratios, figures = [], []
     for name in SERVERS:
         contender = stage.start("keyed_updates:RoundTrips", backend=name, address=_server(stage, name))
         for call, shown in (("merge", "sums"), ("update", "any function")):
             for kind in ("transactional", "opaque"):
                 one, many = ([contender.block(call=call, kind=kind, keys=keys, transactions=10)] for keys in (1, KEYS))
-                what = f"{name}, {kind}, {shown}"
+                described = f"{name}, {kind}, {shown}"
                 trips = values(many, "round_trips"), values(one, "round_trips")
-                ratios.append(ratio(f"round trips per transaction, {KEYS:,} keys : 1 key; {what}", *trips, "lower", 1.0))
-                figures.append(Figure(f"round trips per transaction, {what}", trips[0][0], ""))
+                ratios.append(ratio(f"round trips per transaction, {KEYS:,} keys : 1 key; {described}", *trips, "lower", 1.0))
+                figures.append(Figure(f"round trips per transaction, {described}", trips[0][0], ""))
         few, more = ([contender.block(call="merge", kind="opaque", keys=KEYS, transactions=count)] for count in (2, 50))
         connections = values(more, "connections"), values(few, "connections")
         ratios.append(ratio(f"connections, after 50 transactions : after 2; {name}", *connections, "lower", 1.0))
@@ -72,7 +72,7 @@ def _server(stage: Stage, name: str) -> str:
 
 
 def _rows(stage: Stage) -> Measured:
-    """One task, one batch after the other."""
+    """One task, one batch after another."""
     address = _server(stage, "postgresql")
     contender = stage.start("sink_rows:Rows", address=address)
     rows, batches = stage.pick(100_000, 10_000), stage.pick(5, 2)
@@ -81,12 +81,12 @@ def _rows(stage: Stage) -> Measured:
         for how in ("insert", "upsert")
         for who, by in (("SqlSink", "sink"), ("COPY by hand", "hand"))
     }
-    found = {what: values(samples, "rows_per_second") for what, samples in interleaved(blocks, stage.pick(5, 1)).items()}
+    rates_of = {contestant: values(samples, "rows_per_second") for contestant, samples in interleaved(blocks, stage.pick(5, 1)).items()}
     ratios = [
-        ratio(f"rows/s, {how}: SqlSink : COPY by hand", found[f"{how}, SqlSink"], found[f"{how}, COPY by hand"], "higher", None)
+        ratio(f"rows/s, {how}: SqlSink : COPY by hand", rates_of[f"{how}, SqlSink"], rates_of[f"{how}, COPY by hand"], "higher", None)
         for how in ("insert", "upsert")
     ]
-    figures = tuple(Figure(what, statistics.median(rates), "rows/s") for what, rates in found.items())
+    figures = tuple(Figure(contestant, statistics.median(rates), "rows/s") for contestant, rates in rates_of.items())
     return Measured(tuple(ratios), figures, {"batch": f"{rows:,} rows of three columns, one process", "table": "has a primary key"})
 
 

@@ -16,7 +16,7 @@ ROWS = 100
 """Tuples in a small batch."""
 PENDING = (1, 2, 4, 8)
 PEERS = {"count-jvm": "Structured Streaming, JVM only", "count-python": "Structured Streaming, per-row Python"}
-"""What a peer is called, by its kind."""
+"""Names of the peers, by kind."""
 
 
 def _rate(stage: Stage) -> Measured:
@@ -34,10 +34,10 @@ def _rate(stage: Stage) -> Measured:
 
 
 def _compared(
-    found: dict[str, list[Sample]], transactions: int, of_python: float | None, of_jvm: float | None, what: str = "GlobalCount"
+    by_contender: dict[str, list[Sample]], transactions: int, of_python: float | None, of_jvm: float | None, subject: str = "GlobalCount"
 ) -> Measured:
     """Our best width against both peers."""
-    rates = {name: [transactions / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
+    rates = {name: [transactions / seconds for seconds in values(samples, "seconds")] for name, samples in by_contender.items()}
     best = max((name for name in rates if name not in PEERS.values()), key=lambda name: statistics.median(rates[name]))
     python, jvm = PEERS["count-python"], PEERS["count-jvm"]
     return Measured(
@@ -46,7 +46,7 @@ def _compared(
             ratio("transactions/s, txtopo : Structured Streaming, JVM only", rates[best], rates[jvm], "higher", of_jvm),
         ),
         tuple(Figure(name, statistics.median(rate), "transactions/s") for name, rate in rates.items()),
-        {"txtopo": f"{what}, {ROWS} tuples per batch, parallelism 1; the ratios are for {best}"},
+        {"txtopo": f"{subject}, {ROWS} tuples per batch, parallelism 1; the ratios are for {best}"},
     )
 
 
@@ -93,10 +93,10 @@ def _latency(stage: Stage, shape: str, parallelism: int, target: float) -> Measu
     block = partial(both.block, transactions=transactions, rows_per_batch=ROWS, parallelism=parallelism)
     blocks = {name: partial(block, shape=name) for name in (shape, "empty-job")}
     blocks["staged"] = partial(block, shape=shape, more={"small_transaction_s": 0})
-    found = interleaved(blocks, rounds, stage.pick(2, 1))
-    medians = {name: [statistics.median(sample["latencies"]) for sample in samples] for name, samples in found.items()}
-    periods = values(found[shape], "period")
-    every = {name: list(itertools.chain.from_iterable(sample["latencies"] for sample in samples)) for name, samples in found.items()}
+    by_contender = interleaved(blocks, rounds, stage.pick(2, 1))
+    medians = {name: [statistics.median(sample["latencies"]) for sample in samples] for name, samples in by_contender.items()}
+    periods = values(by_contender[shape], "period")
+    every = {name: list(itertools.chain.from_iterable(sample["latencies"] for sample in samples)) for name, samples in by_contender.items()}
     return Measured(
         (
             ratio("open → committed : empty Python job", medians[shape], medians["empty-job"], "lower", target),

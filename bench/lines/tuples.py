@@ -11,8 +11,8 @@ from bench.race import interleaved, ratio, values
 
 PENDING = 2
 OF_A_BLOCK = 12_000_000
-"""Lines of files, all its transactions together: a run has a beginning, which would else be a third
-of what is measured."""
+"""Lines of files, all transactions together: a run has a beginning, otherwise a third of the
+measured time."""
 
 
 def _tuples(
@@ -27,8 +27,8 @@ def _tuples(
         "bare loop": partial(bare.block, batches=batches, shape=shape),
         **{f"PySpark, {name}": partial(hand.block, batches=batches, shape=name) for name in (shape, *others)},
     }
-    found = interleaved(blocks, rounds)
-    rates = {name: [transactions * count / seconds for seconds in values(samples, "seconds")] for name, samples in found.items()}
+    by_contender = interleaved(blocks, rounds)
+    rates = {name: [transactions * count / seconds for seconds in values(samples, "seconds")] for name, samples in by_contender.items()}
     ratios = [ratio("tuples/s, txtopo : bare loop", rates["txtopo"], rates["bare loop"], "higher", of_bare)]
     ratios += [
         ratio(f"tuples/s, txtopo : {name}", rates["txtopo"], rates[name], "higher", of_hand if name == f"PySpark, {shape}" else None)

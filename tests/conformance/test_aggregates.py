@@ -1,4 +1,5 @@
-"""Aggregates keep the contract of committers, and say what a plain loop says, whatever is replayed.
+"""Aggregates keep the contract of committers, and equal the results of a plain loop after any
+replay.
 """
 
 from __future__ import annotations

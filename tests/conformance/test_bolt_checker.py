@@ -132,7 +132,7 @@ def test_a_topology_names_the_component_that_is_wrong() -> None:
 
 
 class Numbers(BaseBasicBolt):
-    """Numbers what it gets in a module global."""
+    """Numbers its tuples in a module global."""
 
     def execute(self, tup: Any, collector: Any) -> None:
         numbered.append(1)

@@ -1,5 +1,5 @@
-"""A replica lags when its wire is held, lacks what it has not got when the primary is killed, and
-serves at the primary's port from then on."""
+"""A replica lags while its wire is held, lacks the writes it has not received when the primary is
+killed, and serves at the primary's port from then on."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class Range(pydantic.BaseModel):
 
 
 class Turning(pydantic.BaseModel):
-    """Metadata that comes back as something else."""
+    """Metadata that changes on its way through JSON."""
 
     begin: int
     end: int

@@ -68,7 +68,7 @@ class Files:
         self.numbers: Iterator[int] = iter(())
 
     def write(self) -> None:
-        """Five files, one of them empty and one whose last line has no end."""
+        """Five files: an empty file, and a file without an end of its last line, are among them."""
         self.numbers = itertools.count()
         for file, lines in enumerate([3, 0, 11, 1, 4]):
             self.path(file).write_text("".join(self.line(next(self.numbers)) + "\n" for _ in range(lines)).rstrip("\n" if file == 2 else ""))

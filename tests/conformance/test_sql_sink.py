@@ -1,5 +1,5 @@
-"""What a sink promises, over every database and every kind of sink: the rows of a transaction once,
-whatever is replayed and whoever comes late."""
+"""The promise of a sink, over every database and every kind of sink: the rows of a transaction
+once, after any replay and any late task."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ CASELESS = {
     "a table without row ids": ("CREATE TABLE sales (id TEXT COLLATE NOCASE, cents INTEGER, PRIMARY KEY (id)) WITHOUT ROWID",),
     "an index": ("CREATE TABLE sales (id TEXT, cents INTEGER)", "CREATE UNIQUE INDEX sales_key ON sales(id COLLATE NOCASE)"),
 }
-"""By name: what makes a table whose keys are the same in upper and lower case."""
+"""By database: column types and options for a table whose keys are equal in upper and lower
+case.
+"""
 
 STAMPED: tuple[stamps.Kind, ...] = ("transactional", "opaque")
 CLAUSES = [
@@ -124,7 +126,7 @@ class TestReplays:
         write(sink, process.task(), 1, 0, [(1, 10)])
         write(sink, process.task(), 2, 0, [(2, 20), (3, 30)])
         write(sink, process.task(task=1), 2, 0, [(4, 40)])
-        # The replay has fewer rows, in another task; and the one after it others again.
+        # The replay has fewer rows, in another task; the next transaction has other rows again.
         assert write(sink, process.task(task=1), 2, 1, [(2, 22)])
         assert write(sink, process.task(), 2, 1)
         assert sales.sales == [(1, 10), (2, 22)]
@@ -245,8 +247,8 @@ class TestLateTasks:
 
 
 class TestOtherNumbersOfTasks:
-    """A transaction that was sealed is replayed with the tasks it had (R23); the next one may have
-    others."""
+    """A transaction that was sealed is replayed with its task counts (R23); the next transaction
+    may have others."""
 
     @pytest.mark.rule(23, 28)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
@@ -387,7 +389,7 @@ class TestOtherNumbersOfTasks:
 
 
 class TestRecordedAttempts:
-    """What ZooKeeper knows of the sink: whether the database is the one it was."""
+    """Knowledge of the sink in ZooKeeper: whether the database is still the same."""
 
     @pytest.mark.rule(27)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
@@ -501,8 +503,8 @@ class TestWriters:
 
 
 class TestTwoTopologies:
-    """Both upsert one table, opaque. What is taken back of one must not undo what the other has
-    written."""
+    """Both upsert into the same table, opaque. Taking back the rows of one component must not undo
+    the rows of the other."""
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)

@@ -1,5 +1,5 @@
-"""What a sink promises over MariaDB, where its way in is another one: rows once, marks taken back,
-and tables that cannot keep a promise refused."""
+"""The promise of a sink over MariaDB, where rows are loaded another way: rows once, marks taken
+back, and tables that cannot keep a promise refused."""
 
 from __future__ import annotations
 

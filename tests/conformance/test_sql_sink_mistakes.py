@@ -1,7 +1,7 @@
-"""What a sink says when a table or a row is not as it should be: once, with the row and the cure,
-and nothing is written.
+"""Messages of a sink about a wrong table or row: once, with the row and the cure, and no row is
+written.
 
-Over the databases that say which row it was; what MariaDB says is in ``test_sql_sink_mariadb``.
+Over the databases that name the wrong row; MariaDB's messages are in ``test_sql_sink_mariadb``.
 """
 
 from __future__ import annotations

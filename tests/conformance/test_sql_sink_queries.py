@@ -1,5 +1,5 @@
-"""What a sink promises a query of Structured Streaming, over every database: each micro-batch once,
-and no checkpoint that does not belong to it."""
+"""The promise of a sink to a query of Structured Streaming, over every database: each micro-batch
+once, and no foreign checkpoint."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestWholeBatches:
     def test_a_batch_that_comes_again_is_written_once(self, sales: Shop) -> None:
         for batch, rows in enumerate([[(1, 10), (2, 20)], [], [(3, 30)]]):
             for _ in range(3):
-                # The driver died: another process, and rows in another order.
+                # The driver died: a new process, and rows in another order.
                 whole(sales)(Frame(reversed(rows)), batch)
         assert sales.sales == [(1, 10), (2, 20), (3, 30)]
 
@@ -124,7 +124,7 @@ class TestWholeBatches:
     def test_a_row_that_is_refused_fails_the_query_and_nothing_of_its_batch_is_kept(self, tmp_path: Path) -> None:
         for backend in BACKENDS:
             strict = shop(backend, tmp_path, SALES)
-            # MariaDB does not say which one.
+            # MariaDB does not name the row.
             with pytest.raises(RowRefusedError, match=f"{'a row' if backend == 'mariadb' else 'row 2'} of component 'foreach_batch'"):
                 whole(strict)(Frame([(1, 1), (2, -2)]), 0)
             whole(strict)(Frame([(1, 1), (2, 2)]), 0)

@@ -23,8 +23,8 @@ no citext of its own."""
 
 
 def names(backend: str, directory: Path, kind: dict[str, str]) -> Shop:
-    """A shop with a table of who bought what for how much, whose texts are compared as ``kind``
-    says."""
+    """A shop with a table of sales (buyer, article, price), whose texts are compared by the rules
+    of ``kind``."""
     made = shop(backend, directory, None)
     if backend == "postgresql" and kind is LOOSE:
         made.execute("CREATE DOMAIN citext AS text")
@@ -69,8 +69,8 @@ def test_spaces_at_the_end_of_a_key_are_noticed_in_a_binary_collation_that_pads(
 def test_in_postgresql_a_row_is_compared_letter_by_letter_with_the_one_it_has_replaced(
     tmp_path: Path, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A type of the name does not compare as citext does, so that both rows are there; which of
-    them are one is said for it."""
+    """The cast of the name does not compare as citext does, so that both rows are stored; the test
+    states which spellings are equal."""
     made = names("postgresql", tmp_path, LOOSE)
     write(made, process.task(task=0, num_tasks=2), 1, [("adam", 1, 5), ("eve", 1, 10)])
     write(made, process.task(task=1, num_tasks=2), 1, [("Adam", 2, 7)])

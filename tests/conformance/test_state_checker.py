@@ -46,7 +46,7 @@ class OneByOne(memory.MemoryStateStore):
 
 
 class Blind(memory.MemoryStateStore):
-    """Judges all operations of a multi by what was there before it."""
+    """Judges all operations of a multi by the state before the multi."""
 
     def multi(self, operations: Sequence[Operation]) -> None:
         for operation in operations:

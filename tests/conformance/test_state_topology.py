@@ -1,5 +1,5 @@
-"""The state of a topology, over every store: what is durable when, exactly once, and only by the
-one who holds it."""
+"""The state of a topology, over every store: durable in the right order, exactly once, and written
+by its holder only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every store promises, run over every backend. A new backend adds one line to ``FACTORIES``.
+"""The promises of every store, run over every backend. A new backend adds one line to
+``FACTORIES``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ __all__ = ["FACTORIES", "Process", "add", "block", "never", "plus", "run", "set_
 
 
 class StoreFactory(Protocol):
-    """Makes a store of results ``name`` in ``directory``; called again with the same arguments it
-    finds the same results."""
+    """Makes a store of results ``name`` in ``directory``; the same arguments give the same results
+    again."""
 
     def __call__(self, directory: Path, name: str = "results", **form: Any) -> Store: ...
 

@@ -1,8 +1,8 @@
 """A copy of a store that lacks something of the newest recorded transaction is refused, wherever
 between two commits it was taken (R34).
 
-Such a copy is what a replica has that lags, and what a backup has that was taken while a
-transaction committed. Run over every backend.
+A lagging replica has such a copy, and so has a backup taken while a transaction committed. Run over
+every backend.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a store makes of the last recorded attempts: whether it is the store it was, and whether
-what it holds counts. Run over every backend."""
+"""A store compared with the last recorded attempts: whether the store is still the same, and
+whether its content counts. Run over every backend."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestVoidAttempts:
     def test_what_an_attempt_wrote_does_not_count_if_the_one_that_was_recorded_opened_nothing(self, either: Recording) -> None:
         either.commit(1, 0, x=1)
         either.fail(2, 0, x=100, y=100)
-        # The replay of 2 has nothing for the component, whose tasks open nothing.
+        # The replay of 2 has no tuple for the component, whose tasks open no store.
         assert either.commit(3, 0, x=5) == {"x": Update(1, 6, applied=True)}
         assert either.items == {"x": 6}
         assert either.commit(4, 0, y=2) == {"y": Update(None, 2, applied=True)}

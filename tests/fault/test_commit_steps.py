@@ -39,18 +39,20 @@ def target(point: FaultPoint, began_at: int) -> int:
 
 
 def next_begin(point: FaultPoint, txid: int) -> int:
-    """What the next driver begins with."""
+    """The start of the next driver."""
     return txid + 1 if point in RECORDED else txid
 
 
 def effects_at(point: FaultPoint) -> str:
-    """What the stores hold at ``point`` of a transaction that was not tried before."""
+    """The expected content of the stores at ``point`` of a transaction that was not tried
+    before.
+    """
     return A_PART if point == "apply.inside" else NOTHING if POINTS.index(point) < POINTS.index("apply.inside") else EVERYTHING
 
 
 class Chain:
-    """Drivers over one state, one after the other; and of each variant the next txid, and at which
-    txids it was struck."""
+    """Drivers over one state, one after another; and by variant the next txid, and the txids of
+    strikes."""
 
     def __init__(self, directory: Path, databases: list[str], kills: int) -> None:
         self.directory, self.databases = directory, databases
@@ -76,7 +78,7 @@ class Chain:
             self.struck[variant][point] = txids[variant]
 
     def run_to_the_end(self) -> None:
-        """One driver, with the faults that it survives."""
+        """One driver, with the faults that the driver survives."""
         began = dict(self.begins)
         faults = [
             f"{point}@{variant.topology_id}:{begin + number}={action}"
@@ -116,7 +118,7 @@ class Chain:
 
 
 def check(variant: Variant, chain: Chain) -> None:
-    """Everything counts once, in one of the topologies."""
+    """Every tuple counts once, in one of the topologies."""
     stores, history, committed = variant.stores(chain.databases), History(variant.journal(chain.directory)), chain.begins[variant] - 1
     kept = Kept.of(stores["first"])
     assert Kept.of(stores["second"]) == kept
@@ -134,8 +136,8 @@ def check(variant: Variant, chain: Chain) -> None:
 
 
 def check_replays(variant: Variant, history: History, txid: int, numbers: list[int], seen: list[list[int]]) -> None:
-    """What is committed is what the last attempt had; where batches do not change, every attempt
-    had it, and what came of it was the same."""
+    """Committed is the content of the last attempt; where batches do not change, every attempt had
+    this content and the same results."""
     attempts = history.contents("kept", txid)
     last = max(attempts)
     assert sorted(n for part in attempts[last].values() for n in part) == numbers
@@ -185,8 +187,8 @@ def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_ev
     kills = len(POINTS) // 2
     chain = Chain(tmp_path, [PLACES[name](tmp_path) for name in places.split("+")], kills)
     for number in range(kills):
-        # No two are at the same point at once; so there is one at most that occupies workers while
-        # it waits.
+        # No two variants are at the same point at once; so at most one occupies workers while
+        # waiting.
         chain.run_up_to({variant: POINTS[(2 * number + index + turn) % len(POINTS)] for index, variant in enumerate(VARIANTS)})
     chain.run_to_the_end()
     for kind in {variant.kind for variant in VARIANTS}:

@@ -1,5 +1,5 @@
-"""The database servers of the tests end with whoever started them, and let nobody in from
-elsewhere."""
+"""The database servers of the tests end with the process that started them, and accept local
+connections only."""
 
 from __future__ import annotations
 

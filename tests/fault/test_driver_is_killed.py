@@ -17,8 +17,8 @@ import pytest
 from starter import transactional_global_count, transactional_words
 from tests.processes.drivers import SESSION_TIMEOUT_S, drive
 
-# One driver is killed at each of these, in this order. ``record.after`` ends a transaction, so the
-# txid grows after it.
+# One driver is killed at each of these points, in this order. ``record.after`` ends a transaction,
+# so that the txid grows afterwards.
 KILLS = [
     "seal.before@1",
     "seal.after@1",

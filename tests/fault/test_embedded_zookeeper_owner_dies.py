@@ -1,5 +1,5 @@
-"""The owner of the embedded ZooKeeper dies at any moment, alone or with others: nothing stays
-behind, nothing is lost, the next one serves."""
+"""The owner of the embedded ZooKeeper dies at any moment, alone or with others: no process and no
+loss stays behind, and the next owner serves."""
 
 from __future__ import annotations
 

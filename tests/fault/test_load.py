@@ -16,7 +16,7 @@ from txtopo import LocalCluster, WorkerCrashError
 
 MIB = 1 << 20
 SMALL = {"spark.executor.pyspark.memory": "256m", "spark.driver.memory": "480m"}
-"""What each Python worker may have, of address space; and a heap near the least that Spark takes.
+"""Address space of each Python worker; and a heap near the minimum of Spark.
 """
 PATIENT = {"spill_bytes": 16 * MIB, "message_timeout_s": 120}
 PENDING, INLINE_BYTES_MAX = 6, 200_000
@@ -33,8 +33,8 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def late_and_early(outcome: Outcome, value: Callable[[Sample], int]) -> tuple[int, int]:
-    """The median of the last five samples, and that of five early ones: what is there only once is
-    there by then."""
+    """The median of the last five samples, and of five early samples: one-time costs are over by
+    then."""
     values = [value(each) for each in outcome.samples]
     return sorted(values[-5:])[2], sorted(values[3:8])[2]
 
@@ -116,7 +116,7 @@ def test_a_disk_that_takes_no_more_ends_with_the_settings_by_name_and_commits_no
 
 @pytest.mark.rule(7)
 def test_a_worker_that_is_killed_for_its_memory_each_time_ends_the_run_after_max_crashes(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Which is what the system does about a process that it has no memory for: SIGKILL."""
+    """The system does the same to a process when memory is short: SIGKILL."""
     topology = weighing("killed-for-memory", tmp_path, Flood(2, 50, 10, huge=2), shuffled=False, kill_at=(2, 20), kills=99)
     run = cluster.submit_topology("killed-for-memory", fast(max_crashes=3), topology)
     with pytest.raises(WorkerCrashError) as caught:

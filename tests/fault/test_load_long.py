@@ -1,5 +1,5 @@
-"""Load that takes longer: what does not fit into any heap, a tuple that fits nowhere, more tuples
-and keys than are ever in memory."""
+"""Load that takes longer: data beyond any heap, a tuple beyond every bound, more tuples and keys
+than memory ever holds."""
 
 from __future__ import annotations
 

@@ -164,7 +164,8 @@ def test_interrupted_twice_while_it_starts(tmp_path: Path, moment: Callable[[Dri
 
 
 def test_its_jvm_is_killed(tmp_path: Path) -> None:
-    """As by a kernel that is short of memory: it is said what has ended, and the next run goes on.
+    """As by a kernel that is short of memory: the message names the dead process, and the next run
+    goes on.
     """
     driver = Driver(tmp_path)
     with driver.start() as command:

@@ -1,5 +1,5 @@
-"""Readers that never pause, while Spark drivers of one topology are killed, one after the other:
-every driver starts, and no reader is misled."""
+"""Readers that never pause, while Spark drivers of one topology are killed in turn: every driver
+starts, and no reader is misled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIVES = 50
 START_S = 60.0
 """How long a start of Spark may take on a busy machine."""
 MORE = 5
-"""So many transactions the last driver commits before it ends by itself."""
+"""The number of transactions that the last driver commits before it ends by itself."""
 PROGRAMS = readers.POLLING, readers.TYPING, readers.AS_OF
 
 

@@ -27,7 +27,7 @@ STRUCK = 7
 """Three small transactions, as many that may have begun by then, and one."""
 SIZE = TAKE_MAX * 2 * STRUCK
 KINDS = {"plain": 1, "opaque-planned": PARTITIONS}
-"""Partitions by kind of spout: one for transactional stores, one for opaque ones."""
+"""Partitions by kind of spout: some for transactional stores, some for opaque stores."""
 
 
 class Struck:
@@ -45,8 +45,8 @@ class Struck:
         self.worker_fault = f"apply.inside@{self.topology.id}:{self.worker_dies_at}=kill"
 
     def check_the_killed_driver(self) -> None:
-        """The struck transaction was deferred: nothing was done for it before its seal, and then
-        all in one task."""
+        """The struck transaction was deferred: no work was done before its seal, and then all work
+        in one task."""
         ran = self.topology.ran(STRUCK)
         if self.point in BEFORE_ANY_EFFECT:
             assert ran == {}, f"{self.name}: at {self.point} it had been processed"
@@ -55,8 +55,8 @@ class Struck:
             assert ran[0].tasks["executed"] == ran[0].tasks["finished"]
 
     def check_the_next(self, worker_died: bool) -> None:
-        """What may have had effects is processed by itself; what is struck in the middle of its one
-        task, too, the second time."""
+        """A transaction with possible effects is processed by itself; so is a transaction struck in
+        the middle of its one task, the second time."""
         resumed = self.topology.ran(self.resumes_at, life=2)
         assert resumed[0].is_apart, f"{self.name}: {resumed}"
         ran = self.topology.ran(self.worker_dies_at, life=2)
@@ -64,7 +64,7 @@ class Struck:
         assert [attempt.is_apart for attempt in ran.values()] == ([False, True] if worker_died else [False]), f"{self.name}: {ran}"
 
     def check_effects(self, committed: int) -> None:
-        """Each number once, in both stores; and downstream, what came of it."""
+        """Each number once, in both stores; and downstream, the results of each number."""
         stores, history = self.topology.stores, self.topology.history
         kept = Kept.of(stores["first"])
         assert Kept.of(stores["second"]) == kept

@@ -1,5 +1,5 @@
-"""The soak reports a violation when there is one: what its checkers rely on is broken on purpose,
-in the processes that really run."""
+"""The soak reports every violation: tests break the foundations of its checkers on purpose, in the
+processes that really run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What executors and Spark do to an attempt, on a cluster of two executor processes as txtopo makes
-it: it fails, is replayed, and counts once.
+"""Hazards of executors and Spark for an attempt, on a cluster of two executor processes as txtopo
+starts it: the attempt fails, is replayed, and counts once.
 
-Each scenario is one that loses, doubles or mixes data where nobody guards against it:
-``test_spark_hazards_guards`` shows that, guard by guard.
+Each scenario loses, doubles or mixes data without its guards: ``test_spark_hazards_guards`` shows
+this, guard by guard.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def test_a_pinned_block_lost_between_the_phases_fails_the_commit_instead_of_runn
 
 @pytest.mark.rule(4, 33)
 def test_a_pinned_block_that_spark_made_again_by_itself_is_refused(hazardous: HazardousCluster, tmp_path: Path) -> None:
-    """Lost before its lineage is cut, it is computed again within the same job: only the task
-    attempt that made it tells."""
+    """Lost before its lineage is cut, the block is computed again within the same job: only the
+    number of the task attempt tells the two apart."""
     answer = hazardous.play("killed when half is pinned", tmp_path)
     survived(answer, "numbers 1 emitted wait")
     (refusal,) = answer.refusals
@@ -120,7 +120,7 @@ def test_an_executor_killed_during_commit_leaves_each_effect_once(
 
 @pytest.mark.rule(29, 33)
 def test_a_zombie_that_writes_when_another_attempt_has_committed_is_refused(hazardous: HazardousCluster, tmp_path: Path) -> None:
-    """Its executor is suspended, so that nobody can stop it: the wait for it ends after
+    """Its executor is suspended and cannot be stopped: the wait for it ends after
     ``zombie_wait_s``, and the fence does the rest."""
     answer = hazardous.play("zombie in user code", tmp_path)
     survived(answer, "keep 0 before stop executor")
@@ -157,8 +157,8 @@ def test_a_task_cancelled_inside_its_store_transaction_leaves_nothing_and_blocks
 
 @pytest.mark.rule(10, 33)
 def test_a_whole_transaction_in_one_task_is_not_run_again_within_its_attempt(hazardous: HazardousCluster, tmp_path: Path) -> None:
-    """Its executor is taken away when one committer has stored its part; what Spark counts as
-    nobody's failure it tries again by itself."""
+    """Its executor is taken away when one committer has stored its part; Spark tries a loss that it
+    blames on no task again by itself."""
     answer = hazardous.play("taken away during a straight job", tmp_path)
     survived(answer, "keep 0 after wait")
     (refusal,) = answer.refusals

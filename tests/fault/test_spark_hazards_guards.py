@@ -1,4 +1,4 @@
-"""The guards of R33 one by one: what each does when it is the only one left, and what happens
+"""The guards of R33 one by one: the effect of each guard as the only one left, and the damage
 without any.
 
 Most need a cluster without the settings that txtopo requires, where Spark tries tasks and stages
@@ -75,8 +75,8 @@ def test_chunk_agreement_alone_refuses_to_mix_two_emissions(lenient: HazardousCl
 def test_without_the_required_settings_a_stage_is_tried_again_and_bolts_run_twice_in_one_attempt(
     lenient: HazardousCluster, tmp_path: Path
 ) -> None:
-    """All data of the first try is gone, so that nothing is mixed, and the other guards let it
-    pass."""
+    """All data of the first try is gone, so that no mixture is left, and the other guards let the
+    task pass."""
     answer = lenient.play("shuffle files lost", tmp_path)
     assert [line.split()[3] for line in answer.journal if line.startswith("pass 0 finish 2:")] == ["2:0", "2:0"]
     assert (answer.refusals, answer.violations) == ([], [])

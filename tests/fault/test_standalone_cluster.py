@@ -29,7 +29,7 @@ LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bin
 
 
 class Place:
-    """A cluster with what is outside of it, and a directory for each test's project."""
+    """A cluster with its outside systems, and a directory for each test's project."""
 
     def __init__(self, cluster: standalone.StandaloneCluster, zookeeper: EmbeddedZooKeeper, python: Path) -> None:
         self.cluster, self.zookeeper, self.python = cluster, zookeeper, python

@@ -17,7 +17,7 @@ Values = dict[str, int]
 
 BEFORE: dict[stamps.Kind, list[Values]] = {
     "transactional": [{"ant": 1, "cat": 1, "dog": 1}],
-    # What the attempt before wrote, which may have been taken back.
+    # Writes of the attempt before, perhaps taken back.
     "opaque": [{"ant": 1, "cat": 1, "dog": 8, "fox": 7}, {"ant": 1, "cat": 1, "dog": 1}],
     "plain": [{"ant": 1, "cat": 1, "dog": 7, "fox": 7}],
 }
@@ -29,7 +29,7 @@ AFTER: dict[stamps.Kind, Values] = {
 
 
 def replayed(kind: stamps.Kind, left: Values) -> Values:
-    """What belongs in the store after the replay of a transaction of which ``left`` was there."""
+    """The right content of the store after the replay of a transaction that had left ``left``."""
     if kind == "transactional":
         return AFTER[kind]
     return {"ant": 1, "bee": 10, "cat": 1, "dog": 11} if kind == "opaque" else {**left, "bee": 10, "dog": 10}

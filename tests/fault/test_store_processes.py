@@ -31,7 +31,7 @@ spawning = multiprocessing.get_context("spawn")
 
 
 class MakeStore(Protocol):
-    """Makes a store, which is empty at first; others at the same place find what it holds."""
+    """Makes a store, empty at first; later stores at the same place find its content."""
 
     def __call__(self, kind: stamps.Kind = "transactional", *, patience_s: float = BOUND_S, silence_s: float = BOUND_S) -> Store: ...
 
@@ -178,11 +178,11 @@ class Zombie:
         self._process.join()
 
     def go_on(self) -> None:
-        """Let it go on from where it stopped."""
+        """Let the process go on from its stop."""
         self._may_go_on.release()
 
     def outcome(self) -> str:
-        """What came of its next block."""
+        """The result of its next block."""
         return str(self._outcomes.get(timeout=BOUND_S))
 
 
@@ -198,8 +198,8 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
 
     is_inside = moment == "inside a block"
     store = make_store(kind, silence_s=1 if is_inside else BOUND_S)
-    # Nobody takes the lock of a file from a process: what stops inside a block there is in time,
-    # whenever it ends.
+    # No process can take the lock of a file from another: a writer that stops inside its block is
+    # in time at any end.
     is_in_time = moment == "between two blocks" or (is_inside and isinstance(store, SqliteStore))
     live(1, 0, {"dog": 1, "cat": 1})
     with Zombie(store, moment) as zombie:
@@ -214,15 +214,15 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
             live(3, 0, {"dog": 1000})
         if is_inside and not is_in_time:
             zombie.go_on()
-            # A server ends a transaction that says nothing for too long; in Redis it is nothing
-            # before its last step.
+            # A server ends a transaction that is silent for too long; in Redis a transaction has no
+            # effect before its last step.
             assert ("attempt 2:0 may not write" if isinstance(store, RedisStore) else "the connection is lost") in zombie.outcome()
         zombie.go_on()
         outcomes = [zombie.outcome() for _ in LATE_WRITES]
     refusal = f"is fenced at attempt {newest[0]}:{newest[1]}; attempt 2:0 may not write"
     assert [outcome for outcome in outcomes if refusal not in outcome] == []
-    # Where a batch does not change, what was in time is what the replay has; of opaque values it is
-    # taken back; plain ones are overwritten.
+    # Where a batch does not change, writes in time equal those of the replay; opaque values are
+    # taken back; plain values are overwritten.
     dog = {"transactional": 101, "opaque": 11, "plain": 0 if newest == (3, 0) else 10}[kind] + (1000 if newest == (3, 0) else 0)
     owl = {"owl": 100} if kind == "transactional" or (kind == "plain" and is_in_time) else {}
     assert dict(store.items()) == {"dog": dog, "cat": 1, **owl}

@@ -1,5 +1,5 @@
-"""A Redis server and its connections end at every moment of a store's transaction, or lose what
-they acknowledged; a replay counts once."""
+"""A Redis server and its connections end at every moment of a store's transaction, or lose
+acknowledged writes; a replay counts once."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_not
         contract.block(impatient, process.task(), 2, 0, hang)
     redis_server.resume()
     contract.run(patient, other.task(), 2, 1, x=10)
-    # Transactional: the batch is the same, so that what the first attempt may have applied counts.
+    # Transactional: the batch is the same, so that possible writes of the first attempt count.
     assert dict(patient.items()) in ([{"x": 11}] if opaque else [{"x": 101}, {"x": 11}])
 
 
@@ -263,7 +263,7 @@ def test_what_a_late_task_writes_while_it_is_being_taken_back_is_taken_back_too(
 
 
 def void(_: Any) -> None:
-    """For what is done for its effect."""
+    """For commands issued for their effect."""
 
 
 # -- what servers forget ---------------------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_a_server_that_was_started_on_older_data_is_refused_by_the_record(
 def test_a_loss_that_the_fence_does_not_show_is_noticed_by_the_worker_that_wrote_and_holds_the_store_for_everybody(
     forgetful: RedisServer, opaque: bool, process: contract.Process, other: contract.Process
 ) -> None:
-    """The fence of the transaction is kept, what one of its tasks wrote is not."""
+    """The fence of the transaction is kept, the writes of one of its tasks are not."""
     store = RedisStore(forgetful.url(), "counts", opaque=opaque)
     contract.run(store, process.task(), 1, 0, x=1)
     contract.run(store, process.task(task=1), 2, 0)
@@ -344,7 +344,7 @@ def test_a_loss_that_the_fence_does_not_show_is_noticed_by_the_worker_that_wrote
     contract.run(store, process.task(), 2, 0, x=10)
     forgetful.go_back()
     known = {"count/counts": A(2, 0)}
-    # Another worker, which was acknowledged nothing, writes, so that the number of changes says
+    # Another worker writes, without an acknowledgement, so that the number of changes proves
     # nothing any more.
     for _ in range(3):
         contract.run(store, other.task("sum"), 2, 0, y=1)

@@ -32,7 +32,7 @@ LOST: dict[str, Exception] = {
     "postgresql+psycopg": psycopg.OperationalError("the server went away"),
     "mysql+pymysql": pymysql.err.OperationalError(2013, "the server went away"),
 }
-"""What a driver says when an answer does not come."""
+"""The message of a driver when an answer does not come."""
 
 ENDS: dict[str, Callable[[Database], object]] = {
     "the server is killed": lambda database: database.server.kill(),

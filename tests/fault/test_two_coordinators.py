@@ -1,8 +1,8 @@
-"""Drivers in processes of their own that want the same topology: one works, others wait for it,
-take it, or come back from the dead (R26).
+"""Drivers in processes of their own that want the same topology: one works, the others wait for the
+topology, take it, or come back from the dead (R26).
 
-ZooKeeper runs apart from them. What counts in the end is exact: ten per committed transaction,
-whoever committed it.
+ZooKeeper runs apart from them. The final count is exact: ten per committed transaction, by any
+driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SESSION_S = 2.0
 
 
 class Scene:
-    """One topology over one store, a ZooKeeper, and whoever is started to run it."""
+    """One topology over one store, a ZooKeeper, and the drivers started for the topology."""
 
     def __init__(self, place: Path, zookeeper: EmbeddedZooKeeper) -> None:
         self.place, self.zookeeper = place, zookeeper
@@ -80,7 +80,7 @@ class Scene:
         return found
 
     def check_exact(self) -> None:
-        """What is counted is what is committed."""
+        """The count equals the committed tuples."""
         assert self.store.get("count") == ROWS * self.committed
 
 
@@ -155,8 +155,8 @@ def test_a_suspended_driver_that_was_replaced_writes_nothing_neither_itself_nor_
         scene.wait_for_commits(first)
         shut.touch()
         first.wait_until(waiting.exists)
-        # A task of the first is inside its commit. The driver is stopped; its Spark, and that task,
-        # are not.
+        # A task of the first driver is inside its commit. The driver is stopped; its Spark, and the
+        # task, are not.
         first.signal(signal.SIGSTOP)
         second.wait_until_it_says("resumes at txid")
         scene.wait_for_commits(second)
@@ -166,7 +166,7 @@ def test_a_suspended_driver_that_was_replaced_writes_nothing_neither_itself_nor_
         assert "/endless/lease" not in before[0]
         waiting.unlink()
         shut.unlink()
-        # Its task goes on now, while nobody can cancel it, and tries to write.
+        # Its task goes on now, beyond any cancelling, and tries to write.
         deadline = time.monotonic() + PATIENCE_S
         while not (scene.gate("first") / "refused").exists():
             assert time.monotonic() < deadline, "the late task never tried to write"

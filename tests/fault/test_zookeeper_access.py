@@ -1,5 +1,5 @@
-"""Real ZooKeeper servers that ask who we are: by digest, and by SASL; and state that belongs to
-somebody else."""
+"""Real ZooKeeper servers that ask for credentials: by digest, and by SASL; and state that belongs
+to other users."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def jaas(folder: Path, password: str = SECRET) -> str:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Knows people by digest and by SASL, and lets in whoever does not say who they are."""
+    """Knows users by digest and by SASL, and lets in clients without credentials."""
     folder = tmp_path_factory.mktemp("zookeeper")
     with Ensemble(folder, size=1, settings=SASL, flags=[jaas(folder)]) as ensemble:
         yield ensemble.servers[0]
@@ -124,7 +124,7 @@ def test_without_credentials_everything_we_make_is_everybodys(server: Server, ad
 @SCHEMES
 def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(scheme: Scheme, address: str) -> None:
     with connected(address):
-        pass  # so that the root is everybody's, and the topology in it ann's
+        pass  # so that the root is open to all, and the topology in it is ann's
     make(address, ann(scheme))
     others: list[tuple[Credentials | None, str]] = [
         (None, r"without credentials\)\n  It was made with credentials"),

@@ -43,8 +43,7 @@ def start_missing(ensemble: Ensemble) -> None:
 
 
 class Committing:
-    """A coordinator that commits one transaction after the other in a thread, until it has
-    committed ``end``."""
+    """A coordinator that commits transactions in turn in a thread, until ``end`` is committed."""
 
     def __init__(self, hosts: str, root: str, end: int, session_timeout_s: float = SESSION_S) -> None:
         self.store = ZooKeeperStateStore(hosts, root, session_timeout_s=session_timeout_s)
@@ -79,7 +78,7 @@ class Committing:
         self._may_run.set()
 
     def finish(self) -> dict[str, Any]:
-        """What is stored when all is committed."""
+        """The stored content after all commits."""
         self._thread.join(120)
         assert not self._thread.is_alive()
         assert self.error is None
@@ -120,7 +119,7 @@ def test_a_server_that_was_paused_beyond_the_session_finds_the_coordinator_alone
         server.pause()
         wait_until(lambda: committing.store.session == 0)
         paused_at = committing.committed
-        # A session that the server knows nothing of for longer than its time-out; it will find so
+        # A session silent towards its server for longer than its time-out; the session learns so
         # when it wakes.
         beyond = threading.Event()
         assert not beyond.wait(1.5 * SESSION_S)
@@ -217,7 +216,7 @@ def test_the_largest_record_that_we_allow_is_taken_by_a_server_as_it_comes(alone
                 assert store.round_trips == trips
                 assert administration.show(store, "words") == before
                 size -= refused.size - LARGEST
-        # What was just refused was one byte more than what fits.
+        # The refused size was one byte above the bound.
         sealed = state.sealed()
         assert sealed is not None
         assert LARGEST - 2048 < len(sealed.metadata["0"]) < LARGEST

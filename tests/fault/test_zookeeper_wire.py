@@ -55,7 +55,7 @@ def store(proxy: Proxy, root: str) -> Iterator[ZooKeeperStateStore]:
 
 @pytest.fixture
 def direct(server: Server, root: str) -> Iterator[ZooKeeperStateStore]:
-    """A session that nothing happens to."""
+    """A session without any fault."""
     with contextlib.closing(ZooKeeperStateStore(server.hosts, root)) as store:
         yield store
 
@@ -73,7 +73,7 @@ def shown(store: ZooKeeperStateStore) -> Any:
 
 
 def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
-    """``call`` in a thread, and what it raises."""
+    """``call`` in a thread, and its exception."""
     raised: list[BaseException] = []
 
     def run() -> None:

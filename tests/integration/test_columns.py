@@ -1,5 +1,5 @@
-"""Columns through real Spark: over the shuffle, held, replayed, and mixed with tuples; what is
-counted is what plain Python counts."""
+"""Columns through real Spark: over the shuffle, held, replayed, and mixed with tuples; the counts
+equal those of plain Python."""
 
 from __future__ import annotations
 

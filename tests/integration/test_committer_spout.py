@@ -32,8 +32,8 @@ BATCHES = {txid: list(range(TAKE * txid - TAKE, TAKE * txid)) for txid in range(
 
 
 class Acknowledged(BaseCommitterTransactionalSpout):
-    """Numbers that are acknowledged when they are committed. Writes down ``hook attempt task
-    numbers`` for each hook of an emitter.
+    """Numbers that are acknowledged after their commit. Writes down ``hook attempt task numbers``
+    for each hook of an emitter.
 
     ``commit`` fails the first time it is called for ``fails_in``.
     """
@@ -105,11 +105,11 @@ class History:
         return [line[1] for line in self.lines if line[0] == hook]
 
     def numbers(self, hook: str, attempt: str) -> list[int]:
-        """What the tasks had emitted when ``hook`` was called."""
+        """The tuples that the tasks had emitted when ``hook`` was called."""
         return sorted(int(n) for line in self.lines if line[:2] == [hook, attempt] for n in line[3].split(","))
 
     def hooks(self, attempt: str, task: int) -> list[str]:
-        """What was called of one emitter, in order, but for the clean-up."""
+        """Calls of one emitter, in order, but for the clean-up."""
         return [line[0] for line in self.lines if line[1:3] == [attempt, str(task)] and not line[0].startswith("cleanup")]
 
 

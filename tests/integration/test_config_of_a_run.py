@@ -1,5 +1,5 @@
-"""A run of a local cluster follows the environment under what the code says, on real Spark; user
-code reads the same."""
+"""A run of a local cluster reads the environment below the settings in code, on real Spark; user
+code reads the same settings."""
 
 from __future__ import annotations
 

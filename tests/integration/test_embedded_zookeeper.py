@@ -1,5 +1,5 @@
-"""The embedded ZooKeeper as its owner sees it: it serves, it remembers, it is this directory's and
-nobody else's, it leaves nothing behind."""
+"""The embedded ZooKeeper from its owner's side: it serves, remembers, belongs to this directory
+alone, and leaves no process or file behind."""
 
 from __future__ import annotations
 

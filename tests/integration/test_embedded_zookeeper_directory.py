@@ -1,5 +1,5 @@
-"""The data directory: one owner at a time, who is named to whoever comes second, and found by
-whoever only wants to look."""
+"""The data directory: one owner at a time; the second is told the owner's name, and readers find
+the owner's server."""
 
 from __future__ import annotations
 

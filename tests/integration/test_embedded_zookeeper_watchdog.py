@@ -1,4 +1,4 @@
-"""The watchdog's log: bounded, whatever the server writes and whatever state the disk is in."""
+"""The watchdog's log: bounded, for any output of the server and any state of the disk."""
 
 from __future__ import annotations
 

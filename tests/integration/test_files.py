@@ -1,4 +1,4 @@
-"""Text and JSON files through real Spark, and what can be wrong with them."""
+"""Text and JSON files through real Spark, and all that can be wrong with such files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk of the data directory is full: that is told as what it is, waited for, and over when
+"""The disk of the data directory is full: the message says so, the run waits, and goes on when
 there is room."""
 
 from __future__ import annotations

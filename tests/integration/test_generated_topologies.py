@@ -1,5 +1,5 @@
-"""Random topologies on real Spark: what every task does is what the plain model of
-``tests.property.test_dataplane_model`` says."""
+"""Random topologies on real Spark: every task does the same as in the plain model of
+``tests.property.test_dataplane_model``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPOLOGIES = 60
 
 
 class OneBatchSpout(RowsSpout):
-    """Plans everything it has as transaction 1."""
+    """Plans all its rows as transaction 1."""
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
         return _OneBatch(self)

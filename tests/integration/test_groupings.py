@@ -44,7 +44,7 @@ class Fork(BaseBatchBolt):
 
 
 class Sink(BaseBatchBolt):
-    """Writes down what each task got, in order, with where it came from."""
+    """Writes down the tuples of each task, in order, each with its source."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

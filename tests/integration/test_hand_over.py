@@ -66,7 +66,7 @@ class Beside(BaseBatchBolt):
 
 
 class Early(BaseTransactionalBolt, ICommitter):
-    """A committer that also emits while it executes."""
+    """A committer that also emits while it executes tuples."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.collector, self.attempt = collector, attempt
@@ -82,7 +82,7 @@ class Early(BaseTransactionalBolt, ICommitter):
 
 
 class Phases(BaseBatchBolt):
-    """Writes down in which phase it got what, and how often it was prepared."""
+    """Writes down each tuple with its phase, and the number of its ``prepare`` calls."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

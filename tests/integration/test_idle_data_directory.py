@@ -1,5 +1,5 @@
-"""Looking into a data directory while nothing runs there, or while what runs there ends: nothing is
-started, held or changed."""
+"""Readers of an idle data directory, or of a directory whose run is ending: they start, hold and
+change nothing."""
 
 from __future__ import annotations
 

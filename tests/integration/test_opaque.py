@@ -46,8 +46,8 @@ class Shards(BaseOpaquePartitionedTransactionalSpout):
     """Not planned: shard p holds the numbers p * 1000 + 0, 1, 2 …; how many shards there are and
     how long each is stands in a file.
 
-    ``amounts`` says how many numbers of each shard an attempt takes, otherwise ``take``. What is
-    emitted is written into the journal.
+    ``amounts`` says how many numbers of each shard an attempt takes, otherwise ``take``. Emitted
+    numbers are written into the journal.
     """
 
     def __init__(self, place: Path, sizes: Iterable[int], take: int, amounts: Mapping[tuple[int, int], int] | None = None) -> None:
@@ -123,7 +123,7 @@ def opaque_store(place: Path) -> SqliteStore:
 
 
 def kept_numbers(store: SqliteStore) -> list[int]:
-    """The numbers of all stored batches, which must also be what their sum says."""
+    """The numbers of all stored batches, which must also have the stored sum."""
     numbers = sorted(n for batch in batches(store).values() for n in batch)
     assert store.get("total") == sum(numbers)
     return numbers
@@ -214,7 +214,7 @@ def test_an_attempt_whose_tasks_disagree_about_the_number_of_partitions_is_repla
 
 
 class Forgetful(Shards):
-    """Emits, and says that there was nothing."""
+    """Emits, and reports an empty batch."""
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> Any:
         emitter: Any = super().get_emitter(conf, context)
@@ -362,7 +362,7 @@ def test_what_a_failed_attempt_wrote_does_not_count_although_its_replay_did_not_
 
 
 def recorded(cluster: LocalCluster, topology_id: str) -> Any:
-    """What ZooKeeper says of the stores of a topology."""
+    """The stores of a topology, as ZooKeeper lists them."""
     assert cluster.zookeeper is not None
     with contextlib.closing(ZooKeeperStateStore(cluster.zookeeper, "/txtopo")) as store:
         return administration.show(store, topology_id)["recorded"]

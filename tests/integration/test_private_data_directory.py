@@ -1,5 +1,5 @@
-"""What is in a data directory, and in its ZooKeeper, is its user's: another user of the machine can
-neither read nor change it."""
+"""A data directory, and its ZooKeeper, belong to their user: another user of the machine can
+neither read nor change them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ for path in known:
 client.stop()
 print(json.dumps({"uid": os.getuid(), "done": done}))
 """
-"""Becomes another user, and says what that user could do."""
+"""Becomes another user, and lists the successful calls of that user."""
 
 COMPLETE = """
 import os, signal, sys
@@ -96,8 +96,8 @@ allowed."""
 
 @pytest.fixture
 def open_place() -> Iterator[Path]:
-    """A directory that everybody may enter, as the directories of a shared machine are; files are
-    made as umask 000 makes them."""
+    """A directory that every user may enter, like directories of a shared machine; files are made
+    as umask 000 makes them."""
     path = Path(tempfile.mkdtemp(prefix="txtopo-test-"))
     path.chmod(0o755)
     umask = os.umask(0)
@@ -136,7 +136,7 @@ def files_open_to_others(data_dir: Path) -> list[str]:
 
 
 def what_another_user_can_do(hosts: str, data_dir: Path) -> list[str]:
-    """Everything that succeeds, or fails for another reason than rights."""
+    """Every call that succeeds, or fails for another reason than rights."""
     if os.getuid() != 0:
         pytest.skip("NOT TESTED: only root can become another user, and show that such a user is kept out")
     paths = [str(path) for path in data_dir.rglob("*") if path.is_file()]

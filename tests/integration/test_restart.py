@@ -1,5 +1,5 @@
-"""A run ends, another begins: what is committed stays, what was begun is replayed, what was sealed
-is replayed as it was sealed."""
+"""A run ends, the next begins: commits stay, begun transactions are replayed, sealed transactions
+are replayed as sealed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_sealed_transaction_is_replayed_first_under_its_own_task_counts(cluste
 
 
 class TellsTheTime(EndsInside):
-    """Writes down what ``context.opened_at`` says, in both phases."""
+    """Writes down ``context.opened_at``, in both phases."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         super().prepare(conf, context, collector, attempt)

@@ -18,8 +18,7 @@ from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSp
 
 
 class Life:
-    """A topology whose clusters come one after the other, with its rows, its store and a copy of
-    its state."""
+    """A topology on clusters in turn, with its rows, its store and a copy of its state."""
 
     def __init__(self, place: Path, opaque: bool) -> None:
         self.place, self.opaque = place, opaque
@@ -51,7 +50,7 @@ def test_a_state_that_is_one_transaction_older_than_the_store(tmp_path: Path, op
     assert life.store.get("total") == 33
     life.restore()
     assert cli.main(["state", "restored", "rewound", "--execute", "--data-dir", str(tmp_path / "state")]) == 0
-    # What comes after the restored position is something else by now.
+    # The rows after the restored position differ by now.
     if opaque:
         life.run(1, 2, 100, 200)
         assert life.store.get("total") == 303, "the transaction that the state has forgotten is taken back"

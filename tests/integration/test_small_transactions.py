@@ -1,5 +1,5 @@
-"""Small transactions on real Spark: each is one task, and nothing else is different; what is not
-small, or has failed, runs apart again."""
+"""Small transactions on real Spark: each is one task, with the same results; a transaction that is
+not small, or has failed, runs apart again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_task(topology: Small, txid: int) -> list[bool]:
-    """Of each attempt of ``txid``, whether it was one Spark task; if not, it was processed in
-    others than it was committed in."""
+    """For each attempt of ``txid``, whether one Spark task did all of it; otherwise its processing
+    and its commit had different tasks."""
     ran = topology.ran(txid)
     assert all(attempt.is_one_task or attempt.is_apart for attempt in ran.values()), ran
     return [attempt.is_one_task for attempt in ran.values()]
@@ -108,8 +108,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.rule(4, 12, 13, 16, 17, 22, 28)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_comes_of_it_is_the_same_in_one_task_and_in_several(cluster: LocalCluster, tmp_path: Path, variant: str) -> None:
-    """Two committers by key, and one bolt downstream of them: what each task was given, and what
-    all stores hold. With 0, nothing is one task."""
+    """Two committers by key, and a bolt downstream of them: the tuples of each task, and the
+    content of all stores. With 0, no transaction is one task."""
     number = list(VARIANTS).index(variant)
     alike = [Small(f"same-{number}-{name}", tmp_path, **VARIANTS[variant]) for name in ("small", "off")]
     runs = [run_to_idle(cluster, topology.make(), max_spout_pending=3, **how) for topology, how in zip(alike, (SMALL, OFF), strict=True)]
@@ -127,8 +127,8 @@ def test_what_comes_of_it_is_the_same_in_one_task_and_in_several(cluster: LocalC
 def test_a_commit_that_waits_for_later_transactions_to_be_processed_gets_there(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Processing phases run side by side, whatever the commit before them does: left for later they
-    would wait for it, and it for them."""
+    """Processing phases run side by side, also during a slow commit: deferred phases would wait for
+    the commit, and the commit for them."""
     monkeypatch.setattr(engine, "_LATE_S", 2.0)
     topology = Small("waits", tmp_path, trouble=functools.partial(Trouble, hook="finish_batch", txid=8, kind="wait for the next two"))
     run = run_to_idle(cluster, topology.make(), max_spout_pending=3, message_timeout_s=60.0, **SMALL)
@@ -154,8 +154,8 @@ def test_a_small_transaction_that_fails_is_processed_by_itself_and_counts_once(
 
 @pytest.mark.rule(8, 28, 29, 33)
 def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothing_later(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Its task goes on when the transaction after the replay has begun, or is gone by then: what it
-    would write then is refused."""
+    """Its task goes on after the next transaction has begun, or is gone by then: a late write is
+    refused."""
     topology = Small("hangs", tmp_path, trouble=functools.partial(Trouble, hook="finish_batch", txid=8, kind="wait for the next two"))
     run = run_to_idle(cluster, topology.make(), max_spout_pending=1, message_timeout_s=2.0, zombie_wait_s=1.0, **SMALL)
     assert run.status().replays == 1

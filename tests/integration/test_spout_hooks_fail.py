@@ -1,4 +1,4 @@
-"""Every hook of every kind of spout fails once, and a batch's replay is what the rules say."""
+"""Every hook of every kind of spout fails once, and a batch's replay follows the rules."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_replay_of_an_empty_batch_stays_empty_although_data_has_come_since(c
 @pytest.mark.rule(2, 23)
 def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_comes(cluster: LocalCluster, tmp_path: Path) -> None:
     """Five transactions are opened, and their metadata is written with the seal of the first; the
-    next run has a window of one, and the source has changed: what was planned is what is emitted.
+    next run has a window of one, and the source has changed: the planned tuples are emitted.
     """
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")

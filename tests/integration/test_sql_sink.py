@@ -49,7 +49,7 @@ def test_rows_are_there_once_although_every_batch_is_written_twice(cluster: Loca
     assert shop.sales == ROWS
     assert shop.execute("SELECT SUM(rows), COUNT(*) FROM told") == [(len(ROWS), 3 * run.status().committed)]
     assert run.status().replays >= run.status().committed == 3
-    # One connection per worker process; those of tasks that failed are on their way out.
+    # One connection per worker process; connections of failed tasks are being closed.
     wait_until(lambda: len(postgres.backends(database)) <= 2)
 
 
@@ -65,7 +65,7 @@ def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_
     with pytest.raises(RowRefusedError, match=said) as caught:
         run.join(90)
     assert (caught.value.exit_code, run.status().replays) == (1, 0)
-    # Tasks that had no such row have written; their transaction has not committed.
+    # Tasks without such a row have written; their transaction has not committed.
     assert [row for row in shop.sales if row[1] < 15] == [row for row in ROWS if row[1] < 15]
     rows = shop.execute("SELECT id, cents, written_by FROM sales")
     shop.execute("DROP TABLE sales")

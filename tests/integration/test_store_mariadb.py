@@ -1,5 +1,5 @@
-"""A store in a MariaDB server: how often the server is asked, which locks are taken, what it says
-when it cannot be used, what is its own."""
+"""A store in a MariaDB server: statements per transaction, locks, messages about an unusable
+server, and particulars of MariaDB."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ class TestServerIsAsked:
             contract.run(store, worker.process.task(), txid, 0, **{str(n): 1 for n in range(keys // 2)})
             contract.run(store, worker.process.task(), txid, 1, **{str(n): 1 for n in range(keys)})
             asked.append(self.statements(store, worker, functools.partial(contract.run, store, worker.process.task(), txid, 2, z=1)))
-        # The fence is locked; lists, and what they name, are read; rows and lists are removed; the
-        # fence is raised; a row is added and listed.
+        # The fence is locked; lists, and the rows they name, are read; rows and lists are removed;
+        # the fence is raised; a row is added and listed.
         assert asked[0] == ["SELECT", "SELECT", "SELECT", "DELETE", "DELETE", "UPDATE", "SELECT", "INSERT", "INSERT"]
         assert len(asked[1]) <= len(asked[0]) + 1
         assert dict(store.items()) == {"z": 2}
@@ -234,7 +234,9 @@ class TestServerIsAsked:
 class TestLocks:
     @pytest.fixture
     def store(self, mariadb: MariaServer, database: str) -> SqlStore:
-        """One whose tasks do not wait long for each other, since they should not at all."""
+        """A store whose tasks do not wait long for each other, since no wait should be
+        necessary.
+        """
         return SqlStore(mariadb.url(database), "counts", lock_timeout_s=10)
 
     @pytest.mark.rule(29)

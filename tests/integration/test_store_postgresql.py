@@ -1,5 +1,5 @@
-"""A store in a PostgreSQL server: who waits for whom, how often the server is asked, what it says
-when it cannot be used, what readers see."""
+"""A store in a PostgreSQL server: waits between tasks, statements per transaction, messages about
+an unusable server, and the view of readers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TestRivals:
     def test_a_row_taken_back_in_the_same_transaction_is_not_taken_for_one_that_was_combined(
         self, postgres: PostgresServer, database: str, workers: list[Worker]
     ) -> None:
-        """Both are of this database transaction, but only one bears its stamp."""
+        """Both rows are written in this database transaction, but only one bears its stamp."""
         store, task = SqlStore(postgres.url(database), "counts", opaque=True), workers[0].process.task
         contract.block(store, task(), 1, 0, lambda opened: opened.put_many({"half": 0.5, "one": 1}))
         for attempt in (0, 1):
@@ -131,7 +131,7 @@ class TestServerIsAsked:
             # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
             # and listed.
             assert merged(2, deltas) == ["SELECT", "UPDATE", "DELETE", *["DELETE"] * opaque, "INSERT", *["INSERT"] * opaque]
-            # One is not: which one is asked, and it is read and written.
+            # One key is no ordinary key: a query finds it, and it is read and written.
             assert merged(3, {**deltas, "half": 1}) == [
                 "SELECT", "UPDATE", "DELETE", *["DELETE"] * opaque, "INSERT", "SELECT", "SELECT", "WITH", *["INSERT"] * opaque,
             ]  # fmt: skip
@@ -297,7 +297,7 @@ class TestTables:
         assert postgres.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'txtopo%'", database=database) == [(0,)]
 
     def test_a_key_too_long_for_an_index_is_refused(self, store: SqlStore, workers: list[Worker]) -> None:
-        # A text that does not compress: an index may hold longer ones that do.
+        # A text that does not compress: an index may hold longer texts that do.
         longest, longer = ("".join(chr(0x4E00 + (n * n * 31 + n * 7) % 20000) for n in range(count)) for count in (866, 867))
         contract.run(store, workers[0].process.task(), 1, 0, **{longest: 1})
         with pytest.raises(UsageError, match="a key of 2603 bytes is too long"):

@@ -1,5 +1,5 @@
-"""A store in a Redis server: how often the server is asked, which servers are refused, what it says
-when it cannot be used, what readers see."""
+"""A store in a Redis server: commands per transaction, refused servers, messages about an unusable
+server, and the view of readers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def store(redis_server: RedisServer) -> RedisStore:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the server is asked from now on, one entry for each round trip."""
+    """Requests to the server from now on, one entry for each round trip."""
     asked: list[str] = []
     exchange = Link._exchange
 

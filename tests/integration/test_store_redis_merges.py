@@ -1,5 +1,5 @@
-"""Integers that a Redis server combines by itself: how often it is asked, what it leaves to the
-rules, and who else may come."""
+"""Integers that a Redis server combines by itself: commands per transaction, rows left to the
+rules, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def store(request: pytest.FixtureRequest, redis_server: RedisServer) -> RedisSto
 
 
 class Asked:
-    """What the server is asked from now on: commands by name, and the script of each last step as
-    what became of it."""
+    """Requests to the server from now on: commands by name, and the script of each last step by its
+    result."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
@@ -62,7 +62,7 @@ class Asked:
         monkeypatch.setattr(Link, "ask_all", noting_ask)
 
     def for_merging(self, store: RedisStore, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> list[str]:
-        """What is asked in a transaction that merges ``deltas``."""
+        """Requests of a transaction that merges ``deltas``."""
         self.names.clear()
         merge(store, context, txid, attempt, **deltas)
         return list(self.names)
@@ -75,7 +75,7 @@ def asked(store: RedisStore, process: contract.Process, monkeypatch: pytest.Monk
 
 
 def merge(store: RedisStore, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> None:
-    """One store transaction that has the server add ``deltas``."""
+    """A store transaction whose server adds ``deltas``."""
     contract.block(store, context, txid, attempt, lambda opened: opened.merge_many(deltas, ADD))
 
 

@@ -1,5 +1,5 @@
-"""A store in a database server of either kind: who waits for whom, who is told about whom, how many
-connections there are, what commands do."""
+"""A store in a database server of either kind: waits between tasks, messages about other users of
+the server, connections, and commands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store(database: Database) -> SqlStore:
 class TestFence:
     @pytest.mark.rule(29)
     def test_tasks_of_one_attempt_have_write_transactions_open_side_by_side(self, store: SqlStore, workers: list[Worker]) -> None:
-        """Also the first of them, which raised the fence, keeps nobody waiting."""
+        """The first task, which raised the fence, blocks no other task either."""
         tasks = [worker.process.task(task=task, num_tasks=3) for task, worker in enumerate(workers)]
         with store.transaction(tasks[0], A(1, 0)) as first:
             first.update("a", contract.plus(1))
@@ -72,7 +72,7 @@ class TestFence:
             live.start(lambda: contract.run(store, live.process.task(num_tasks=num_tasks), 2, 1, x=100 if opaque else 10))
             database.wait_for_waiting()
         assert live.ended()["x"].curr == (101 if opaque else 11)
-        # Opaque: what the zombie committed was taken back, since the raise came after it.
+        # Opaque: the zombie's commit was taken back, since the fence was raised later.
         # Transactional: the batch is the same.
         assert dict(store.items()) == ({"x": 101} if opaque else {"x": 11, "y": 10})
         with pytest.raises(StaleAttemptError):
@@ -277,8 +277,8 @@ class TestRivals:
     def test_two_tasks_that_block_each_other_are_told_too(
         self, database: Database, workers: list[Worker], existed: bool, way: str
     ) -> None:
-        """Portions are written before the end, so that two tasks can hold what the other wants: the
-        server ends one of them."""
+        """Portions are written before the end, so that two tasks can each hold a row the other
+        wants: the server ends one of them."""
         store = SqlStore(database.url, "counts", opaque=True, lock_timeout_s=BOUND_S)
         if existed:
             contract.run(store, workers[2].process.task(), 1, 0, x=1, y=1)
@@ -341,7 +341,7 @@ class TestTables:
     def test_no_store_is_made_among_stores_that_are_all_of_another_layout(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
-        """The tables that it would share with them are theirs."""
+        """The tables that the store would share belong to that other user."""
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         database.execute("UPDATE txtopo_schema SET version = 99")
         with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 99"):

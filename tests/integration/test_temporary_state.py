@@ -1,5 +1,5 @@
-"""A store that stays and a state that goes with its cluster: the second run says what cures that,
-and what it says to type works."""
+"""A store that stays and a state that goes with its cluster: the second run names the cure, and the
+typed command works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What user code may do wrong, on real Spark: every hook, every kind of exception."""
+"""Mistakes of user code, on real Spark: every hook, every kind of exception."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The files of a ZooKeeper server, read without it: what the server answers is what is read, also
-while it writes, and damage is told."""
+"""The files of a ZooKeeper server, read without the server: a reading equals the server's answers,
+also during writes, and damage is told."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""ZooKeeper goes away and comes back while a topology runs; what is too large for it is refused
-before anything happens."""
+"""ZooKeeper goes away and comes back while a topology runs; writes too large for ZooKeeper are
+refused before any effect."""
 
 from __future__ import annotations
 

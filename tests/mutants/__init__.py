@@ -1,2 +1,2 @@
-"""Mutations of the source, each of which must turn a test red: what shows that the tests would
+"""Mutations of the source, each of which must turn a test red: the proof that the tests would
 notice."""

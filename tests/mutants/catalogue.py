@@ -1,9 +1,9 @@
 """The mutations: each breaks one thing that exactly-once rests on, and names the tests that must
 notice.
 
-``tests`` are the quickest that should; they run on a copy of the tree with nothing else changed.
-Those that remove a guard are in ``guards``; here are the others, which make the ordinary course of
-things wrong.
+``tests`` are the quickest that should notice; they run on a copy of the tree with this change
+alone. Mutations that remove a guard are in ``guards``; this module has the others, which break the
+ordinary course.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Mutations at the edges: what is refused before anything starts, what is not shown, and what is
-bounded."""
+"""Mutations at the edges: refusals before a start, hidden secrets, and bounds."""
 
 from __future__ import annotations
 

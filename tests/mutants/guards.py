@@ -304,7 +304,7 @@ GUARDS = (
             Mutation(
                 "a seal or record beyond the bound is written",
                 "txtopo/state/topology.py",
-                "            if size > self._bytes_max:\n                raise self._too_large(what, size, partitions)\n",
+                "            if size > self._bytes_max:\n                raise self._too_large(subject, size, partitions)\n",
                 "",
                 STATE,
             ),
@@ -1138,7 +1138,7 @@ GUARDS = (
             Mutation(
                 "what the server writes is for everybody",
                 "txtopo/state/server_process.py",
-                "            umask=0o077,  # what the server stores is for its user alone\n",
+                "            umask=0o077,  # only the server's user may read its files\n",
                 "",
                 PRIVATE,
             ),
@@ -1208,7 +1208,7 @@ GUARDS = (
             Mutation(
                 "a server that has just ended is waited for, and its files are not read",
                 "txtopo/state/opening.py",
-                "        # Its run has just ended, or revives it. What it has answered is in the files.\n        return None\n",
+                "        # Its run has just ended, or is reviving the server. All answers are in the files.\n        return None\n",
                 "        raise\n",
                 ("tests/integration/test_idle_data_directory.py", "-k", "a_server_that_died_while_its_owner_lives_is_not_waited_for"),
             ),

@@ -1,5 +1,5 @@
-"""What a mutation is, and what a guard is: a few lines that keep exactly-once in one kind of
-trouble, each with the mutations that remove it."""
+"""Definitions of a mutation, and of a guard: a few lines that keep exactly-once in one kind of
+trouble, each with the mutations that remove the guard."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Guard:
-    """``prevents`` completes "without it, …". ``staged`` are further tests, in which what it guards
-    against really happens."""
+    """``prevents`` completes "without it, …". ``staged`` are further tests, in which the prevented
+    trouble really happens."""
 
     name: str
     rules: tuple[int, ...]
@@ -36,7 +36,8 @@ EXECUTE = (
     "tests/unit/test_hold.py",
     "tests/property/test_dataplane_model.py",
 )
-# By the backend at the beginning of a test's id: what a clause says may have the word memory, too.
+# By the backend at the beginning of a test's id: the text of a clause may contain the word memory,
+# too.
 _NO_SERVER = "(memory or sqlite) and not postgresql and not mariadb and not redis"
 # One backend goes through the rules as well as another; a mutation is not to wait for a server.
 STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", _NO_SERVER)

@@ -2,8 +2,9 @@
 ``python -m tests.mutants.runner [NAME …]``.
 
 A mutation that no test notices *survives*, and is a hole in the tests. A mutation that cannot be
-applied, or after which the tests cannot even be collected, proves nothing and is reported as
-broken; so does one whose tests lack their server. Either ends the program with status 1.
+applied, or prevents the collection of its tests, proves nothing and is reported as broken; so is a
+mutation whose tests lack their server. Surviving and broken mutations end the program with status
+1.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def judge(mutation: Mutation, original: Path) -> Verdict:
 
 
 def verdict_of(mutation: Mutation, done: subprocess.CompletedProcess[str], seconds: float) -> Verdict:
-    """What pytest, which is ``done``, has found out about ``mutation``; a missing server has failed
-    tests that a mutation had not."""
+    """The verdict about ``mutation`` of pytest, ended as ``done``; a missing server may fail tests
+    without the mutation's doing."""
     if _MISSING in done.stdout:
         missing = next(line for line in done.stdout.splitlines() if _MISSING in line)
         return Verdict(mutation.name, "broken", seconds, missing.strip())

@@ -1,4 +1,4 @@
-"""The mutations that make the simulator blind to something, or see what is not there."""
+"""Mutations that blind the simulator, or make it report false violations."""
 
 from __future__ import annotations
 

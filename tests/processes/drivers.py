@@ -2,10 +2,11 @@
 
 ``python -m tests.processes.drivers TOPOLOGY DIRECTORY PENDING`` runs a starter until its input is
 exhausted. ``python -m tests.processes.drivers steps DIRECTORY DATABASES SIZE LIFE`` runs the
-topologies of ``tests.topologies.steps`` side by side; it kills itself when every fault that *holds*
-has struck. So does ``python -m tests.processes.drivers small DIRECTORY SIZE LIFE NAME …`` with
-those of ``tests.topologies.small``, and ``python -m tests.processes.drivers sinks DIRECTORY SIZE
-LIFE ADDRESSES`` with those of ``tests.topologies.sinks_killed``.
+topologies of ``tests.topologies.steps`` side by side; the process kills itself when every fault
+that *holds* has struck. ``python -m tests.processes.drivers small DIRECTORY SIZE LIFE NAME …`` does
+the same for ``tests.topologies.small``, and
+``python -m tests.processes.drivers sinks DIRECTORY SIZE LIFE ADDRESSES`` for
+``tests.topologies.sinks_killed``.
 """
 
 from __future__ import annotations
@@ -55,8 +56,7 @@ def drive_small(directory: Path, size: int, life: int, names: Iterable[str], fau
 
 
 def drive_sinks(directory: Path, addresses: dict[str, str], size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """The same for ``tests.topologies.sinks_killed``; ``addresses`` are those of their databases,
-    by name."""
+    """The same for ``tests.topologies.sinks_killed``; ``addresses`` name their databases."""
     return _drive_with(directory, faults, ["sinks", str(directory), str(size), str(life), json.dumps(addresses)])
 
 
@@ -117,8 +117,8 @@ def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> No
 
 
 def _run_side_by_side(directory: Path, topologies: dict[str, tuple[int, Any]], **settings: Any) -> None:
-    """Run each, with so many transactions pending. Says, as JSON and by name, with which txid and
-    epoch it began; and what was committed, if it comes to that."""
+    """Run each topology, with so many transactions pending. Prints, as JSON and by name, the txid
+    and epoch of its beginning; and the committed transactions, if it comes so far."""
     from txtopo import Config, LocalCluster
 
     holding = [fault for fault in os.environ["TXTOPO_FAULT"].split(",") if fault.endswith("=hold")]

@@ -1,8 +1,8 @@
-"""Stores as the version of txtopo before this one left them, and a process that dies while it
-brings one forward.
+"""Stores in the layouts of the version of txtopo before this version, and a process that dies while
+it brings a store forward.
 
-``EARLIER`` has, by backend of the conformance tests, what makes a store one of the earlier layout,
-in place; connections must be closed before.
+``EARLIER`` has, by backend of the conformance tests, a function that turns a store into the earlier
+layout, in place; connections must be closed before.
 
 ``python -m tests.processes.earlier_layouts PICKLE N`` writes to the store, and dies before the
 statement ``N`` that brings it forward (from 1 on).

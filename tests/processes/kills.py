@@ -1,8 +1,8 @@
-"""Processes that die by SIGKILL at one of the statements they give a database: before it, or after
-its effect.
+"""Processes that die by SIGKILL at one of their statements to a database: before the statement, or
+after its effect.
 
-Apart from what is written meanwhile, by a sink (``sink_crashes``) or by a store
-(``store_crashes``). Whoever uses this has one thread, since it forks.
+Apart from the written content, of a sink (``sink_crashes``) or of a store (``store_crashes``). A
+caller must have one thread, since this module forks.
 """
 
 from __future__ import annotations
@@ -98,5 +98,5 @@ def _servers() -> list[tuple[Any, tuple[str, ...]]]:
 def _redis() -> list[tuple[Any, tuple[str, ...]]]:
     import redis.connection
 
-    # What was sent may take effect before its answer is read, or after the process is gone.
+    # A sent statement may take effect before its answer is read, or after the process is gone.
     return [(redis.connection.AbstractConnection, ("send_packed_command", "read_response"))]

@@ -1,8 +1,8 @@
 """Drivers under load, each in a process of its own, whose memory is all theirs: ``python -m
 tests.processes.load_driver DIRECTORY SCENARIO``.
 
-``SCENARIO`` is JSON: what flows (see :class:`Scenario`), under which settings of txtopo and of
-Spark. The last line printed is the outcome, JSON too.
+``SCENARIO`` is JSON: the load (see :class:`Scenario`), and the settings of txtopo and of Spark. The
+last line printed is the outcome, JSON too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Sample:
-    """What there was after so many transactions. Sizes are in bytes."""
+    """Measurements after so many transactions. Sizes are in bytes."""
 
     committed: int
     driver_rss: int
@@ -65,8 +65,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``error`` is ``[class, text]`` of what ended the run; ``left`` are files in Spark's local
-    directories that are still there."""
+    """``error`` is ``[class, text]`` of the error that ended the run; ``left`` are remaining files
+    in Spark's local directories."""
 
     current: int
     committed: int
@@ -121,7 +121,7 @@ def children(pid: int) -> list[int]:
 
 
 def rss_of(pid: int) -> int:
-    """The resident memory of ``pid``, less what it shares; 0 if it is gone."""
+    """The resident memory of ``pid``, less its shared part; 0 if the process is gone."""
     with contextlib.suppress(OSError):
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
@@ -147,8 +147,8 @@ def files_below(directory: Path) -> dict[str, int]:
 
 
 def left_below(directory: Path, wait_s: float = 10.0) -> list[str]:
-    """What attempts have left in Spark's local directories, which are cleaned in the background:
-    what is still there after ``wait_s``."""
+    """Leftovers of attempts in Spark's local directories after ``wait_s``: Spark cleans them in the
+    background."""
     deadline = time.monotonic() + wait_s
     while left := [name for name in files_below(directory) if any(word in name for word in ("shuffle", "spill", "rdd_"))]:
         if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ def left_below(directory: Path, wait_s: float = 10.0) -> list[str]:
 
 
 def heap_of(jvm: Any) -> int:
-    """What is alive on the JVM's heap: the lesser of two looks, each after a collection."""
+    """Live objects on the JVM's heap: the lesser of two looks, each after a collection."""
     runtime = jvm.java.lang.Runtime.getRuntime()
     sizes = []
     for _ in range(2):
@@ -224,7 +224,7 @@ def main() -> None:
     local.mkdir()
     samples: list[Sample] = []
     error: BaseException | None = None
-    # A collection asked for is then a full one: what is left on the heap is alive.
+    # A collection on request is then a full collection: objects left on the heap are alive.
     options = session.our_settings(scenario.master)["spark.driver.extraJavaOptions"].replace("-XX:+ExplicitGCInvokesConcurrent", "")
     spark = {"spark.local.dir": str(local), "spark.driver.extraJavaOptions": options, **scenario.spark}
     with LocalCluster(master=scenario.master, data_dir=directory / "zookeeper", spark_conf=spark) as cluster:

@@ -81,7 +81,7 @@ class Owner:
 
 
 def has_ended(pid: int, patience_s: float = PATIENCE_S) -> bool:
-    """Whether the process ends within ``patience_s``; a process that nobody waits for counts as
+    """Whether the process ends within ``patience_s``; a process without a waiting parent counts as
     ended."""
     try:
         descriptor = os.pidfd_open(pid)

@@ -113,7 +113,7 @@ class Reader:
             threading.Event().wait(0.02)
 
     def words(self) -> str:
-        """What an ended reader said on standard error."""
+        """The standard error of an ended reader."""
         assert self.process.stderr is not None
         return self.process.stderr.read()
 

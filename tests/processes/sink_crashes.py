@@ -1,10 +1,10 @@
-"""Tasks of a sink that die by SIGKILL at every statement they give the database: before it, and
+"""Tasks of a sink that die by SIGKILL at every statement to the database: before the statement, and
 after its effect.
 
 ``python -m tests.processes.sink_crashes ADDRESS KIND`` forks a process for every such moment of one
-task's transaction, and once more without a kill; then the transaction is replayed, and what is in
-the table is compared with what belongs there. One JSON line per moment. In a process of its own,
-with one thread, since it forks.
+task's transaction, and once more without a kill; then the transaction is replayed, and the table is
+compared with the expected rows. One JSON line per moment. In a process of its own, with one thread,
+since it forks.
 """
 
 from __future__ import annotations

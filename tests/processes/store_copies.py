@@ -1,8 +1,8 @@
-"""Copies of what a store holds, taken between two commits, and put back later: what a backup, or a
-replica that lags, would have.
+"""Copies of a store's content, taken between two commits, and put back later: the content of a
+backup, or of a replica that lags.
 
-``COPIERS`` has, by backend of the conformance tests, what takes a copy of the place where a store
-is. A copy is a function that puts it back; connections must be closed before.
+``COPIERS`` has, by backend of the conformance tests, a function that copies the place of a store. A
+copy is a function that puts the content back; connections must be closed before.
 """
 
 from __future__ import annotations

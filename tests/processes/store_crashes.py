@@ -1,11 +1,11 @@
-"""Tasks that die by SIGKILL at every statement of a transaction of a store: before it, and after
-its effect.
+"""Tasks that die by SIGKILL at every statement of a transaction of a store: before the statement,
+and after its effect.
 
 ``python -m tests.processes.store_crashes ADDRESS KIND WAY`` forks a process for every such moment
 of attempt 2:1, each in a store of its own, and once more without a kill; then the transaction is
-replayed, and the next one comes. Where a batch may change, attempt 2:0 has written another one
-before, so that 2:1 takes that back or overwrites it. One JSON line per moment. In a process of its
-own, with one thread, since it forks.
+replayed, and the next transaction comes. Where a batch may change, attempt 2:0 has written another
+batch before, so that 2:1 takes that batch back or overwrites it. One JSON line per moment. In a
+process of its own, with one thread, since it forks.
 """
 
 from __future__ import annotations

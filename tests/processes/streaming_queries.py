@@ -59,7 +59,7 @@ class Hold:
         self.file, self.batch = directory / f"held-{name}", batch
 
     def reach(self, batch: int) -> None:
-        """Wait, if it is this batch."""
+        """Wait, if this is the batch."""
         if batch == self.batch:
             self.file.touch()
             threading.Event().wait(BOUND_S)
@@ -67,7 +67,7 @@ class Hold:
 
 
 class HeldWriter(ForeachWriter):
-    """One that holds when its partition 0 is committed."""
+    """A query that holds when its partition 0 is committed."""
 
     def __init__(self, writer: ForeachWriter, hold: Hold) -> None:
         vars(self).update(vars(writer))

@@ -12,8 +12,8 @@ BOUND_S = 60
 
 
 class Worker:
-    """A worker process of its own, as far as a store can tell: it has a connection of its own.
-    ``start`` runs in a thread."""
+    """A worker process of its own, as far as a store can tell: with its own connection. ``start``
+    runs in a thread."""
 
     def __init__(self) -> None:
         self.process = WorkerProcess()
@@ -31,7 +31,7 @@ class Worker:
         self._thread.start()
 
     def ended(self) -> Any:
-        """What the work returned or raised."""
+        """The result or exception of the work."""
         assert self._thread is not None
         self._thread.join(BOUND_S)
         assert not self._thread.is_alive(), "it still waits"

@@ -1,4 +1,6 @@
-"""A topology does the same whichever of its bolts take columns, and whoever emits them."""
+"""A topology does the same for any choice of bolts that take columns, and of components that emit
+columns.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""RecordBatches as bytes and as rows: nothing is lost, nothing changes its place, and nothing is
-larger than it may be."""
+"""RecordBatches as bytes and as rows: no row is lost or moved, and no piece is above its bound."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Columns are routed as the rows in them would be: to the same tasks, in the same order, whatever
-the types of the keys."""
+"""Columns are routed like the rows in them: to the same tasks, in the same order, for keys of any
+types."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def delivered_columns(grouping: Grouping, fields: Fields, given: Sequence[pa.Rec
 
 
 class Remembering:
-    """Chooses by what came before, none or two tasks at times."""
+    """Chooses by the values before, at times no task or two tasks."""
 
     def __init__(self) -> None:
         self.count = 0

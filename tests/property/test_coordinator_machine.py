@@ -1,8 +1,8 @@
-"""The coordinator against a model that knows only the rules: whatever the engine, the spout and bad
-luck do, in any order.
+"""The coordinator against a model that knows only the rules: for any deeds of the engine, the spout
+and bad luck, in any order.
 
-The model does not predict commands. It judges each one as it comes: was it allowed, and, when an
-event is dealt with, was anything left out?
+The model does not predict commands. It judges each command: was it allowed, and, after each event,
+is a command missing?
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ANSWERS: dict[type, tuple[str, str]] = {
     m.Applied: ("applying", "applied"),
     m.Recorded: ("recording", "recorded"),
 }
-"""What each event needs, and what it makes of the attempt until the coordinator says what is next.
+"""Preconditions of each event, and its effect on the attempt until the next command of the
+coordinator.
 """
 
 KINDS: tuple[m.FailureKind, ...] = ("failed", "timeout", "crash", "outgrown", "fatal")
@@ -103,12 +104,12 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.stop = m.Stop(None, "done")
 
     def may_defer(self, txid: int) -> bool:
-        """What has failed before is processed by itself, and so is what is learnt from an emission
-        job."""
+        """A transaction that failed before is processed by itself, and so is metadata that comes
+        from an emission job."""
         return self.defers and not self.policy.emits_metadata and self.tries[txid] == 1
 
     def judge_what_waits(self) -> None:
-        """Nobody is told of an attempt whose processing is left for later."""
+        """No command tells of an attempt whose processing is deferred."""
         for txid, (attempt, status) in self.coordinator.active.items():
             if status.value == "waiting" and txid not in self.live:
                 self.begin(attempt, "waiting")
@@ -121,7 +122,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         return self.current + len(self.live)
 
     def may_begin(self, txid: int) -> bool:
-        """R2: its place is free and in the window; and nothing at or before it backs off."""
+        """R2: the place of the txid is free and in the window; and no txid up to here backs off."""
         in_window = txid == self.next_txid() < self.current + self.policy.max_spout_pending
         wanted = (self.policy.last_txid is None or txid <= self.policy.last_txid) and (self.doom is None or txid < self.doom[0])
         return self.stop is None and in_window and wanted and (self.backing_off is None or txid < self.backing_off)
@@ -260,7 +261,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(pick=picks, event=st.sampled_from([*ANSWERS, m.Failed]), kind=st.sampled_from(KINDS))
     def the_engine_is_confused(self, pick: int, event: Any, kind: m.FailureKind) -> None:
-        """A duplicate, or an answer to what was not asked of a live attempt, raises and changes
+        """A duplicate, or an answer without a question to a live attempt, raises and changes
         nothing."""
         live = self.pick(pick)
         if event is m.Failed:
@@ -393,13 +394,15 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.judge(self.coordinator.handle(m.Failed(failed.attempt, kind)))
 
     def begin_stop(self, stop: m.Stop, failed_txid: int | None = None) -> None:
-        """What has not begun to commit is abandoned; of several causes the first one counts."""
+        """A transaction that has not begun to commit is abandoned; of several causes the first
+        counts.
+        """
         if self.stop is None or (self.stop.cause is None and stop.cause is not None):
             self.stop = stop if self.doom is None else self.doom[1]
         survives = [live for live in self.live.values() if failed_txid is None or live.attempt.txid < failed_txid]
         committing = {live.attempt for live in survives if live.status in IN_COMMIT}
         abandoned = [live.attempt for live in survives if live.attempt not in committing]
-        # A failure cancels its own first; then the stop cancels what came before.
+        # A failure cancels its own attempts first; then the stop cancels the earlier attempts.
         self.cancels = sorted(abandoned) + self.cancels
 
     @rule(really=st.integers(0, 4))
@@ -465,7 +468,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 self.the_docstring_of_the_coordinator_holds()
 
     def teardown(self) -> None:
-        """From any reachable state: answer everything positively, and everything commits."""
+        """From any reachable state: answer every command positively, and every transaction
+        commits.
+        """
         if not hasattr(self, "coordinator") or self.stopped:
             return
         goal = self.current + 2 * self.policy.max_spout_pending + 3

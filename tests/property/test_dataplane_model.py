@@ -1,10 +1,10 @@
-"""Random topologies: what every task does, in which phase and in which order, is what a plain
-program says, whatever the plan.
+"""Random topologies: every task does the same as in a plain program, in the same phases and order,
+under any plan.
 
-The model below knows the rules and nothing of levels, slots, fusing, shuffles, chunks or jobs: it
-takes the components one after the other and gives every task its tuples sorted. The data plane must
-agree with it for every number of cores, however small its buffers and chunks are, and in whatever
-order the pieces arrive.
+The model below knows the rules and nothing of levels, slots, fusing, shuffles, chunks or jobs: the
+model takes the components in turn and gives every task its tuples sorted. The data plane must agree
+with the model for every number of cores, for buffers and chunks of any size, and for any order of
+arrival of the pieces.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Failing = tuple[str, int, str]
 
 
 def answers(id: str, number: int, key: str, trail: Sequence[str]) -> list[tuple[str, Row]]:
-    """What a bolt emits for a tuple."""
+    """The emissions of a bolt for a tuple."""
     emits: list[tuple[str, Row]] = []
     if number % 4 != 3:
         emits.append(("default", (key, number + len(id), [*trail, id])))
@@ -63,13 +63,13 @@ def answers(id: str, number: int, key: str, trail: Sequence[str]) -> list[tuple[
 
 
 def summary(id: str, task: int, executed: int) -> list[tuple[str, Row]]:
-    """What a batch bolt emits when it finishes."""
+    """The emissions of a batch bolt in ``finish_batch``."""
     emits: list[tuple[str, Row]] = [("default", (f"{id}{task}", executed, ["total"]))]
     return emits + [("side", ("many", executed, ["total"]))] * (executed > 2)
 
 
 class _Work:
-    """What both kinds of bolts have in common."""
+    """The common part of both kinds of bolts."""
 
     context: TopologyContext
 
@@ -87,7 +87,7 @@ class _Work:
 
 
 class Working(_Work, BaseBatchBolt):
-    """Does what the functions above say, and mistreats every list it can get hold of."""
+    """Does the same as the functions above, and mistreats every list within reach."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
@@ -286,8 +286,8 @@ LIMITS = [
 
 
 def happened(ran: Ran, spout: str = "spout") -> dict[Tag, list[tuple[Any, ...]]]:
-    """Per task, everything but preparing, which for some held bolts happens in whichever phase they
-    are first needed."""
+    """Per task, all hooks but ``prepare``, which some held bolts get in the phase that first needs
+    them."""
     by_task: dict[Tag, list[tuple[Any, ...]]] = defaultdict(list)
     for one in ran.events:
         if one.component != spout and one.hook != "prepare":

@@ -1,5 +1,5 @@
-"""Generated files, whole and broken: where a batch is cut changes nothing, and columns hold what
-tuples do, or both are refused."""
+"""Generated files, whole and broken: the cut of a batch changes nothing, and columns hold the same
+values as tuples, or both are refused."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def columns(draw: st.DrawFn) -> list[Any]:
 
 
 def is_same(value: Any, came: Any, type: pa.DataType) -> bool:
-    """Whether ``came`` is ``value``, said independently of the source: in type and value, but for
-    what the page on columns names."""
+    """Whether ``came`` is ``value``, judged independently of the source: in type and value, but for
+    the exceptions named on the page on columns."""
     if isinstance(value, list | tuple):
         return isinstance(came, list) and [is_same(*pair, type.value_type) for pair in zip(value, came, strict=True)] == [True] * len(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""No secret is shown: whatever it is made of, and wherever it is kept or written."""
+"""No secret is shown: for secrets of any text, kept or written in any place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARK = "QZX"
 """In every secret, and in nothing else."""
 awkward = st.text("ab1/@:?#%=+,.!$()*[]{}|~^`\\", max_size=8)
 secrets = st.tuples(awkward, awkward).map(MARK.join)
-"""Of everything that URLs are made of."""
+"""Out of all parts of URLs."""
 plain = st.text(string.ascii_lowercase + string.digits + "._-~", max_size=6).map(lambda text: f"{text}{MARK}{text}")
 KEYS = (
     "password", "db_password", "PASSWD", "pwd", "db.pwd", "passphrase", "api_key", "apiKey", "api-key", "APIKEY", "credential", "credentials",

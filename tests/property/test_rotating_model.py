@@ -1,5 +1,5 @@
-"""Whatever is done to it: deferred and immediate agree with each other, with a model, and with what
-the store ends up holding."""
+"""Under any operations: deferred and immediate agree with each other, with a model, and with the
+final content of the store."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class _Rotating(RuleBasedStateMachine):
         return [self.immediate, self.deferred]
 
     def _expected(self, txid: int, value: Any) -> tuple[str, Any, list[Any]]:
-        """What asking for ``txid`` gives by Storm's rules: kind, value, and the arguments ``init``
-        is called with."""
+        """The answer to a request for ``txid`` by Storm's rules: kind, value, and the arguments for
+        ``init``."""
         if txid in self.model:
             return "found", self.model[txid], []
         below = [other for other in self.model if other < txid]

@@ -23,7 +23,7 @@ FIELDS = Fields("tx", "word", "number")
 
 
 class ByLength:
-    """A custom grouping that counts what it has sent."""
+    """A custom grouping that counts its sent tuples."""
 
     def __init__(self) -> None:
         self.sent = 0

@@ -1,4 +1,4 @@
-"""Fields grouping: equal keys meet, whatever they are made of; unequal ones are told apart."""
+"""Fields grouping: equal keys of any types meet; unequal keys are told apart."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ keys = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.tupl
 
 
 def canonical(value: Any) -> Any:
-    """What the encoding stands for, in Python's own terms: equal if and only if the encodings are
-    to be."""
+    """The meaning of an encoding, in Python's own terms: equal for exactly those keys whose
+    encodings should be equal."""
     if isinstance(value, bool | int | float | Decimal):
         if value.is_nan() if isinstance(value, Decimal) else math.isnan(value):
             return ("number", "nan")

@@ -1,5 +1,5 @@
-"""Two stores in one transaction: whatever dies between their commits, and however slowly somebody
-reads, he sees whole transactions, or is told.
+"""Two stores in one transaction: for any death between their commits, and any slow reader, a reader
+sees whole transactions, or is told.
 
 A story is drawn: transactions, each with attempts that die after some of their store transactions
 before the one that is recorded. Readers come at every moment; each reads one store at once, and the

@@ -1,5 +1,5 @@
-"""The simulator is worth something only if it finds what is wrong: here the core is, each time in
-one way, and a schedule shows it."""
+"""The simulator is worth something only if it finds faults: here the core has one fault at a time,
+and a schedule shows the fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from txtopo.testing import Simulation, stores
 from txtopo.topology import transaction
 
 SCHEDULES_MAX = 1_000
-"""So many schedules find every one of these."""
+"""So many schedules find every fault of the list."""
 OF_EACH_TOPOLOGY = 40
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -1,5 +1,5 @@
-"""Ten thousand schedules over the starters and generated topologies: whatever fails, what is left
-is what is left when nothing fails."""
+"""Ten thousand schedules over the starters and generated topologies: under any failures the results
+equal those without failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPOLOGIES = (SCHEDULES - len(STARTERS) * OF_EACH_STARTER) // OF_EACH_TOPOLOGY
 
 @dataclass(frozen=True)
 class Played:
-    """What one simulation came to, without what cannot travel between processes."""
+    """The result of one simulation, without the parts that cannot travel between processes."""
 
     name: str
     schedules: int
@@ -55,7 +55,8 @@ def play_starter(name: str, store: str) -> Played:
 
 def played(topology: Any, conf: Any, seeds: int, first_seed: int, **more: Any) -> Played:
     with Simulation(topology, conf, **more) as simulation:
-        # What is here stays; what a schedule leaves behind is little, and goes with this process.
+        # The warm process stays; a schedule leaves little behind, and its leftovers go with this
+        # process.
         gc.freeze()
         gc.disable()
         report = simulation.run(seeds, first_seed)
@@ -66,7 +67,8 @@ def played(topology: Any, conf: Any, seeds: int, first_seed: int, **more: Any) -
 @pytest.mark.timeout(900)
 @pytest.mark.rule(1, 3, 4, 6, 7, 8, 18, 20, 23, 25, 26, 28, 29, 30, 31, 33)
 def test_no_schedule_leaves_anything_else_than_a_run_without_failures(tmp_path: Path) -> None:
-    # Processes of our own, not forks: whatever else this process has started must not be in them.
+    # Processes of our own, not forks: other threads and servers of this process must not be in
+    # them.
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         waiting = [pool.submit(play_starter, name, str(tmp_path / f"{name}.db")) for name in STARTERS]
         waiting += [pool.submit(play_generated, number) for number in range(TOPOLOGIES)]

@@ -96,7 +96,9 @@ def topology(error: Exception | None = None, unopenable: int | None = None) -> T
 
 
 def outcomes(graph: TopologyGraph, **conf: Any) -> list[Outcome]:
-    """What every schedule comes to: nothing fails by chance, but anything may overtake anything."""
+    """Results of every schedule: no failure comes by chance, but any event may overtake any
+    other.
+    """
     subject = Subject(graph, {"max_spout_pending": 4})
     subject.conf = subject.conf.replaced(**conf)
     try:

@@ -1,4 +1,4 @@
-"""Whatever fails, and whoever comes late: every txid takes effect exactly once, in order, in each
+"""Under any failure and any late task: every txid takes effect exactly once, in order, in each
 store.
 
 A story is drawn: transactions, each with attempts that die half-way before the one that succeeds,
@@ -35,7 +35,7 @@ class Operation:
 
 
 Block = list[Operation]
-"""What a task does in one store transaction."""
+"""The operations of a task in one store transaction."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +54,8 @@ KINDS = ("update", "update", "update_many", "merge", "merge", "merge_after_get",
 
 
 def operations(task: int, txid: int, shift: int) -> st.SearchStrategy[Operation]:
-    """Operations on the keys that belong to ``task`` in this transaction: one writer per key,
-    another one in the next transaction."""
+    """Operations on the keys that belong to ``task`` in this transaction: one writer per key, with
+    new writers in the next transaction."""
     own = [key for key in range(KEYS) if (key + txid + shift) % len(TASKS) == task]
     return st.builds(Operation, st.sampled_from(KINDS), st.sampled_from(own), st.integers(1, 9))
 
@@ -78,7 +78,7 @@ def stories(draw: st.DrawFn, opaque: bool) -> list[list[Attempt]]:
         work = draw(blocks(txid, 0))
         attempts = []
         for shift in range(draw(st.integers(1, 4))):
-            if opaque:  # the batch may differ, and with it who writes what
+            if opaque:  # the batch may differ, and with it the writer of each key
                 work = draw(blocks(txid, draw(st.sampled_from([0, shift]))))
             dies_at = draw(st.integers(0, len(work)))
             attempts.append(Attempt(work, dies_at, draw(st.booleans()), draw(visits)))
@@ -94,7 +94,7 @@ class Death(Exception):
 
 
 class Run:
-    """One attempt's tasks, as they act on the store; knows what each update must return."""
+    """One attempt's tasks, as they act on the store; knows the right result of each update."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def touched_stores(self) -> set[str]:
-        """What the coordinator is told when the attempt is recorded."""
+        """The report to the coordinator when the attempt is recorded."""
         return set().union(*(context.touched_stores for context in self.contexts.values()))
 
     def block(self, index: int, dies: bool = False) -> None:
@@ -146,7 +146,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Late:
-    """A block of a dead attempt that a task, who does not know, has yet to run."""
+    """A block of a dead attempt that its unaware task has yet to run."""
 
     run: Run
     index: int
@@ -157,8 +157,8 @@ class Late:
 
 
 class Narrator:
-    """Acts a story on a store, and knows what each transaction applied exactly once, in order,
-    gives."""
+    """Acts a story on a store, and knows the results of transactions applied exactly once, in
+    order."""
 
     def __init__(self, store: Store, process: contract.Process) -> None:
         self.store, self.process = store, process
@@ -172,9 +172,9 @@ class Narrator:
         self.truth_before: dict[int, Any] = {}
 
     def look(self) -> None:
-        """A reader sees what was recorded, whole, at any moment: while attempts write, die and come
-        late, and before anything of theirs is undone. One who asked a transaction ago sees that
-        one, or is told that he is late."""
+        """A reader sees recorded transactions, whole, at any moment: while attempts write, die and
+        come late, and before any of their writes are undone. A reader who asked a transaction ago
+        sees that transaction, or is told to be late."""
         assert dict(self.store.items(as_of=self.visible)) == self.truth
         try:
             late = dict(self.store.items(as_of=self.visible_before))
@@ -256,8 +256,8 @@ TAKEN_BACK_TO = [
     [quiet([(1, _UPDATE)], dies_at=0), quiet([(2, _UPDATE)], dies_at=1)],
     [quiet([(2, _UPDATE), (2, [])], dies_at=1), quiet([(2, [])], dies_at=1, visits={0: 1})],
 ]
-"""A late task comes when its key is just what another component's attempt of the same transaction
-had made it."""
+"""A late task comes when another component's attempt of the same transaction has just written its
+key."""
 FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND_TAKEN_BACK, TAKEN_BACK_TO]}
 """Stories that went wrong once, by whether they are of an opaque store."""
 

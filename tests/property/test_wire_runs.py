@@ -1,4 +1,4 @@
-"""Whatever rows travel, in pieces as small as they may get, they arrive as they were sent."""
+"""Rows of any kind, in pieces of any size, arrive as they were sent."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 from txtopo import Config, LocalCluster, TopologyRun
 
 FAST = {"backoff_min_s": 0.01, "backoff_max_s": 0.1, "poll_interval_s": 0.05}
-"""Settings that make a test wait less; none of them changes what happens."""
+"""Settings that shorten the waits of a test; results stay the same."""
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
 
 @pytest.fixture
 def cluster(shared_cluster: LocalCluster) -> Iterator[LocalCluster]:
-    """The shared cluster; whatever the test left running is ended."""
+    """The shared cluster; runs that the test left behind are ended."""
     yield shared_cluster
     for run in list(shared_cluster.runs.values()):
         if run.is_alive:
@@ -71,7 +71,7 @@ class Journal:
         return False
 
     def lines(self) -> list[str]:
-        """Everything so far, in the order it was written."""
+        """All lines so far, in the order of writing."""
         return self.path.read_text().splitlines() if self.path.exists() else []
 
     def count(self, line: str) -> int:

@@ -1,12 +1,12 @@
-"""A wire of bytes to a server on loopback that a test can hold, and cut: what it holds when it is
-cut never arrives.
+"""A wire of bytes to a server on loopback that a test can hold, and cut: bytes held at the cut
+never arrive.
 
-Apart from ``proxy``, which understands what it forwards. A replica is connected to its primary by
-one, so that it lags when a test wants it to.
+Apart from ``proxy``, which parses the bytes it forwards. A replica is connected to its primary by a
+wire, so that the replica lags when a test demands a lag.
 
 Invariants:
-    - While the wire is held nothing is passed on that was not being passed on already. What has
-      arrived is a beginning of what was sent.
+    - A held wire passes no new bytes on. The bytes that have arrived are a beginning of the bytes
+      sent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Wire:
             self._is_held = True
 
     def let_go(self) -> None:
-        """Let pass what has waited, and what comes."""
+        """Pass the waiting bytes, and all that come."""
         with self._changed:
             self._is_held = False
             self._changed.notify_all()

@@ -1,5 +1,4 @@
-"""Database servers for tests that are about what a store promises, and not about one kind of
-server.
+"""Database servers for tests of the promises of stores, over any kind of server.
 
 In a test ask for the fixture ``database`` (a new, empty database of each kind in turn, gone when
 the test ends)::
@@ -8,7 +7,7 @@ the test ends)::
         store = SqlStore(database.url, "counts")
         database.server.kill()
 
-Apart from the kinds, each of which has a module of its own with what only it can.
+Apart from the kinds: each kind has a module of its own with its particulars.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class DatabaseServer(owned.Server):
 
     @abc.abstractmethod
     def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = "") -> list[tuple[Any, ...]]:
-        """Run one statement outside of a transaction; returns its rows, if it has any."""
+        """Run one statement outside of a transaction; returns its rows, if any."""
 
     @abc.abstractmethod
     def backends(self, database: str) -> list[int]:
@@ -59,7 +58,7 @@ class DatabaseServer(owned.Server):
 
     @abc.abstractmethod
     def waiting_for_locks(self, database: str) -> int:
-        """How many sessions of ``database`` wait for a lock that another one has."""
+        """The number of sessions of ``database`` that wait for a lock of another session."""
 
     def new_database(self) -> str:
         """The name of a new, empty database."""

@@ -1,9 +1,9 @@
 """ZooKeeper servers of a test's own, one or an ensemble, each of which can be killed, paused, and
 started again over the same data.
 
-Apart from the embedded server, which a topology owns and repairs: these are somebody else's, and
-fail as a test wants. They are the same program, from the same jars. Not only for pytest: a soak run
-uses them too.
+Apart from the embedded server, which a topology owns and repairs: these servers belong to the test,
+and fail on its command. They are the same program, from the same jars. Not only for pytest: a soak
+run uses them too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _with_netty(command: Sequence[str]) -> list[str]:
 
 class Server:
     """One server, member ``number`` of ``members`` (its own lines of the configuration among them;
-    none if it is alone)."""
+    empty for a lone server)."""
 
     def __init__(self, folder: Path, number: int, port: int, members: Sequence[str], settings: dict[str, str], flags: Sequence[str]) -> None:
         self.number, self.port = number, port
@@ -80,7 +80,7 @@ class Server:
             assert time.monotonic() < deadline, f"server {self.number} did not serve within {START_TIMEOUT_S} s:\n{self._process.tail}"
 
     def start(self) -> None:
-        """Start it, and return when it serves."""
+        """Start the server, and return when the server serves."""
         self.launch()
         self.wait_until_serving()
 
@@ -165,7 +165,7 @@ class Ensemble:
                 return self
             except AssertionError as error:
                 self.stop()
-                # Somebody else got hold of a port between its choice and its use.
+                # Another process got hold of a port between its choice and its use.
                 if "BindException" not in str(error) or attempt == PORT_ATTEMPTS - 1:
                     raise
             except BaseException:

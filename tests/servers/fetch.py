@@ -1,10 +1,10 @@
 """Brings the database servers that the tests start, without installing anything on this machine and
 without being its administrator.
 
-``python -m tests.servers.fetch`` puts those of :data:`SERVERS` that the machine does not have into
-``servers/`` of this interpreter's environment, where they stay: ``apt-get`` downloads and verifies
-the distribution's packages, ``dpkg-deb`` unpacks them. Elsewhere than on Debian and what descends
-from it, install the servers as one does there; a server on the PATH is used as it is.
+``python -m tests.servers.fetch`` puts the servers of :data:`SERVERS` that the machine lacks into
+``servers/`` of this interpreter's environment, for good: ``apt-get`` downloads and verifies the
+distribution's packages, ``dpkg-deb`` unpacks them. On systems that do not descend from Debian,
+install the servers in the way of the system; a server on the PATH is used as it is.
 
 Apart from the modules that start servers because it runs once, before any test.
 
@@ -38,7 +38,7 @@ class Server:
     package: str
     program: str
     others: tuple[str, ...] = ()
-    """Programs that do as well, where the machine has one of them."""
+    """Programs with the same use, where the machine has one of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Found:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it needs to find its libraries."""
+        """The environment in which the program finds its libraries."""
         if self.root == Path("/"):
             return {}
         directories = sorted({file.parent for part in ("lib", "usr/lib") for file in (self.root / part).glob("*/*.so*")})
@@ -65,7 +65,7 @@ SERVERS = {
 
 
 class ServerMissingError(RuntimeError):
-    """There is no server to test with: a test that ends so has found out nothing."""
+    """There is no server to test with: a test with this end has shown nothing."""
 
 
 def found(name: str) -> Found:
@@ -106,7 +106,7 @@ def fetch(server: Server) -> None:
 
 
 def _download(package: str, scratch: Path) -> list[Path]:
-    """``package`` and what this machine lacks of what it needs."""
+    """``package`` and its dependencies that this machine lacks."""
     archives, lists = scratch / "archives", scratch / "lists"
     for directory in (archives / "partial", lists / "partial"):
         directory.mkdir(parents=True)

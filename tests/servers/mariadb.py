@@ -1,7 +1,7 @@
 """A real MariaDB server for tests (see ``servers``).
 
-In a test ask for the fixture ``mariadb`` (one server for all tests, running when the test begins,
-whatever the one before did)::
+In a test ask for the fixture ``mariadb`` (one server for all tests, running at the beginning of
+every test)::
 
     def test_something(mariadb: MariaServer) -> None:
         store = SqlStore(mariadb.new_url(), "counts")        # an empty database of its own
@@ -53,7 +53,7 @@ _SETTINGS = {
     "innodb-flush-method": "nosync",
     "debug-no-sync": "ON",
     "sync-frm": "OFF",
-    # Whoever forgets to name these shall be found out.
+    # Code that forgets to name these shall fail.
     "character-set-server": "latin1",
     "default-storage-engine": "MyISAM",
     "transaction-isolation": "SERIALIZABLE",
@@ -61,7 +61,9 @@ _SETTINGS = {
 
 
 _SCRIPTS = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
-"""Of the distribution; what they make, its own script to install a database makes as well."""
+"""Of the distribution; the distribution's own script to install a database writes the same
+tables.
+"""
 
 
 class MariaServer(databases.DatabaseServer):
@@ -109,14 +111,14 @@ class MariaServer(databases.DatabaseServer):
             try:
                 self.execute(f"KILL CONNECTION {number}")
             except pymysql.err.MySQLError as error:
-                if error.args[0] != pymysql.constants.ER.NO_SUCH_THREAD:  # it has just ended by itself
+                if error.args[0] != pymysql.constants.ER.NO_SUCH_THREAD:  # the server has just ended by itself
                     raise
         self.wait_until(lambda: not set(ended) & set(self.backends(database)))
         return len(ended)
 
     def waiting_for_locks(self, database: str) -> int:
-        # Of all databases: one test at a time uses the server. What the catalogue says is no newer
-        # than the last time it was asked.
+        # Of all databases: one test at a time uses the server. The catalogue's figures are as old
+        # as the last query for them.
         return int(self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")[0][1])
 
     def _make(self) -> None:
@@ -173,6 +175,7 @@ def running_server() -> MariaServer:
 
 @pytest.fixture
 def mariadb() -> MariaServer:
-    """The server that all tests of this process share, running whatever the test before did to it.
+    """The server that all tests of this process share, running again after any damage by the test
+    before.
     """
     return running_server()

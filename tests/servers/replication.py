@@ -1,7 +1,7 @@
 """A server with a replica that streams from it: asynchronous, behind by as much as a test wants,
 and promoted when the primary is killed.
 
-A soak does with it what an operator does::
+A soak does the same as an operator::
 
     with Replicated("postgresql") as servers:
         servers.primary              # a server as any other; clients know its port
@@ -10,7 +10,8 @@ A soak does with it what an operator does::
         servers.renew()              # the next replica, of the server that serves now
 
 Apart from the modules of the kinds of servers because a test rarely needs two of them. The replica
-is connected by a wire (see ``wire``): what that holds when the primary is killed has never left it.
+is connected by a wire (see ``wire``): bytes held there when the primary is killed have never left
+the primary.
 
 Invariants:
     - A replica holds whole transactions of its primary, the oldest ones: that is the servers' own
@@ -35,7 +36,7 @@ AnyServer = PostgresServer | MariaServer | RedisServer
 
 
 class Kind(abc.ABC):
-    """How servers of one kind follow each other."""
+    """Replication between servers of one kind."""
 
     @abc.abstractmethod
     def primary(self) -> AnyServer:
@@ -43,7 +44,7 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def replica(self, of: Server, port: int) -> AnyServer:
-        """A server that follows ``of``, which it reaches at ``port``."""
+        """A server that follows ``of`` through the port ``port``."""
 
     @abc.abstractmethod
     def has_caught_up(self, replica: Server, primary: Server) -> bool:
@@ -51,7 +52,7 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def promote(self, replica: Server) -> None:
-        """Have it follow nobody any more, and take writes."""
+        """Have the server follow no primary any more, and take writes."""
 
 
 class _PostgresReplica(PostgresServer):
@@ -91,8 +92,7 @@ class _Postgres(Kind):
 
 
 class _MariaMember(MariaServer):
-    """Keeps a binary log, of what it replays too: whoever follows it begins at the first change
-    there ever was."""
+    """Keeps a binary log, of replayed changes too: a follower begins at the very first change."""
 
     def __init__(self, number: int, port: int | None) -> None:
         super().__init__({"server-id": str(number), "log-bin": "log", "binlog-format": "ROW", "log-slave-updates": "ON", "skip-slave-start": "ON"})
@@ -168,7 +168,7 @@ def _told(server: RedisServer) -> dict[str, str]:
 
 
 KINDS: dict[str, type[Kind]] = {"postgresql": _Postgres, "mariadb": _Maria, "redis": _Redis}
-"""What can be followed, by name."""
+"""Servers with replication, by name."""
 
 
 class Replicated:

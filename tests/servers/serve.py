@@ -1,7 +1,7 @@
 """``python -m tests.servers.serve NAME``: a database server of the tests for another program:
 prints its address, and serves until its input ends.
 
-Unlike in the tests, what it has acknowledged is on disk.
+Unlike in the tests, acknowledged writes are on disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DURABLE = {
         "innodb-flush-log-at-trx-commit": "1", "innodb-doublewrite": "ON", "innodb-flush-method": "fsync", "debug-no-sync": "OFF",
     },
 }  # fmt: skip
-"""What the tests switch off, and the servers' own defaults have."""
+"""Settings that the tests switch off, at the servers' own defaults."""
 
 
 def main(name: str) -> None:

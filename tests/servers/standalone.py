@@ -41,7 +41,7 @@ _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Daemon:
-    """A master or a worker: a JVM, what it logs, and the place where it works."""
+    """A master or a worker: a JVM, its log, and its directory."""
 
     def __init__(self, kind: str, arguments: list[str], place: Path) -> None:
         """``kind`` is the name of a class of ``org.apache.spark.deploy``."""
@@ -70,7 +70,7 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """What it has logged so far."""
+        """The log so far."""
         return self._log.read_text(errors="replace")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
@@ -116,7 +116,7 @@ class StandaloneCluster:
         self._master: Daemon | None = None
         self._started = 0
         self.workers: list[Daemon] = []
-        """Those that were started and not killed."""
+        """Servers that were started and not killed."""
         self.url = ""
         """The master's, for ``--master``."""
 
@@ -173,7 +173,7 @@ class StandaloneCluster:
         return worker
 
     def logs_of_executors(self) -> str:
-        """What executors, and the Python workers in them, have written."""
+        """Output of executors, and of the Python workers in them."""
         files = sorted(self._directory.glob("worker-*/applications/*/*/std*"))
         return "\n".join(f"--- {file}\n{file.read_text(errors='replace')}" for file in files)
 
@@ -197,8 +197,8 @@ def bare_interpreter(directory: Path) -> Path:
 
 
 def archive(path: Path, distributions: list[str]) -> None:
-    """What ``pip install --target`` would make of ``distributions``, which are installed here, as
-    an archive for ``--archives``."""
+    """The result of ``pip install --target`` for ``distributions``, which are installed here, as an
+    archive for ``--archives``."""
     with tarfile.open(path, "w:gz", compresslevel=1) as packed:
         for name in distributions:
             distribution = importlib.metadata.distribution(name)
@@ -226,6 +226,6 @@ def command_line(pid: int) -> str:
 
 
 def _die_with_us() -> None:
-    # The kernel sends it when the process that made the cluster dies, which then stops nothing
-    # itself.
+    # The kernel sends this signal when the process that made the cluster dies: a dead process stops
+    # no server itself.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

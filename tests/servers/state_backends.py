@@ -1,4 +1,4 @@
-"""What the suites over every state store need: a server, client sessions, and ways to harm them."""
+"""Needs of the suites over every state store: a server, client sessions, and ways to harm them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def expire(self, store: base.StateStore) -> None:
-        """End the session of ``store`` as the server does after too long a silence; return when it
-        has another one."""
+        """End the session of ``store`` as the server does after a long silence; return when
+        ``store`` has a new session."""
 
     def close(self) -> None:
         for session in self.sessions:
@@ -77,7 +77,7 @@ class ZooKeeperBackend(Backend):
     def expire(self, store: base.StateStore) -> None:
         assert isinstance(store, zookeeper.ZooKeeperStateStore)
         expired = store.session
-        # Whoever connects with a session's id and password is that session, and may end it.
+        # A client that connects with a session's id and password is that session, and may end it.
         twin = KazooClient(self.server.hosts, client_id=store._client.client_id)
         twin.start()
         twin.stop()

@@ -1,8 +1,8 @@
 """A wire to a ZooKeeper server that can be cut, blocked, slowed down, and that can lose the answer
 to a request of a certain kind.
 
-It reads what it forwards: ZooKeeper's frames are a length and then, of a request, its number and
-its kind, of an answer, the number of the request. So "the server has applied it, and nobody was
+The proxy parses the frames it forwards: a length, and then, for a request, its number and its kind,
+for an answer, the number of the request. So "the server has applied the write, and no client was
 told" is not imitated but happens.
 """
 
@@ -18,7 +18,7 @@ from typing import Literal, Self
 
 CONNECT_TIMEOUT_S = 5.0
 MULTI = 14
-"""The kind of request that changes something."""
+"""The kinds of requests that change data."""
 
 
 class Proxy:
@@ -38,8 +38,8 @@ class Proxy:
         self.delay_s = 0.0
         """How long an answer is kept back."""
         self.lost = 0
-        """Multis that were lost, and their connections cut: the request before it arrived, or the
-        answer after it was applied."""
+        """Lost multis, with their connections cut: before the request arrived, or after the request
+        was applied and before its answer."""
         self.connections = 0
         """How many there have been."""
         self._thread = threading.Thread(target=self._accept, name="proxy")
@@ -83,7 +83,7 @@ class Proxy:
             self._is_blocked = True
 
     def unblock(self) -> None:
-        """Let pass what has waited, and what comes."""
+        """Pass the waiting frames, and all that come."""
         with self._changed:
             self._is_blocked = False
             self._changed.notify_all()

@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def once(plan: Plan) -> Outcome:
-    """Run one plan and say how it went."""
+    """Run one plan and print its outcome."""
     print(report.described(plan), flush=True)
     outcome = Trial(plan).run()
     print(f"  {report.in_a_line(outcome)}", flush=True)
@@ -53,7 +53,7 @@ def once(plan: Plan) -> Outcome:
 
 
 def again(plan: Plan) -> str:
-    """What to type to run it again."""
+    """The command that runs the same plan again."""
     world = plan.world
     words = [f"python -m tests.soak --seed {world.seed} --seconds {plan.seconds:g} --store {world.store} --master '{world.master}'"]
     words.extend(f"--workload {name}" for name in world.workloads)
@@ -85,7 +85,7 @@ def trials(given: argparse.Namespace, seed: int) -> Iterator[Plan]:
 def main() -> int:
     """Run, print, and judge."""
     given = parser().parse_args()
-    # Whoever ends this with SIGTERM wants its drivers to end, too: as an exception it reaches the
+    # A SIGTERM to this process shall end its drivers, too: as an exception the signal reaches the
     # trial.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     quick_java.be_quick()

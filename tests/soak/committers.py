@@ -1,8 +1,7 @@
-"""What the committers of all workloads have in common: they collect while they execute, write in
+"""The common part of the committers of all workloads: they collect while they execute, write in
 store transactions, and fail now and then.
 
-They fail after they have written, because that is when a replay must find that it has been there
-before.
+They fail after their writes, because then a replay must recognise those writes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from txtopo import (
 
 
 class Flaw:
-    """Fails one in ``one_in`` attempts of a task, always the same ones."""
+    """Fails one in ``one_in`` attempts of a task, always the same attempts."""
 
     def __init__(self, seed: str, one_in: int = 25) -> None:
         self.seed, self.one_in = seed, one_in
@@ -69,8 +68,8 @@ class Committer(BaseTransactionalBolt, ICommitter):
         raise NotImplementedError
 
     def write(self, opened: Any, share: int) -> None:
-        """A share of it, into the open store transaction; also if there is nothing: opening is what
-        takes back (R31)."""
+        """A share of the batch, into the open store transaction; also an empty share: opening
+        undoes the earlier attempt (R31)."""
         raise NotImplementedError
 
     def tell(self) -> None:

@@ -1,9 +1,8 @@
 """A driver process: ``python -m tests.soak.driver DIRECTORY NUMBER ROLE`` runs every workload of a
 world until it is killed, or asked to finish.
 
-What it has to say it writes to a file, a line of JSON for each change, because a process that is
-killed has no other way to have said something. Exit codes are those of the package: 0 finished, 4
-fenced or refused.
+Messages go to a file, a line of JSON for each change, because a killed process leaves no other
+message. Exit codes are those of the package: 0 finished, 4 fenced or refused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from txtopo import Config, LocalCluster, TopologyRun, errors
 POLL_S = 0.2
 IDLE_TIMEOUT_S = 300.0
 ROLES = {"first": "refuse", "rival": "refuse", "standby": "wait", "usurper": "take"}
-"""What a driver does about topologies that another one holds, by its role."""
+"""The driver's answer to topologies held by another driver, by its role."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -44,7 +43,7 @@ class Journal:
 
 
 def settings(world: worlds.World, workload: str, role: str) -> Config:
-    """Short waits, so that much happens; crashes are what this is about, so no number of them ends
+    """Short waits, so that much happens; the trial is about crashes, so that no number of them ends
     a run."""
     return Config(
         max_spout_pending=1 if workload == "words" else 3,
@@ -67,7 +66,7 @@ def spark_settings(master: str) -> dict[str, str]:
 
 
 def watch(runs: dict[str, TopologyRun], journal: Journal) -> None:
-    """Say how the runs are; raises what ended one of them."""
+    """Report the state of the runs; raises the error that ended one of them."""
     for workload, run in runs.items():
         status = run.status()
         journal.write(

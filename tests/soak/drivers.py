@@ -1,8 +1,8 @@
 """The driver processes of a trial: started, watched, and started again when one has died.
 
-Apart from ``trial`` because this is what it takes to keep a topology running where drivers die:
-somebody who starts another one. It knows no workload and no nemesis; these tell it which driver
-dies on purpose.
+Apart from ``trial`` because a topology whose drivers die needs a supervisor that starts a new
+driver. The supervisor knows no workload and no nemesis; nemeses tell it which driver dies on
+purpose.
 
 Invariants:
     - A driver that ended without having been killed has ended with an exit code it may end with;
@@ -45,7 +45,7 @@ class Driver:
         self.news: dict[str, Any] = {}
         self._journal = world.path / f"driver-{number}.jsonl"
         self._read_upto = 0
-        # Settings of whoever runs this are none of a trial's.
+        # Settings of the user's environment are no settings of a trial.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(sources.ENVIRONMENT_PREFIX)}
         environment |= {"PYTHONPATH": str(driver.ROOT), sources.FILE_VARIABLE: "", "PYTHONWARNINGS": "ignore"}
         with (world.path / f"driver-{number}.err").open("wb") as log:
@@ -93,7 +93,7 @@ class Driver:
             os.kill(self.pid, signal.SIGCONT)
 
     def listen(self) -> None:
-        """Read what it has said since the last time."""
+        """Read the messages since the last reading."""
         if not self._journal.exists():
             return
         with self._journal.open("rb") as file:
@@ -114,8 +114,8 @@ class Drivers:
     for each thing that happens."""
 
     def __init__(self, world: World, note: Callable[[str], None], refused: Callable[[str], str | None]) -> None:
-        """``refused`` is told why a driver ended with exit code 6; what it returns is wrong about
-        that, if it returns anything."""
+        """``refused`` gets the reason why a driver ended with exit code 6; it returns a violation,
+        or None."""
         self._world, self._note, self._refused = world, note, refused
         self.are_held = False
         """Whether no driver is started, since something is being done that none may see."""
@@ -138,7 +138,7 @@ class Drivers:
         return begun
 
     def look(self) -> None:
-        """Find out what has become of them."""
+        """Collect the exit codes of ended drivers."""
         for each in self.living:
             each.listen()
         if time.monotonic() - self._counted_at > COUNT_EVERY_S:
@@ -157,7 +157,7 @@ class Drivers:
         return found
 
     def kill(self, victim: Driver) -> None:
-        """SIGKILL to one of them, having seen whom it leaves behind."""
+        """SIGKILL to a driver, after a look at the processes it leaves behind."""
         self.count()
         victim.kill()
         self.look()
@@ -190,7 +190,9 @@ class Drivers:
         return max((each.statuses[workload]["current"] for each in self.all if workload in each.statuses), default=1)
 
     def total(self, what: str) -> int:
-        """A counter, over all drivers; what a killed one had not said any more is not in it."""
+        """A counter, over all drivers; counts that a killed driver had not yet reported are
+        missing.
+        """
         return sum(status[what] for each in self.all for status in each.statuses.values())
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""A fail-over to what lags: the stores of every workload are lost, and what a replica had of them
+"""A fail-over to lagging copies: the stores of every workload are lost, and the replica's content
 takes their place.
 
 A server has a real replica (see ``replication``), which is promoted when the primary is killed.
@@ -40,21 +40,23 @@ At = tuple[int, int, int]
 """Where a component stands in a store: txid, attempt, store transactions of that attempt."""
 
 Lacking = Literal["nothing", "a part of an attempt", "attempts"]
-"""What a store has less than ZooKeeper has recorded."""
+"""The part that a store lacks of the transactions recorded in ZooKeeper."""
 
 
 class FailOver:
-    """The stores of a trial, and what was copied of them."""
+    """The stores of a trial, and copies of them."""
 
     def __init__(self, world: World, note: Callable[[str], None], servers: Replicated | None = None) -> None:
         self._world, self._note, self._servers = world, note, servers
         self._stores: dict[str, dict[str, Store]] = {name: WORKLOADS[name].stores(world) for name in world.workloads}
         self._port = 0 if servers is None else servers.primary.port
         self._copies: dict[str, list[replicas.PutBack]] = {}
-        """By workload: what has the copies take the place of its stores. Servers have none."""
+        """By workload: a function that puts the copies in the place of its stores. Servers have
+        none.
+        """
         self._whole: dict[str, list[replicas.PutBack]] = {}
-        """By workload that goes on over a replica: what puts its stores back as they were when they
-        were lost."""
+        """By workload that goes on over a replica: a function that puts its stores back as they
+        were at the loss."""
         self._began_at: dict[str, int] = {}
         self._number = 0
         self._has_replica = True
@@ -72,7 +74,7 @@ class FailOver:
         self._has_replica = True
 
     def stop(self, first: str = "") -> None:
-        """Have the replica keep what it has now, of the workload ``first`` before others."""
+        """Have the replica keep its present content, of the workload ``first`` before others."""
         if self._servers is not None:
             self._servers.stop_replica()
         else:
@@ -118,7 +120,7 @@ class FailOver:
         return False
 
     def lose(self, current: Callable[[str], int]) -> None:
-        """Have what was stopped take the place of the stores; ``current`` is the next txid of a
+        """Put the stopped copies in the place of the stores; ``current`` is the next txid of a
         workload."""
         if self._servers is not None:
             self._whole = self._fail_over(self._servers)
@@ -129,7 +131,7 @@ class FailOver:
         self._began_at = {workload: current(workload) for workload in self._stores}
 
     def _fail_over(self, servers: Replicated) -> dict[str, list[replicas.PutBack]]:
-        """Promote the replica; what the old primary had, by workload."""
+        """Promote the replica; the old primary's content, by workload."""
         old = servers.fail_over()
         self._has_replica = False
         old.start()
@@ -168,7 +170,9 @@ class FailOver:
         return SqliteStore(self._directory / f"{workload}-{name}.db", self._stores[workload][name].name)
 
     def is_settled(self, current: Callable[[str], int]) -> bool:
-        """Whether every workload has gone on: over its replica, or over what was put back."""
+        """Whether every workload has gone on: over its replica, or over stores that were put
+        back.
+        """
         return all(current(workload) > before + 1 for workload, before in self._began_at.items())
 
     def end(self) -> None:
@@ -176,8 +180,8 @@ class FailOver:
         self._whole, self._began_at = {}, {}
 
     def refused(self, said: str) -> str | None:
-        """Put the stores of the workload back that a driver was refused; what is wrong about that,
-        if anything is."""
+        """Put back the stores of the workload that refused a driver; the violation in this, if any.
+        """
         for workload, put_backs in list(self._whole.items()):
             for store in self._stores[workload].values():
                 if f"store {store.address} " in said:
@@ -192,7 +196,7 @@ class FailOver:
         return f"refused over stores that nothing was done to: {said}"
 
     def lacking(self, workload: str) -> Lacking:
-        """What the stores of the workload have less than ZooKeeper has recorded: by fences and
+        """The part that the workload's stores lack of the recorded transactions: by fences and
         counts, as the state has them."""
         is_part = False
         for (component, name), whole in self._recorded(workload).items():
@@ -203,7 +207,7 @@ class FailOver:
         return "a part of an attempt" if is_part else "nothing"
 
     def _recorded(self, workload: str) -> dict[tuple[str, str], At]:
-        """What ZooKeeper has recorded, by component and store."""
+        """Transactions recorded in ZooKeeper, by component and store."""
         assert self._world.zookeeper is not None
         with contextlib.closing(ZooKeeperStateStore(self._world.zookeeper, "/txtopo", session_timeout_s=10.0)) as state:
             shown = administration.show(state, _topology(workload))

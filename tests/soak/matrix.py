@@ -1,9 +1,8 @@
-"""The trials of ``make fault``, ``make long`` and ``make soak``: which nemesis strikes which
-workloads, over which store, for how long.
+"""The trials of ``make fault``, ``make long`` and ``make soak``: nemesis, workloads, store and
+duration of each.
 
-The workloads of a trial run in the same driver, side by side, each a topology of its own: what
-strikes the driver strikes all of them, and starting Spark, which costs more than anything else
-here, is paid once.
+The workloads of a trial run in the same driver, side by side, each a topology of its own: a strike
+at the driver hits all of them, and the start of Spark, by far the largest cost here, is paid once.
 """
 
 from __future__ import annotations

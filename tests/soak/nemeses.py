@@ -1,8 +1,8 @@
-"""What is done to a trial while it runs, each by name: a generator that strikes, and yields how
-many seconds to wait before it goes on.
+"""Nemeses of a running trial, by name: a generator that strikes, and yields the seconds to wait
+before it goes on.
 
-Apart from ``trial`` so that the list of what is survived is in one place. Which process, when and
-for how long comes from the trial's dice. Nothing is struck that is not the trial's own.
+Apart from ``trial`` so that the list of survived strikes is in one place. Process, time and
+duration come from the trial's dice. Only processes of the trial are struck.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ IN_A_PART = 0.6
 PART_WITHIN_S = 1.0
 PARTS_TRIED_MAX = 30
 PATIENCE_S = 60.0
-"""How long a nemesis waits for what it needs to be there; then it gives up, which is no violation.
+"""How long a nemesis waits for its target to appear; then the nemesis gives up, and this is no
+violation.
 """
 
 
@@ -113,8 +114,8 @@ def kill_executor(it: Field) -> Pauses:
 
 
 def kill_zookeeper(it: Field) -> Pauses:
-    """SIGKILL to the ZooKeeper server. One of a driver's own is brought back by the driver; another
-    one by us, after a while."""
+    """SIGKILL to the ZooKeeper server. A driver's own server is brought back by the driver; a
+    separate server by the nemesis, after a while."""
     yield from it.until(lambda: bool(it.running()))
     yield it.dice.uniform(0.1, 2.0)
     if it.zookeeper is None:
@@ -152,8 +153,8 @@ def pause_zookeeper(it: Field) -> Pauses:
 
 
 def pause_worker(it: Field) -> Pauses:
-    """SIGSTOP of a Python worker until its attempt has been given up, then SIGCONT: what it writes
-    now, it writes late."""
+    """SIGSTOP of a Python worker until its attempt has been given up, then SIGCONT: its writes from
+    now on are late."""
     yield from it.until(lambda: it.some("worker") is not None)
     yield it.dice.uniform(0.1, 2.0)
     victim = it.some("worker")
@@ -208,8 +209,8 @@ def usurper(it: Field) -> Pauses:
 
 
 def fail_over(it: Field) -> Pauses:
-    """Every store is lost, and what a replica had of it when that was stopped takes its place. No
-    process outlives the stores it wrote to.
+    """Every store is lost, and the stopped replica's content takes its place. No process outlives
+    the stores it wrote to.
 
     Mostly the replica is stopped in the middle of a commit, and the drivers are killed when that is
     recorded."""
@@ -256,5 +257,5 @@ NEMESES: dict[str, tuple[Callable[[Field], Pauses], ...]] = {
 """Groups of nemeses, as they are asked for."""
 
 OUTSIDE_ONLY = frozenset({"rivals", "fail-over"})
-"""These need a ZooKeeper that outlives the drivers: for a second one, or to be asked what is
-recorded."""
+"""These need a ZooKeeper that outlives the drivers: for a second driver, or for questions about
+recorded transactions."""

@@ -1,5 +1,5 @@
-"""Processes below one that we started, as /proc shows them: whom a nemesis may strike, and whether
-anybody is left.
+"""Processes below a process of ours, as /proc shows them: targets of a nemesis, and a check that no
+process is left.
 
 Only processes that descend from ours, or did when they were last seen, are ever touched; a pid is
 believed only with its start time, for the system gives pids out again.

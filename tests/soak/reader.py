@@ -18,7 +18,7 @@ from tests.soak.world import World
 
 PAUSE_S = 0.05
 VIOLATIONS_MAX = 20
-"""More than these are not kept: the first ones tell what went wrong."""
+"""No more than these are kept: the first violations tell the cause."""
 
 
 class Reader:
@@ -51,7 +51,7 @@ class Reader:
             self._is_paused = True
 
     def go_on(self) -> None:
-        """Look again, and know nothing of what was seen before."""
+        """Look again, without memory of earlier reads."""
         with self._looking:
             self._checkers = {name: WORKLOADS[name].checker(self._world) for name in self._world.workloads}
             self._is_paused = False
@@ -89,5 +89,5 @@ class Reader:
 
 
 def snapshot(store: Any) -> Snapshot:
-    """All it holds, at one moment."""
+    """The whole content, at one moment."""
     return dict(store.items())

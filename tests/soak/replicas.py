@@ -27,8 +27,8 @@ _KEYS = "local found = {} for _, key in ipairs(redis.call('KEYS', ARGV[1])) do f
 
 
 def copy_of(store: Store, kept: Path, place: Store | None = None) -> PutBack:
-    """A copy of ``store`` as it is now, also while it is written; ``kept`` is a file for it, if one
-    is needed. It takes the place of ``place``, the same store in another server, or of the store
+    """A copy of ``store`` as it is now, also during writes; ``kept`` is a file for the copy, if
+    needed. The copy takes the place of ``place``, the same store in another server, or of the store
     itself."""
     if isinstance(store, SqliteStore):
         return _file(Path(store.path), kept)
@@ -45,7 +45,7 @@ def _file(path: Path, kept: Path) -> PutBack:
         source.backup(copied)
 
     def put_back() -> None:
-        # Beside it first: whoever looks at the path finds the old file or the new one.
+        # Beside the old file first: a reader of the path finds the old file or the new file.
         beside = path.with_name(f"{path.name}.new")
         beside.write_bytes(kept.read_bytes())
         _remove(path)

@@ -31,7 +31,7 @@ def in_a_line(outcome: Outcome) -> str:
 
 
 def violation(outcome: Outcome, again: str) -> str:
-    """What was wrong, what had been done, where the files are, and what to type."""
+    """The violation, the strikes, the place of the files, and the command to type."""
     history = outcome.history[-HISTORY_SHOWN_MAX:]
     lines = [
         f"VIOLATION with {described(outcome.plan)}",
@@ -45,7 +45,7 @@ def violation(outcome: Outcome, again: str) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A row for each trial, a column for each workload: transactions committed, or what was wrong.
+    """A row for each trial, a column for each workload: transactions committed, or the violation.
     """
     workloads = sorted({name for outcome in outcomes for name in outcome.plan.world.workloads})
     head = ["nemesis", "store", *workloads, "replays", "reads", "struck", "seconds"]

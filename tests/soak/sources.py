@@ -1,5 +1,5 @@
-"""Endless sources whose rows are a function of the seed: one spout of every kind, so that what must
-be consumed can be computed by anybody.
+"""Endless sources whose rows are a function of the seed: one spout of every kind, so that every
+checker can compute the consumed rows.
 
 How many rows there are so far is the feed's to say; which of them a transaction gets is the
 spout's, and it is a different matter for each kind.
@@ -111,7 +111,7 @@ class Planned(_Source, BasePartitionedTransactionalSpout):
 
 
 class Learning(_Source, BasePartitionedTransactionalSpout):
-    """Partitioned, as in Storm: what a batch is made of is learnt by emitting it."""
+    """Partitioned, as in Storm: the batch's metadata comes from emitting the batch."""
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
         return _Coordinator(self, context)

@@ -1,7 +1,7 @@
 """The stores of a trial: which kind is the world's to say; and stores that are broken on purpose.
 
-The broken ones are there to be found out: a harness that reports no violation says something only
-if it reports one when there is one.
+Broken stores are there to be caught: a harness without violations proves something only if it
+reports the violations of these.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, sessions, st
 from txtopo.stores.updates import Update
 
 SABOTAGES = ("blind-store", "no-take-back", "no-counts", "unsteady-source")
-"""What can be broken: a store that applies whatever it is given, whoever applied it before · a
-fence that takes nothing back (R31) · a store that compares its fence and not how much of the
-attempt is there (R34) · a transactional source that gives another batch on replay (R18)."""
+"""Ways to break a store: it applies any update, regardless of earlier attempts · a fence that takes
+nothing back (R31) · a store that compares its fence and not how much of the attempt is there (R34)
+· a transactional source that gives another batch on replay (R18)."""
 
 
 def open_store(world: World, name: str, opaque: bool = False) -> Any:
@@ -39,12 +39,12 @@ def open_store(world: World, name: str, opaque: bool = False) -> Any:
 
 
 WAIT_S = 5.0
-"""How long a paused worker may stand in others' way: less than it is paused for, or what it does
-late would never be late."""
+"""How long a paused worker may block others: less than its pause, or its late deeds would never be
+late."""
 
 
 class UntakenStore(SqliteStore):
-    """Its fence is raised without taking back what the attempt before has written."""
+    """Its fence is raised without taking back the writes of the attempt before."""
 
     def _stand_at_fence(
         self, session: sessions.Session, context: TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
@@ -95,7 +95,7 @@ class BlindStore:
                 yield json.loads(key), json.loads(value)
 
     class Transaction:
-        """Knows its connection, and nothing else."""
+        """Knows only its connection."""
 
         def __init__(self, connection: sqlite3.Connection) -> None:
             self.connection = connection

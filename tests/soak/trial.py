@@ -1,11 +1,11 @@
-"""One trial: everything runs for a while, a nemesis strikes, then it is left in peace, and what has
-come of it is judged.
+"""One trial: everything runs for a while, a nemesis strikes, then peace follows, and the results
+are judged.
 
 Invariants:
-    - What a nemesis does and when, what the input is, and what user code fails come from the seed.
-      How the processes race does not.
-    - When a trial ends, nothing of it runs any more. Its directory is removed, unless something was
-      wrong.
+    - The deeds and times of nemeses, the input, and the failures of user code come from the seed.
+      The races of the processes do not.
+    - When a trial ends, none of its processes runs any more. Its directory is removed, unless there
+      was a violation.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ from txtopo.state.embedded import EmbeddedZooKeeper
 SERVERS: dict[str, Callable[[], DatabaseServer]] = {"mariadb": MariaServer, "postgresql": PostgresServer}
 TICK_S = 0.1
 LEAD = 6
-"""So many transactions' worth of input is always ahead of what is committed."""
+"""So many transactions' worth of input is always ahead of the commits."""
 START_WITHIN_S = 120.0
 """The first driver must be at work within this time."""
 FINISH_WITHIN_S = 180.0
 """Left in peace, all there is must be committed within this time."""
 OTHERS_END_WITHIN_S = 45.0
-"""When one driver has finished, others must end within this time; one that was just starting
+"""When one driver has finished, others must end within this time; a driver that was just starting
 finishes, too."""
 GONE_WITHIN_S = 20.0
-"""When the drivers have ended, whatever they started must end within this time."""
+"""When the drivers have ended, all their processes must end within this time."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do; ``world`` without its directory and its ZooKeeper's address, which are made."""
+    """The plan; ``world`` without its directory and its ZooKeeper's address, which the trial
+    makes.
+    """
 
     world: World
     nemeses: Sequence[str]
@@ -73,7 +75,7 @@ class Outcome:
     replays: int = 0
     seconds: float = 0.0
     directory: str | None = None
-    """Where its files are, if they were kept."""
+    """The directory of its files, if they were kept."""
 
 
 class Trial:
@@ -178,7 +180,7 @@ class Trial:
         self._let_others_end()
 
     def _let_others_end(self) -> None:
-        """When one has finished, nobody else may still believe that a topology is his."""
+        """When one driver has finished, no other may still believe that it holds a topology."""
         deadline = time.monotonic() + OTHERS_END_WITHIN_S
         while self._drivers.living and not self._wrong():
             self._drivers.look()

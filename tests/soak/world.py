@@ -1,11 +1,11 @@
-"""What one trial is made of, in a file that the supervisor writes and every driver reads.
+"""The parts of one trial, in a file that the supervisor writes and every driver reads.
 
 Apart because the supervisor, the drivers and the workers, all processes of their own, must agree on
 nothing else.
 
-Files of a trial's directory: ``world.json``; ``<workload>.available``, how much of the input there
-is so far; ``finish``, there when the drivers shall end once everything is committed;
-``driver-<n>.jsonl`` and ``driver-<n>.err``, what driver n has to say; the stores; ``zookeeper/``.
+Files of a trial's directory: ``world.json``; ``<workload>.available``, the length of the input so
+far; ``finish``, a sign for the drivers to end once everything is committed; ``driver-<n>.jsonl``
+and ``driver-<n>.err``, the messages of driver n; the stores; ``zookeeper/``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 SESSION_TIMEOUT_S = 2.0
-"""Of the drivers' ZooKeeper sessions: short, so that a pause can outlast it."""
+"""Of the drivers' ZooKeeper sessions: short, so that a pause can outlast a session."""
 
 MESSAGE_TIMEOUT_S = 8.0
-"""Of a phase: short, so that a paused worker is given up while it lives. A busy machine may need
+"""Of a phase: short, so that a paused worker is given up while still alive. A busy machine may need
 seconds for a job."""
 
 ZOMBIE_WAIT_S = 0.5
-"""How long a replay waits for tasks of the attempt before: short, so that they do come late."""
+"""How long a replay waits for tasks of the attempt before: short, so that late tasks do occur."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,11 @@ class World:
     """``sqlite``, or the URL of a database or of a Redis server; in a plan ``postgresql``,
     ``mariadb`` or ``redis``, for one that is made."""
     zookeeper: str | None = None
-    """``host:port`` of a server that outlives the drivers; ``None``: each driver has one of its
-    own, over the same data."""
+    """``host:port`` of a server that outlives the drivers; ``None``: each driver has a server of
+    its own, over the same data."""
     master: str = "local[2]"
     sabotage: str = ""
-    """What is broken on purpose, to see that a checker notices; see ``sabotage``."""
+    """The part broken on purpose, to see that a checker notices; see ``sabotage``."""
 
     @property
     def path(self) -> Path:

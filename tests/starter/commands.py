@@ -23,7 +23,7 @@ PATIENCE_S = 90.0
 
 
 class Command:
-    """A running command; what it writes is read as it comes, standard error into standard output.
+    """A running command; its output is read as it comes, standard error into standard output.
     """
 
     def __init__(self, arguments: Sequence[str | Path], place: Path, **environment: str) -> None:
@@ -95,7 +95,7 @@ class Command:
 
 
 def done(arguments: Sequence[str | Path], place: Path, exit_code: int = 0, **environment: str) -> str:
-    """What the command said, which must have ended with ``exit_code``."""
+    """The output of the command, which must have ended with ``exit_code``."""
     with Command(arguments, place, **environment) as command:
         ended = command.wait()
         assert ended == exit_code, f"exit code {ended}:\n{command.said}"

@@ -1,5 +1,5 @@
-"""A topology without end, ten tuples per transaction, whose commits can be held up: what the tests
-of signals and of the live status run.
+"""A topology without end, ten tuples per transaction, whose commits a test can hold up: the tests
+of signals and of the live status run this topology.
 
 ``ENDLESS_STORE`` names the store's file. While the directory ``ENDLESS_GATE`` has a file ``shut``,
 commits say so in a file ``waiting`` there, and wait. A commit that a newer attempt has overtaken

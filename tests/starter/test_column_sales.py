@@ -1,4 +1,4 @@
-"""The starter of columns: what it adds up is what plain Python adds up, whatever fails on the way.
+"""The starter of columns: its sums equal those of plain Python, under any failure on the way.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_a_starter_run_by_python_resumes_where_it_stopped_and_its_state_can_be_s
 
     refused = done(run, tmp_path, exit_code=6)
     assert f"txtopo: error: store {tmp_path}/.txtopo/global-count.db#global_count belongs to generation {GENERATION.findall(first)[0]}" in refused
-    assert "txtopo/runtime" not in refused  # No traceback of ours; a worker that is ended may print one.
+    assert "txtopo/runtime" not in refused  # No traceback of ours; a worker may print a traceback when it is ended.
     done(["txtopo", "store", "clear", ".txtopo/global-count.db", "global_count", "--topology", "global-count", "--execute"], tmp_path)
     assert "3 transactions committed, 19 tuples" in done(run, tmp_path)
     assert total(tmp_path) == 19

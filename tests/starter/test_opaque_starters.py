@@ -75,7 +75,7 @@ def test_a_word_that_only_the_failed_attempt_has_seen_counts_once(cluster: Local
 
 
 class OpensOnlyWithWords(CombiningCommitter):
-    """What an aggregate does not do, and the starter tells people not to."""
+    """A feature that aggregates lack, and against which the starter warns."""
 
     def finish_batch(self) -> None:
         if self.deltas:

@@ -1,9 +1,9 @@
-"""Every Python snippet of the documentation runs, and prints what the page says it prints.
+"""Every Python snippet of the documentation runs, and prints the output on its page.
 
 A page is one session: its snippets share their names, and a directory of their own. A block of text
-after ``<!-- output -->`` is what the snippet before it prints. ``<!-- no-run -->`` marks a fragment
-that only makes sense in place. All pages share one Spark. What runs a topology runs twice: its
-stores are there the second time, and it then prints something else.
+after ``<!-- output -->`` is the output of the snippet before the block. ``<!-- no-run -->`` marks a
+fragment that only makes sense in place. All pages share one Spark. A snippet with a topology runs
+twice: its stores exist the second time, and its output differs then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Snippet:
-    """One block: its place, its code, and what it prints (None if the page does not say)."""
+    """One block: its place, its code, and its output (None if the page has none)."""
 
     page: Path
     line: int

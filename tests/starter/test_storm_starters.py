@@ -64,7 +64,7 @@ class FailingBucketCount(FailsOnce, words.BucketCountUpdater):
 
 
 class Capture(BaseBatchBolt):
-    """Writes down everything it gets, per attempt."""
+    """Writes down all its tuples, per attempt."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

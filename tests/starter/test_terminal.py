@@ -1,5 +1,5 @@
-"""What a person sees of a program on a terminal: something at once, the line of a run while it is
-waited for, and nothing of Java."""
+"""A program on a terminal: output at once, the line of a run during waits, and no output of Java.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.starter.test_snippets import snippets
 
 
 def seen_on_a_terminal(program: Path) -> tuple[int, str]:
-    """The exit code of ``program``, and all that it wrote to its terminal."""
+    """The exit code of ``program``, and all its output to its terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, program.name], cwd=program.parent, env=_environment(), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
@@ -25,7 +25,7 @@ def seen_on_a_terminal(program: Path) -> tuple[int, str]:
         while chunk := os.read(ours, 65536):
             seen += chunk
     except OSError:
-        pass  # On Linux this is how a terminal says that nobody has it open any more.
+        pass  # Linux's sign that no process has the terminal open any more.
     finally:
         os.close(ours)
     return process.wait(PATIENCE_S), seen.decode()

@@ -1,5 +1,5 @@
-"""The shortest starter on real Spark and ZooKeeper: aggregates count what a plain count counts, and
-go on where they stopped."""
+"""The shortest starter on real Spark and ZooKeeper: aggregates equal plain counts, and go on from
+their last commit."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ WRONG: dict[str, tuple[str, Mistake]] = {
     "write_while_processing": ("count", mistakes.WRITE_WHILE_PROCESSING),
     "routing_by_hash": ("deal", mistakes.HASH),
 }
-"""Who is at fault, and for what."""
+"""The component at fault, and its mistake."""
 
 SEEN_BY_SCHEDULES = [name for name in WRONG if name != "routing_by_hash"]
 

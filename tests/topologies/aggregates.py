@@ -1,4 +1,6 @@
-"""Aggregates over words with a day and a price, and what a plain loop makes of the same rows."""
+"""Aggregates over words with a day and a price, and the results of a plain loop over the same
+rows.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class Longest(CombinerAggregator):
 
 
 class History(ReducerAggregator):
-    """What can only be told one after the other: the changes of an aggregate, as it emits them."""
+    """The changes of an aggregate, as it emits them: they depend on the order of transactions."""
 
     fields = ("prev", "curr")
 
@@ -71,7 +73,7 @@ BY_NAME: dict[str, Any] = {
 def aggregated(
     directory: Path, what: Any, keys: tuple[str, ...] = ("word",), *, take: int = 2, tasks: int = 2, opaque: bool = False, history: bool = True
 ) -> TransactionalTopologyBuilder:
-    """rows → aggregate → what it emitted, by key, in stores of ``directory``."""
+    """rows → aggregate → its emissions, by key, in stores of ``directory``."""
     spout = (OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout)(ROWS, FIELDS, take)
     builder = TransactionalTopologyBuilder("aggregated", "rows", spout, 2)
     values, changes = (MemoryStore(name, str(directory), opaque=opaque) for name in ("kept", "changes"))
@@ -85,7 +87,7 @@ def aggregated(
 
 
 def effects(directory: Path) -> dict[str, dict[Any, Any]]:
-    """What is in the stores of ``directory``."""
+    """The content of the stores of ``directory``."""
     return {name: dict(MemoryStore(name, str(directory)).items()) for name in ("kept", "changes")}
 
 

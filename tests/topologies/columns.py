@@ -1,4 +1,4 @@
-"""Small spouts and bolts of columns that note what happens to them."""
+"""Small spouts and bolts of columns that note their calls."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ColumnsEmitter(PartitionedSpoutEmitter):
 
 
 class NotingArrowBolt(BaseArrowBatchBolt):
-    """Notes every call; ``on_batch(bolt, batch)`` and ``on_finish(bolt)`` are what it does besides.
+    """Notes every call; ``on_batch(bolt, batch)`` and ``on_finish(bolt)`` are its further deeds.
     """
 
     context: TopologyContext

@@ -101,14 +101,14 @@ def in_files(id: str, texts: str, directory: str, bytes_per_batch: int = 400) ->
 
 
 def in_sqlite(id: str, texts: str, path: str) -> Any:
-    """One whose store is on one machine."""
+    """A topology whose store is on one machine."""
     from txtopo.stores import SqliteStore
 
     return make(id, texts, CountInStore(SqliteStore(path, "counts")))
 
 
 def in_postgresql(id: str, texts: str, url: str) -> Any:
-    """One that counts in a table ``counts``."""
+    """A topology that counts in a table ``counts``."""
     from txtopo.stores import SqlStore
 
     return make(id, texts, CountInStore(SqlStore(url, "counts")))
@@ -123,7 +123,7 @@ def make(id: str, texts: str, count: Count, bytes_per_batch: int = 400) -> Any:
 
 
 def write_texts(directory: Path, lines: int) -> Counter[str]:
-    """Two files of ``lines`` lines of about 80 bytes each; what their words count up to."""
+    """Two files of ``lines`` lines of about 80 bytes each; the counts of their words."""
     expected: Counter[str] = Counter()
     directory.mkdir()
     for file in range(2):

@@ -52,7 +52,7 @@ def words_of(txid: int) -> list[str]:
 
 
 def expected(committed: int) -> dict[str, int]:
-    """What the store holds after ``committed`` transactions."""
+    """The store's content after ``committed`` transactions."""
     counts = Counter(word for txid in range(1, committed + 1) for word in words_of(txid))
     return {**counts, TRANSACTIONS: committed}
 

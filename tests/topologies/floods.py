@@ -35,7 +35,7 @@ KEYS = 97
 
 class Flood(BaseTransactionalSpout):
     """Every transaction is ``rows`` rows (key, ``row_bytes`` bytes); only txid ``huge`` has them
-    all, the others have one. 0: every one is huge."""
+    all, the others have one. 0: every transaction is huge."""
 
     def __init__(self, transactions: int, rows: int, row_bytes: int, huge: int = 0, file_bytes_max: int = 0) -> None:
         self.transactions, self.rows, self.row_bytes, self.huge, self.file_bytes_max = transactions, rows, row_bytes, huge, file_bytes_max
@@ -73,7 +73,7 @@ class _FloodEmitter(TransactionalSpoutEmitter):
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
         size = self.spout.row_bytes
         if self.spout.file_bytes_max and self.spout.rows_of(metadata["txid"]) > 1:
-            # What the disk quota of this process would be, if it had one: every file ends here.
+            # A stand-in for a disk quota of this process: every file ends here.
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.spout.file_bytes_max, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         for n in range(self.context.task_index, self.spout.rows_of(metadata["txid"]), self.context.num_tasks):
             # Bytes of its own for each row: pickle stores a shared object only once.
@@ -105,8 +105,8 @@ class Weigh(BaseBatchBolt):
 
 
 class Total(BaseTransactionalBolt, ICommitter):
-    """Commits what was weighed: under ``(txid, …)`` what this transaction had, under ``all`` the
-    sums. Takes ``pause_s`` for it."""
+    """Commits the weights: under ``(txid, …)`` those of this transaction, under ``all`` the sums.
+    Takes ``pause_s`` for this."""
 
     def __init__(self, store: SqliteStore, pause_s: float = 0.0, ballast_bytes: int = 0) -> None:
         self.store, self.pause_s, self.ballast_bytes = store, pause_s, ballast_bytes

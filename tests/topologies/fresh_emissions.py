@@ -1,5 +1,5 @@
-"""A topology over a source that never gives the same batch twice, in which everything that is
-computed carries a token of its computation.
+"""A topology over a source that never gives the same batch twice, in which every result carries a
+token of its computation.
 
 Each time a partition is emitted, and each time a bolt is computed, it draws a random token, and
 random keys by which the tuples are grouped further on. Tuples carry the tokens of all they went
@@ -43,7 +43,7 @@ TASKS = 2
 """Tasks of every component, and partitions of the source: as many as the cluster has executors, of
 one core each."""
 BOUND_S = 60.0
-"""Longest wait in user code for what the scenario does."""
+"""Longest wait in user code for the scenario's deed."""
 POLL_S = 0.02
 
 
@@ -68,8 +68,8 @@ def _parent(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens at ``point`` of transaction ``txid``, once, whichever attempt gets there first;
-    see ``_ACTIONS``."""
+    """The deed at ``point`` of transaction ``txid``, once, by the first attempt there; see
+    ``_ACTIONS``."""
 
     point: str
     txid: int
@@ -99,7 +99,7 @@ def _kill_executor(journal: Journal, point: str, attempt: TransactionAttempt) ->
 
 
 def _kill_executor_after_sibling(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """The other task of this component has taken all its input, so what it computes stems from the
+    """The other task of this component has taken all its input, so that its results stem from the
     computations that are lost now."""
     component, task, hook = point.split()
     sibling = f"{component} {1 - int(task)} {hook} {attempt} "
@@ -127,16 +127,16 @@ def _wait_for_a_copy(journal: Journal, point: str, attempt: TransactionAttempt) 
 
 
 def _stop_executor(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """The executor answers nobody any more, and cannot stop this process, which goes on when it is
-    released."""
+    """The executor answers no call any more, and cannot stop this process, which goes on at its
+    release."""
     os.kill(executor_pid(), signal.SIGSTOP)
     journal.write(f"stopped executor {executor_pid()}")
     _wait(journal, point, attempt)
 
 
 def _stop_executor_until_the_replay_waits(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """Nobody can stop this process, nor hear of its end, until a replay was processed and has had
-    two seconds to begin its commit."""
+    """No process can stop this process, nor hear of its end, until a replay was processed and has
+    had two seconds to begin its commit."""
     executor = executor_pid()
     os.kill(executor, signal.SIGSTOP)
     journal.write("stopped executor until the replay waits")
@@ -152,7 +152,7 @@ def _stop_executor_until_the_replay_waits(journal: Journal, point: str, attempt:
 
 
 def _die_beside_it(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """The other task of this job cannot be stopped; this one ends, and the job with it."""
+    """The other task of this job cannot be stopped; this task ends, and the job with it."""
     wait_for(lambda: "stopped executor until the replay waits" in journal.lines(), "the other task")
     os._exit(7)
 
@@ -278,8 +278,8 @@ class Keep(BaseTransactionalBolt, ICommitter):
         task, txid = self.context.task_index, self.attempt.txid
         self.strikes.reach(f"keep {task} before", self.attempt)
         try:
-            # A key that no other attempt writes: its stamp refuses nobody, only the fence does; and
-            # only taking back removes it.
+            # A key that no other attempt writes: its stamp refuses no writer, only the fence does;
+            # and only taking back removes the key.
             with self.store.transaction(self.context, self.attempt) as transaction:
                 transaction.update(("by", txid, task, self.attempt.attempt_id), lambda old: True)
             with self.store.transaction(self.context, self.attempt) as transaction:
@@ -308,7 +308,7 @@ class FreshTopology:
     def __post_init__(self) -> None:
         self.journal = Journal(self.directory / "journal")
         self.store = SqliteStore(self.directory / "kept.db", "kept", opaque=True, busy_timeout_s=2.0)
-        # Whatever Spark calls its master, every executor is on this machine.
+        # Under any name of the master in Spark, every executor is on this machine.
         vars(self.store)["local_only_reason"] = None
         strikes = Strikes(self.journal, self.strikes)
         spout = (PlannedFreshSpout if self.planned else FreshSpout)(strikes, self.size, self.take)
@@ -318,7 +318,7 @@ class FreshTopology:
         self.topology = builder.build_topology()
 
     def lines(self, beginning: str) -> list[str]:
-        """Those of the journal that begin so."""
+        """Lines of the journal with this beginning."""
         return [line for line in self.journal.lines() if line.startswith(beginning)]
 
     def pids(self, beginning: str) -> list[int]:
@@ -326,7 +326,7 @@ class FreshTopology:
         return [int(line.rpartition(" pid ")[2]) for line in self.lines(beginning) if " pid " in line]
 
     def violations(self) -> list[str]:
-        """What the store has that no run may lead to, in words; empty is good."""
+        """Content of the store that no run may produce, in words; empty is good."""
         found: list[str] = []
         numbers: Counter[int] = Counter()
         writers: Counter[Any] = Counter()

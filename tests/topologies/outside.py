@@ -1,5 +1,5 @@
-"""What is outside of a simulated topology: a queue, a log that grows, and a journal. No simulated
-process has a copy of it."""
+"""The outside of a simulated topology: a queue, a log that grows, and a journal. No simulated
+process has a copy of these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WORDS = tuple(f"word {n}" for n in range(8))
 
 
 class Outside:
-    """As a server is: there is one, whatever processes there are."""
+    """Like a server: one object for all processes."""
 
     def __init__(self) -> None:
         self.reset()

@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 
 class Collected(BatchOutputCollector):
-    """A collector that keeps what is emitted."""
+    """A collector that keeps the emitted tuples."""
 
     def __init__(self, attempt: Any = None) -> None:
         self.rows: list[Row] = []
@@ -65,8 +65,8 @@ class Drive:
         return plan
 
     def emitted(self, plan: dict[int, Any], attempt_id: int = 0) -> dict[int, list[Row]]:
-        """What fresh emitters emit for ``plan``, by partition, without the attempt that comes first
-        in every row."""
+        """Emissions of fresh emitters for ``plan``, by partition, without the attempt at the head
+        of every row."""
         attempt = TransactionAttempt(1, attempt_id)
         rows: dict[int, list[Row]] = {}
         for partition, metadata in plan.items():
@@ -80,7 +80,7 @@ class Drive:
         return rows
 
     def run(self) -> list[dict[int, list[Row]]]:
-        """Transactions until the spout is not ready, with what they emit."""
+        """Transactions until the spout is not ready, with their emissions."""
         batches = []
         while self.coordinator.is_ready():
             batches.append(self.emitted(self.plan()))

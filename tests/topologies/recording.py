@@ -1,7 +1,7 @@
-"""Small spouts and bolts that note what happens to them, and the jobs of an attempt without Spark.
+"""Small spouts and bolts that note their calls, and the jobs of an attempt without Spark.
 
-What a bolt notes goes into a list of this process, by topology id: nothing a test compares passes
-through what it tests.
+A bolt's notes go into a list of this process, by topology id: no compared value passes through the
+tested code.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def note(context: TopologyContext, hook: str, *details: Any) -> None:
 
 
 def journal_file(topology_id: str) -> Path:
-    """Where workers of Spark write down what happens in ``topology_id``; the test that reads it
-    removes it."""
+    """The file in which workers of Spark note the calls in ``topology_id``; its test removes the
+    file."""
     return Path(tempfile.gettempdir()) / f"txtopo-journal-{topology_id}"
 
 
@@ -94,7 +94,7 @@ def _declare(declarer: OutputFieldsDeclarer, streams: Streams) -> None:
 
 class NotingBolt(BaseBatchBolt):
     """Notes every call; ``on_prepare(bolt)``, ``on_execute(bolt, tup)`` and ``on_finish(bolt)`` are
-    what it does besides."""
+    its further deeds."""
 
     context: TopologyContext
     collector: BatchOutputCollector
@@ -233,7 +233,7 @@ def builder(spout: Any = None, parallelism: int = 1) -> TransactionalTopologyBui
 
 @dataclass
 class Ran:
-    """What the jobs of one attempt came to."""
+    """The results of the jobs of one attempt."""
 
     events: list[Event]
     failure: Failure | None = None
@@ -242,11 +242,11 @@ class Ran:
     frames: dict[Part, list[Frame]] = field(default_factory=dict)
 
     def of(self, component: str, task: int | None = None) -> list[tuple[str, str]]:
-        """(phase, hook) of what happened to ``component``, in order."""
+        """(phase, hook) of the calls of ``component``, in order."""
         return [(event.phase, event.hook) for event in self.events if event.component == component and task in (None, event.task)]
 
     def executed(self, component: str, task: int | None = None) -> list[Any]:
-        """The first value after the attempt of what ``component`` executed, in order."""
+        """The first value after the attempt in each tuple that ``component`` executed, in order."""
         return [e.details[3][0] for e in self.events if e.component == component and e.hook == "execute" and task in (None, e.task)]
 
 

@@ -1,7 +1,7 @@
-"""Small topologies of every shape, made from a number: what the simulator is let loose on.
+"""Small topologies of every shape, made from a number: material for the simulator.
 
-Tuples are ``(tx, key, value)``. What stores hold in the end is the sum of the values by key, which
-no batch boundary, no order and (without all grouping) no number of tasks may change.
+Tuples are ``(tx, key, value)``. The stores hold in the end the sum of the values by key; no batch
+boundary, no order and (without all grouping) no number of tasks may change these sums.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class PartitionEmitter(PartitionedSpoutEmitter):
         self.source = source
 
     def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        # What is learnt by emitting may differ until it is sealed.
+        # Metadata that comes from emitting may differ until the seal.
         metadata = self.source.next_range(partition, last_metadata)
         if metadata is not None:
             emit_range(attempt, collector, partition, metadata)
@@ -252,7 +252,7 @@ class Bolt(Declares, BaseBatchBolt):
 
 
 class Pass(Bolt):
-    """Emits what it gets, at once."""
+    """Emits its tuples, at once."""
 
     def execute(self, tup: Tuple) -> None:
         self.collector.emit(tup.values)
@@ -292,7 +292,7 @@ class Committer(Store, BaseTransactionalBolt, ICommitter):
 
 
 class EagerCommitter(Committer):
-    """Emits in ``execute`` too, so that a part of what is downstream of it is processing."""
+    """Emits in ``execute`` too, so that a part of its downstream is processing."""
 
     def execute(self, tup: Tuple) -> None:
         super().execute(tup)

@@ -1,5 +1,5 @@
-"""Topologies for ``txtopo test`` as a command, in other processes too: by name of what becomes of
-them."""
+"""Topologies for ``txtopo test`` as a command, in other processes too: named after their verdicts.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORE = SqliteStore("/nowhere/elsewhere.db", "sums")
 
 
 class ByAttempt(Committer):
-    """Wrong: what it emits and stores depends on how often it was tried."""
+    """Wrong: its emissions and writes depend on the number of tries."""
 
     def finish_batch(self) -> None:
         self.sums["tries"] = self.attempt.attempt_id

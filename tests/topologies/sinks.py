@@ -35,7 +35,7 @@ UNDOING = ("postgresql", "sqlite")
 
 SALES = "CREATE TABLE sales (id INTEGER NOT NULL PRIMARY KEY, cents INTEGER NOT NULL CHECK (cents >= 0), written_by TEXT)"
 LOOSE = "CREATE TABLE sales (id INTEGER, cents INTEGER, written_by TEXT)"
-"""Without a key, so that what is written twice is there twice."""
+"""Without a key, so that double writes show."""
 
 
 class Shop:
@@ -72,7 +72,7 @@ class Shop:
             return list(cursor.fetchall())
 
     def empty(self) -> None:
-        """Remove every table, whoever made it."""
+        """Remove every table, of any maker."""
         select = "SELECT table_name FROM information_schema.tables WHERE table_schema = CURRENT_SCHEMA()"
         if "://" not in self.address:
             select = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
@@ -100,7 +100,7 @@ def cases(kinds: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
-    """An empty shop; it is the same for the same directory."""
+    """An empty shop; the same directory gives the same shop."""
     if backend == "sqlite":
         return Shop(str(directory / "shop.db"), layout)
     schema = f"sink_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
@@ -112,7 +112,7 @@ def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
 
 
 def write(sink: SqlSink, context: TopologyContext, txid: int, attempt: int, rows: Iterable[tuple[Any, Any]] = ()) -> bool:
-    """One task of one attempt writes ``rows``; False if they were there."""
+    """One task of one attempt writes ``rows``; False if they were stored before."""
     return sink.ledger.apply(context, TransactionAttempt(txid, attempt), ("id", "cents"), list(rows))
 
 

@@ -36,7 +36,7 @@ class Writing:
 
     @property
     def topology_id(self) -> str:
-        """What its state is kept under."""
+        """The id of its state."""
         return f"sinks-{self.name}"
 
     def shop(self, addresses: dict[str, str]) -> Shop:
@@ -71,7 +71,7 @@ class Note(BaseBasicBolt):
 
 
 class Total(BaseBasicBolt):
-    """Says what each task of the sink wrote."""
+    """Reports the writes of each task of the sink."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         collector.emit([tup.attempt, tup.attempt.txid, tup["rows"]])

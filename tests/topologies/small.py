@@ -1,12 +1,12 @@
-"""Topologies whose tasks note in which Spark task they run, so that a transaction in one task can
-be told from one in several.
+"""Topologies whose tasks note their Spark task, so that a transaction in one task can be told from
+a transaction in several.
 
 ::
 
     numbers ×2 ──fields──► keep ×2 (committer) ──global──► seen ×1
 
-The spouts, and what is stored, are those of ``step_topologies``. ``Trouble`` is what may happen in
-a hook of ``keep``. Workers import this.
+The spouts and the stored values are those of ``step_topologies``. ``Trouble`` may happen in a hook
+of ``keep``. Workers import this.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from txtopo.stores import Store
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
 
 WORK_S = 1.0
-"""What is no small transaction any more, in a test that says so."""
+"""A transaction that counts as not small, in a test that says so."""
 
 
 def _note(journal: Path, hook: str, attempt: TransactionAttempt, task: int) -> None:
@@ -112,7 +112,7 @@ class TracedKeep(Keep):
 
 
 class TracedSeen(Seen):
-    """Notes in which phase it was given what."""
+    """Notes each tuple with its phase."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         super().prepare(conf, context, collector, attempt)
@@ -154,19 +154,18 @@ class Ran:
 
     @property
     def is_one_task(self) -> bool:
-        """Everything that is known of it happened in one task of a straight job."""
+        """All its notes are of one task of a straight job."""
         return len(set().union(*self.tasks.values())) == 1 and set().union(*self.parts.values()) == {"straight"}
 
     @property
     def is_apart(self) -> bool:
-        """It was processed in other tasks than it was committed in."""
+        """Its processing and its commit ran in different tasks."""
         return bool(self.tasks["finished"]) and not self.tasks["executed"] & self.tasks["finished"] and self.parts["finished"] == {"commit"}
 
 
 @dataclass(frozen=True)
 class Small:
-    """One of the topologies, over a spout of ``kind``; everything it leaves behind is in
-    ``directory``."""
+    """One of the topologies, over a spout of ``kind``; all its files are in ``directory``."""
 
     id: str
     directory: Path
@@ -222,8 +221,8 @@ class Small:
         return found
 
     def results(self, transactions: int) -> Any:
-        """Everything that came of so many transactions, but for where: what the stores hold, and
-        what every task was given, in order."""
+        """All results of so many transactions, but for their places: the content of the stores, and
+        the tuples of every task, in order."""
         history, txids = self.history, range(1, transactions + 1)
         given = {what: {txid: history.contents(what, txid) for txid in txids} for what in ("kept", "given", "committed", "counted")}
         return {name: dict(store.items()) for name, store in self.stores.items()} if self.has_committer else {}, given

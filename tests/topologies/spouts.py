@@ -1,5 +1,5 @@
-"""A spout of every kind over the same numbers, so that tests can compare what they make of a
-topology."""
+"""A spout of every kind over the same numbers, so that tests can compare the results of a topology
+over each."""
 
 from __future__ import annotations
 

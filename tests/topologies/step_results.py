@@ -1,5 +1,5 @@
-"""What the topologies of ``step_topologies`` leave behind: what their workers wrote down, and what
-their stores hold."""
+"""Results of the topologies of ``step_topologies``: the notes of their workers, and the content of
+their stores."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Noted:
 
 
 class History:
-    """What the workers wrote down in the commit phase. One that was killed may have noted an
-    attempt in part."""
+    """Notes of the workers in the commit phase. A killed worker may have noted an attempt in part.
+    """
 
     def __init__(self, journal: Path) -> None:
         self.lines = [Noted(*json.loads(line)) for line in journal.read_text().splitlines()]
 
     def contents(self, what: str, txid: int) -> dict[int, dict[int, Any]]:
-        """By attempt id and task, what was noted for ``txid``."""
+        """By attempt id and task, the notes for ``txid``."""
         found: defaultdict[int, dict[int, Any]] = defaultdict(dict)
         for line in self.lines:
             if (line.what, line.txid) == (what, txid):
@@ -74,8 +74,8 @@ class Kept:
         return sorted(n for numbers in self.batches[txid].values() for n in numbers)
 
     def results(self) -> dict[int, list[list[int]]]:
-        """By txid, what updates of these batches, one after the other, come to: ``[key, before,
-        after]`` of each."""
+        """By txid, the results of updates with these batches in turn: ``[key, before, after]`` of
+        each."""
         running: dict[int, int] = dict.fromkeys(range(KEYS), 0)
         results: dict[int, list[list[int]]] = {}
         for txid, batch in self.batches.items():

@@ -1,8 +1,9 @@
 """A spout of every kind over the same numbers, for topologies whose drivers are killed.
 
-How much a batch takes changes with every driver (``life``) and, where nothing says that it must
-not, with every attempt: a batch that is chosen anew is another one. Apart from ``step_topologies``
-because these know nothing of bolts and stores. Workers import this: nothing here is slow to import.
+The size of a batch changes with every driver (``life``) and, where the kind of spout allows, with
+every attempt: a batch that is chosen anew is a different batch. Apart from ``step_topologies``
+because spouts know nothing of bolts and stores. Workers import this module: all of it is quick to
+import.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Source:
     life: int
 
     def next_range(self, begin: int, whim: int) -> list[int] | None:
-        """What a batch takes from ``begin`` on, as ``whim`` will have it; None if nothing is left.
+        """The end of a batch from ``begin`` on, by whim; None if no number is left.
         """
         take = TAKE_MIN + (self.life + whim) % (TAKE_MAX - TAKE_MIN + 1)
         return None if begin >= self.size else [begin, min(begin + take, self.size)]
@@ -72,7 +73,7 @@ def _whim(attempt: TransactionAttempt) -> int:
 
 
 class Numbers:
-    """What the spouts have in common."""
+    """The common part of the spouts."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -92,7 +93,7 @@ class Plain(Numbers, BaseTransactionalSpout):
 
 
 class Committer(Numbers, BaseCommitterTransactionalSpout):
-    """The same, and its emitters write down what they commit."""
+    """The same, and its emitters write down their commits."""
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
         return _WholeCoordinator(self.source, context)
@@ -135,7 +136,7 @@ class _CommittingEmitter(_WholeEmitter, CommitterSpoutEmitter):
 
 
 class Storm(Numbers, BasePartitionedTransactionalSpout):
-    """Partitioned; learns what a batch is by emitting it."""
+    """Partitioned; the metadata of a batch comes from emitting the batch."""
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
         return _PartitionCoordinator(self.source, context)
@@ -145,7 +146,7 @@ class Storm(Numbers, BasePartitionedTransactionalSpout):
 
 
 class Planned(Storm):
-    """Partitioned; the driver says what a batch is."""
+    """Partitioned; the driver plans the batch."""
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
         return _PlanningCoordinator(self.source, context)
@@ -184,7 +185,9 @@ class _PartitionEmitter(PartitionedSpoutEmitter):
 
 
 class OpaqueStorm(Numbers, BaseOpaquePartitionedTransactionalSpout):
-    """Opaque; learns what a batch is by emitting it, and emits another one every time."""
+    """Opaque; the metadata of a batch comes from emitting it, and every attempt emits another
+    batch.
+    """
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
         return _OpaqueCoordinator(self.source, context)

@@ -5,10 +5,10 @@ a commit.
 
     numbers ×2 ──fields──► keep ×2 (committer) ──global──► seen ×1
 
-``keep`` adds the numbers of a batch by key to two stores, one transaction of the store after the
-other, and tells ``seen`` what the stores made of it; ``seen`` writes that down in a third. Where a
-batch does not change, ``keep`` also sets the values of a plain store. The stores may be in as many
-places. Workers import this: nothing here is slow to import.
+``keep`` adds the numbers of a batch by key to two stores, in two store transactions in turn, and
+tells ``seen`` the results of the stores; ``seen`` writes the results down in a third. Where a batch
+does not change, ``keep`` also sets the values of a plain store. The stores may be in as many
+places. Workers import this module: all of it is quick to import.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Variant:
 
     @property
     def topology_id(self) -> str:
-        """What its state is kept under."""
+        """The id of its state."""
         return f"steps-{self.name}"
 
     @property
@@ -65,8 +65,8 @@ class Variant:
         return 1 if self.kind in ("plain", "committer") else PARTITIONS
 
     def stores(self, databases: Sequence[str]) -> dict[str, Store]:
-        """By name: with transactional values where they may be, with opaque ones, what ``seen``
-        saw, and with plain values where they may be.
+        """By name: with transactional values where they may be, with opaque values, with the notes
+        of ``seen``, and with plain values where they may be.
 
         They are in ``databases`` in turn. The topologies side by side begin with another one each,
         so that in each database every name is found at the points of even and of odd numbers.
@@ -84,7 +84,7 @@ class Variant:
         }
 
     def journal(self, directory: Path) -> Path:
-        """Where its workers write down what they do."""
+        """The file in which its workers note their deeds."""
         return directory / f"journal-{self.name}"
 
 
@@ -100,7 +100,8 @@ class Keep(BaseTransactionalBolt, ICommitter):
     """Adds to the sum of each key, in one store after the other; counts every number and remembers
     the batch there.
 
-    In a plain store it sets what the batch is, and for each key the last transaction that had it.
+    In a plain store the committer sets the content of the batch, and for each key the last
+    transaction with the key.
     """
 
     def __init__(self, stores: Iterable[Store], journal: Path, plain: Store | None = None) -> None:
@@ -122,8 +123,8 @@ class Keep(BaseTransactionalBolt, ICommitter):
                     update = transaction.update(("sum", key), functools.partial(_added, sum(numbers)))
                     transaction.update(("batch", self.attempt.txid, key), functools.partial(_appended, numbers))
                     self.collector.emit([self.attempt, number, key, update.prev or 0, update.curr])
-                # Keys that no other attempt need have: what it alone has written must be taken back
-                # (R31).
+                # Keys that no other attempt need have: writes of one attempt alone must be taken
+                # back (R31).
                 transaction.update_many({("number", n): 1 for numbers in batch.values() for n in numbers}, _counted)
         if self.plain is not None:
             with self.plain.transaction(self.context, self.attempt) as transaction:
@@ -143,12 +144,12 @@ def _counted(old: int | None, delta: int) -> int:
 
 
 def _appended(values: list[Any], old: list[Any] | None) -> list[Any]:
-    # What is applied twice is there twice.
+    # Double applications show.
     return [*(old or []), *values]
 
 
 class Seen(BaseTransactionalBolt):
-    """Remembers what the stores made of each batch: results that come once (R28)."""
+    """Remembers the stores' results of each batch: results that come once (R28)."""
 
     def __init__(self, store: Store, journal: Path) -> None:
         self.store, self.journal = store, journal

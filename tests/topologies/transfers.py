@@ -4,9 +4,9 @@
 
     payments ×1 ──fields(account)──► transfer ×2 (committer; writes `debits`, then `credits`)
 
-Every transaction moves money: what is debited in one store is credited in the other. In both it
-puts a key of its own, and deletes that of the transaction before. ``python -m
-tests.topologies.transfers DIRECTORY`` runs it until its input is exhausted.
+Every transaction moves money: a debit in one store is a credit in the other. Each store also gets a
+key of this transaction, and loses the key of the transaction before.
+``python -m tests.topologies.transfers DIRECTORY`` runs the topology until its input is exhausted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def stores(directory: Path) -> tuple[Store, Store]:
 
 
 class Transfer(BaseTransactionalBolt, ICommitter):
-    """Debits, then credits, what is paid."""
+    """Debits, then credits, the payments."""
 
     def __init__(self, debits: Store, credits: Store) -> None:
         self.debits, self.credits = debits, credits
@@ -73,8 +73,8 @@ def make_topology(directory: Path) -> TopologyGraph:
 
 
 def expected(txid: int) -> tuple[dict[Any, int], dict[Any, int]]:
-    """What the two stores hold when transactions 1 to ``txid`` have committed, and nothing else has
-    been seen."""
+    """The content of the two stores after the commits of transactions 1 to ``txid``, and before any
+    other write."""
     totals: dict[Any, int] = {}
     for account, amount in PAYMENTS[: txid * PER_TRANSACTION]:
         totals[account] = totals.get(account, 0) + amount

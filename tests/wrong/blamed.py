@@ -1,5 +1,5 @@
-"""Topologies with one mistake each, in a spout or bolt upstream of committers that are right: what
-the simulator must blame, and for what.
+"""Topologies with one mistake each, in a spout or bolt upstream of right committers: the simulator
+must blame the component and name the mistake.
 
 All have the components words ×2 → each ×2 → sums ×1 (a committer) → shown ×1, downstream of it,
 where nothing else is said.
@@ -93,7 +93,7 @@ class ReadsToTheEnd(Words):
 
 
 class TakesWhenOpening(Words):
-    """The metadata is what was taken from the queue."""
+    """The metadata lists the items taken from the queue."""
 
     class Coordinator(WordsCoordinator):
         def is_ready(self) -> bool:
@@ -114,7 +114,7 @@ class TakesWhenOpening(Words):
 
 
 class AcknowledgesAtEmit(Words):
-    """What has been emitted is no longer in the queue."""
+    """Emitted items are no longer in the queue."""
 
     class Emitter(WordsEmitter):
         def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
@@ -162,7 +162,7 @@ class RemembersInTheCoordinator(Words):
 
 
 class Each(Declares, BaseBatchBolt):
-    """Emits what it gets, in the end."""
+    """Emits its tuples, in the end."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
@@ -300,7 +300,7 @@ class ToTheJournalEarly(Each):
 
 
 class Swallows(Sums):
-    """Goes on when the store has failed; which fails the attempt all the same (R39)."""
+    """Goes on after a failure of the store; the attempt fails all the same (R39)."""
 
     def finish_batch(self) -> None:
         try:
@@ -337,7 +337,7 @@ class Wrong:
 
 
 class Numbered(Each):
-    """Right: numbers what its task got, so that it matters which task got what."""
+    """Right: numbers its task's tuples, so that the task of a tuple matters."""
 
     def finish_batch(self) -> None:
         for n, (key, value) in enumerate(sorted(self.rows)):
@@ -366,6 +366,6 @@ WRONG: dict[str, Wrong] = {
 """By what is wrong."""
 
 SEEN_ELSEWHERE = Wrong("each", mistakes.HASH, each=SetOrder())
-"""The order of a set: the same in one process, another in the next."""
+"""The order of a set: the same in one process, different in the next."""
 
 RIGHT = {"nothing wrong": Wrong("", mistakes.HASH), "a failure that is swallowed": Wrong("", mistakes.HASH, sums=Swallows(STORE))}

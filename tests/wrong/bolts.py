@@ -1,5 +1,5 @@
-"""Committers that are wrong in the ways people are wrong, each with a directory for what it writes.
-And ones that are right."""
+"""Committers with the mistakes that people make, each with a directory for its writes. And right
+committers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def forget() -> None:
 
 
 def ledger(directory: Path) -> dict[str, int]:
-    """What the bolts that write SQL themselves have written."""
+    """The writes of the bolts that use SQL themselves."""
     with closing(_open(directory)) as connection:
         return dict(connection.execute("SELECT word, count FROM counts ORDER BY word").fetchall())
 
@@ -74,7 +74,7 @@ class Counting(BaseTransactionalBolt, ICommitter):
 
 
 class Right(Counting):
-    """Writes to a store of txtopo, and emits what the store returns."""
+    """Writes to a store of txtopo, and emits the store's results."""
 
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:
@@ -119,8 +119,8 @@ class UnconditionalIncrement(Counting):
 
 
 class ClassicNotEqual(Counting):
-    """The classic of the documentation: writes unless the stored txid is this one. A late task of
-    an earlier transaction finds another one."""
+    """The classic of the documentation: writes unless the stored txid is its own. A late task of an
+    earlier transaction finds a different txid."""
 
     def finish_batch(self) -> None:
         connection = self.connection
@@ -138,7 +138,7 @@ class ClassicNotEqual(Counting):
 
 
 class OutsideTheTransaction(Counting):
-    """Remembers in one transaction what it has written in another."""
+    """Remembers in one transaction the writes of another."""
 
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:
@@ -156,7 +156,7 @@ class StateInAGlobal(Right):
 
 
 class AppliedInAGlobal(Counting):
-    """Remembers in a module global what it has applied: another process does not know."""
+    """Remembers its applications in a module global: another process does not know them."""
 
     def finish_batch(self) -> None:
         if (str(self.directory), self.attempt.txid) not in _applied:
@@ -191,7 +191,7 @@ class RoutesByHash(Right):
 
 
 class EmitsWhatItApplied(Counting):
-    """Emits only what it applied just now, so that a replay says nothing downstream."""
+    """Emits only fresh applications, so that a replay is silent downstream."""
 
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:

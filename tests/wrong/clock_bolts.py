@@ -1,5 +1,5 @@
-"""Committers that count clicks by the current minute, hour, day or month, asked for in every way
-there is; and one that does it right."""
+"""Committers that count clicks by the current minute, hour, day or month, read from the clock in
+every possible way; and a right committer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ RIGHT: dict[str, Callable[[TopologyContext], str]] = {
     "a given time": lambda context: f"{time.strftime('%H', time.gmtime(0))} {Moment(2026, 1, 2):%d} {Moment.fromtimestamp(0, dt.UTC)}",
     "monotonic": lambda context: str(time.monotonic() > 0 and time.perf_counter() >= 0),
 }
-"""What does not depend on when it is asked."""
+"""A value independent of the clock."""
 
 
 class ByTime(BaseTransactionalBolt, ICommitter):
@@ -88,15 +88,15 @@ class ByTime(BaseTransactionalBolt, ICommitter):
 
 
 class Last:
-    """When this process has last done something."""
+    """The time of this process's last deed."""
 
     def __init__(self) -> None:
         self.at = time.time()
 
 
 class Impatient(ByTime):
-    """Drops what comes an hour after the last in its process: right, as long as nothing fails for
-    an hour."""
+    """Drops clicks that come an hour after the last in its process: right, as long as no failure
+    lasts an hour."""
 
     def finish_batch(self) -> None:
         last: Any = self.context.resource("last", Last)

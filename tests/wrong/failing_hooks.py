@@ -1,5 +1,5 @@
 """A word count whose every hook can be told to fail: once, for a given transaction, in a given way,
-in whatever process it runs."""
+in any process."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Tag(BaseBasicBolt):
 
 
 class After(BaseBatchBolt):
-    """Writes down what came downstream of the committer, per transaction."""
+    """Writes down the input downstream of the committer, per transaction."""
 
     def __init__(self, journal: Journal, faults: Sequence[Fault]) -> None:
         self.journal, self.faults = journal, faults
@@ -211,7 +211,7 @@ class FaultyCount:
 
     @property
     def expected(self) -> dict[str, int]:
-        """What it must hold in the end."""
+        """The right content in the end."""
         return dict(collections.Counter(WORDS))
 
     def seen_after(self, txid: int) -> set[str]:

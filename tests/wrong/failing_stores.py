@@ -90,7 +90,7 @@ class FailingMemoryStore(Failing, MemoryStore):
 
 
 class Swallowing(BaseTransactionalBolt, ICommitter):
-    """Adds up numbers in ``store``; what goes wrong there is replaced by an error of its own, or
+    """Adds up numbers in ``store``; a failure of the store is replaced by an error of its own, or
     dropped, or both."""
 
     def __init__(self, store: base.Store, replaces: bool = False, swallows: bool = True) -> None:

@@ -66,8 +66,8 @@ class Request:
 
 @dataclass
 class Answer:
-    """What came of it: ``violations`` of what must hold, ``refusals`` (why jobs were lost), and
-    what user code wrote down."""
+    """The outcome: ``violations`` of the promises, ``refusals`` (why jobs were lost), and the notes
+    of user code."""
 
     violations: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -81,8 +81,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What strikes in user code, what else is done to Spark meanwhile (``staged``), and what after
-    everything is committed (``then``)."""
+    """The strike in user code, the deeds against Spark meanwhile (``staged``), and the deed after
+    all commits (``then``)."""
 
     strikes: Sequence[Strike] = ()
     planned: bool = True
@@ -176,8 +176,8 @@ def _killed_when_half_is_pinned(cluster: Any, topology: FreshTopology) -> Iterat
 
 @contextlib.contextmanager
 def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
-    """The executor in which user code waits is taken away by the cluster, which is nobody's fault:
-    Spark runs its task again, on the other one."""
+    """The cluster takes away the executor in which user code waits, without any task's fault: Spark
+    runs its task again, on the other executor."""
     from txtopo.engine import engine
 
     def take_away() -> None:
@@ -186,8 +186,8 @@ def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
         words = standalone.command_line(pid).split()
         one = cluster.context._jvm.java.util.ArrayList([words[words.index("--executor-id") + 1]])
         backend = cluster.context._jsc.sc().schedulerBackend()
-        # Without lowering the number of executors, without counting it as a failure, and whatever
-        # runs there.
+        # Without lowering the number of executors, without counting as a failure, and with any
+        # tasks running there.
         backend.killExecutors(cluster.context._jvm.PythonUtils.toSeq(one), False, False, True)
 
     thread = threading.Thread(target=take_away, daemon=True)
@@ -228,7 +228,7 @@ def _executor_pids() -> list[int]:
 
 
 def _release_the_zombie(cluster: Any, topology: FreshTopology) -> list[str]:
-    """What the zombie came to, and whether the store is what it was before."""
+    """The zombie's end, and whether the store is unchanged."""
     before = (list(topology.store.items()), topology.store.fences())
     topology.journal.write("released")
     wait_for(lambda: bool(topology.lines("keep 0 2:0 was refused")) or bool(topology.lines("keep 0 after 2:0")), "the zombie to write")
@@ -352,7 +352,7 @@ class HazardousCluster:
         self._lines.put("")
 
     def play(self, scenario: str, directory: Path, removed: Sequence[str] = ()) -> Answer:
-        """Have ``scenario`` played, and take what came of it."""
+        """Have ``scenario`` played, and take its outcome."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(Request(scenario, str(directory), tuple(removed)))) + "\n")
         self._process.stdin.flush()

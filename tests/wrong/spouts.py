@@ -1,7 +1,7 @@
 """A right spout of every kind, whose hooks can be exchanged for wrong ones.
 
-All of them emit the numbers 0, 1, 2 …: a plain one ``size`` of them, one with partitions p * 1000 …
-p * 1000 + ``size`` - 1 in each. Metadata is ``[begin, end]``.
+All of them emit the numbers 0, 1, 2 …: a plain spout ``size`` of them, a partitioned spout p * 1000
+… p * 1000 + ``size`` - 1 in each partition. Metadata is ``[begin, end]``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Hook = Callable[..., Any]
 PARTITIONS, SIZE, TAKE = 3, 14, 4
 
 SHARED: dict[str, Any] = {}
-"""What outlives attempts and runs in this process; hooks reach it through the module, because what
-they close over is copied with them."""
+"""State that outlives attempts and stays in this process; hooks reach it through the module,
+because objects in closures are copied with the hooks."""
 
 
 def expected(partitions: int = PARTITIONS, size: int = SIZE) -> list[tuple[int]]:
-    """What a right spout emits in all."""
+    """All emissions of a right spout."""
     return [(partition * 1000 + n,) for partition in range(partitions) for n in range(size)]
 
 

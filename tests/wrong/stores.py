@@ -1,5 +1,5 @@
-"""Stores that are wrong, each in one way. What makes them wrong is exchanged in the rules all
-stores share, or in what a backend does."""
+"""Stores that are wrong, each in one way. The fault is put into the rules that all stores share, or
+into a backend."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def memory(cls: type[stores.MemoryStore]) -> Factory:
 
 
 def standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
-    """A row stands to a writer as ``change`` says of what is right."""
+    """The standing of a row towards a writer, changed by ``change``."""
     right = stamps.standing
 
     def wrong(row: stamps.Row | None, mine: stamps.Stamp, *args: Any) -> Any:
@@ -60,7 +60,7 @@ def standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
 
 
 def plain_standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
-    """A row of a plain store stands to a writer as ``change`` says of what is right."""
+    """The standing of a row of a plain store towards a writer, changed by ``change``."""
     right = stamps.plain_standing
 
     def wrong(row: stamps.Row | None, mine: stamps.Stamp) -> Any:
@@ -71,7 +71,7 @@ def plain_standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Pa
 
 
 def fence(change: Callable[[str], str]) -> Patch:
-    """A fence stands to an attempt as ``change`` says of what is right."""
+    """The standing of a fence towards an attempt, changed by ``change``."""
     right = stamps.fence_standing
     return lambda patch: patch.setattr(stamps, "fence_standing", lambda *args: change(right(*args)))
 
@@ -105,7 +105,7 @@ class Existing(stores.MemoryStore):
 
 
 class InPlace(stores.MemoryStore):
-    """Transactions change what is there, without a copy."""
+    """Transactions change the stored object, without a copy."""
 
     @contextlib.contextmanager
     def _session(self, resources: Any) -> Iterator[sessions.Session]:
@@ -142,7 +142,7 @@ class Unlocked(stores.MemoryStore):
 
 
 class ReadingTwice(stores.MemoryStore):
-    """Reads the key that is the prefix itself, and later the others."""
+    """Reads the key that is the prefix itself, and later the other keys."""
 
     def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
         row = self._read_row(itself)
@@ -167,7 +167,7 @@ class Nameless(stores.MemoryStore):
 
 
 class Wrapping(stores.MemoryStore):
-    """Raises errors of its own instead of those it meets."""
+    """Raises errors of its own instead of the original errors."""
 
     @contextlib.contextmanager
     def transaction(self, *args: Any) -> Iterator[StoreTransaction]:
@@ -184,14 +184,14 @@ class Unchecked(stores.MemoryStore):
 
 
 class Unrecorded(stores.MemoryStore):
-    """Asks nobody what has been recorded."""
+    """Reads no recorded attempts."""
 
     def _recorded(self, context: Any) -> None:
         return None
 
 
 class Untouched(stores.MemoryStore):
-    """Does not say that it was written."""
+    """Does not report its writes."""
 
     @contextlib.contextmanager
     def transaction(self, context: Any, attempt: Any) -> Iterator[StoreTransaction]:
@@ -263,7 +263,7 @@ class NeverDry(stores.MemoryStore):
 
 
 class TakingPlainBack(stores.MemoryStore):
-    """Takes back what an earlier attempt wrote, also where nothing says what was there before."""
+    """Takes back the writes of an earlier attempt, also where no record has the content before."""
 
     def _stand_at_fence(self, session: sessions.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
         fence = session.read_fence(mine.topology_id, mine.component)
@@ -273,7 +273,7 @@ class TakingPlainBack(stores.MemoryStore):
 
 
 class TrustingTheState(stores.MemoryStore):
-    """Takes it that every attempt it holds was sealed."""
+    """Assumes that every attempt in the store was sealed."""
 
     def _stand_at_fence(self, session: sessions.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
         context.first_attempt = 0
@@ -468,7 +468,7 @@ _text_of = visible.text_of
 
 
 def shown(text_of: Callable[..., str | None]) -> Patch:
-    """A reader is shown what ``text_of`` makes of a row."""
+    """A reader is shown ``text_of`` of a row."""
     return lambda patch: patch.setattr(visible, "text_of", text_of)
 
 
@@ -615,4 +615,4 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "checks no reader": (memory(CheckingNoReader), None),
     "rivals are read": (sqlite, lambda patch: patch.setattr(stamps, "seen", _seen_with_rivals)),
 }
-"""By name: the store, and what is exchanged while it is checked."""
+"""By name: the store, and its replaced part during the check."""

@@ -1,10 +1,10 @@
-"""The guards of R33, each of which can be removed for one run, to show what the others do by
-themselves and what happens without any.
+"""The guards of R33, each of which can be removed for one run, to show the effect of the others
+alone and the damage without any.
 
 ``job check``, ``agreement`` and ``held-state fence`` are removed in the workers, by a level
 function that puts substitutes in their place while it runs; ``local checkpoint`` and the driver's
-part of the agreement in the driver. The required settings belong to a Spark context, and are not
-here. Workers import this module, so they need it on their path.
+part of the agreement in the driver. The required settings belong to a Spark context, and are
+elsewhere. Workers import this module, and need its directory on their path.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Settings: what there is to set (``settings``), under which names (``names``, ``storm``), as text
-(``text``), and from where (``sources``)."""
+"""Settings: their list (``settings``), their names (``names``, ``storm``), their text (``text``),
+and their sources (``sources``)."""
 
 from __future__ import annotations
 

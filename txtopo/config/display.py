@@ -18,8 +18,8 @@ def as_data(resolved: sources.Resolved) -> dict[str, dict[str, Any]]:
 
 
 def as_text(resolved: sources.Resolved, with_origins: bool) -> str:
-    """One line for each setting: its name, its value as ``--set`` takes it and, if asked for, its
-    origin."""
+    """One line for each setting: its name, its value as ``--set`` takes the value and, if asked
+    for, its origin."""
     rows = [
         (key, json.dumps(shown["value"], ensure_ascii=False), shown["origin"] if with_origins else "") for key, shown in as_data(resolved).items()
     ]

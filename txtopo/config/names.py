@@ -1,8 +1,8 @@
-"""Under which names settings are given: ours, Storm's, ``user.KEY``; and what is said of any other.
+"""Names of settings: ours, Storm's, ``user.KEY``; and the message for any other name.
 
-The flat form is what everything else here works with: one entry for each setting, and one,
-``user.KEY``, for each setting of the user's own. Each knows the name it was given under, so that
-messages and ``txtopo config show`` can say it.
+Everything else here works with the flat form: one entry for each setting of txtopo, and an entry
+``user.KEY`` for each setting of the user. Each entry knows the name under which its value was
+given, so that messages and ``txtopo config show`` can tell that name.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ class Given(NamedTuple):
     name: str
 
 
-def flat(given: Mapping[str, Any], fields: Collection[str]) -> dict[str, Given]:
+def flat(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str, Given]:
     """``given`` under our names; :class:`ConfigError` for an unknown name, or one setting under two
     names.
 
-    Of Storm's keys, ``None`` means what it means there: not set.
+    ``None`` for a key of Storm means the same as in Storm: not set.
     """
-    found: dict[str, Given] = {}
-    for name, value in given.items():
+    entries: dict[str, Given] = {}
+    for name, value in settings.items():
         if name in conf.COUNTERPARTS:
             if value is not None:
-                _add(found, conf.COUNTERPARTS[name].key, Given(_in_our_unit(name, value), name))
+                _add(entries, conf.COUNTERPARTS[name].key, Given(_in_our_unit(name, value), name))
         elif name in _SERVER_PARTS:
             continue
         elif name == USER:
             values = text.parsed(USER, value, False) if isinstance(value, str) else value
             if isinstance(values, Mapping):
                 for key, own in values.items():
-                    _add(found, f"{_PREFIX}{key}", Given(own, name))
+                    _add(entries, f"{_PREFIX}{key}", Given(own, name))
             else:
-                found[USER] = Given(values, name)
+                entries[USER] = Given(values, name)
         elif name in fields or (isinstance(name, str) and name.startswith(_PREFIX) and name != _PREFIX):
-            _add(found, name, Given(value, name))
+            _add(entries, name, Given(value, name))
         else:
             raise errors.ConfigError(unknown(name, fields))
-    parts = {name: _server_part(name, given[name]) for name in _SERVER_PARTS if given.get(name) is not None}
+    parts = {name: _server_part(name, settings[name]) for name in _SERVER_PARTS if settings.get(name) is not None}
     if parts:
-        _add(found, "zookeeper", _servers(parts))
-    return found
+        _add(entries, "zookeeper", _servers(parts))
+    return entries
 
 
 def folded(flattened: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def folded(flattened: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
-    """What to say of ``name``, which is no setting. ``prefix`` goes before names, as
+    """The message for ``name``, an unknown setting. ``prefix`` goes before names, as
     ``spark.txtopo.`` does."""
     if not isinstance(name, str):
         return f"unknown setting {name!r}: the name of a setting is a string"
@@ -79,7 +79,7 @@ def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
     said = f"unknown setting {prefix + name!r}"
     if (cure := storm.instead_of(name)) is not None:
         return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
-    # Names of Storm share long prefixes, so that unrelated ones look alike.
+    # Names of Storm share long prefixes, so that unrelated names look alike.
     close = get_close_matches(name, [*fields, *conf.STORM_KEYS], n=1, cutoff=0.85 if storm.without_counterpart(name) else 0.5)
     if close:
         return f"{said}; did you mean {prefix + close[0]!r}?"
@@ -92,10 +92,10 @@ def _is_password_of_zookeeper(name: str) -> bool:
     return "zookeeper" in name and (redaction.is_secret(name) or name.endswith(".auth.payload"))
 
 
-def _add(found: dict[str, Given], key: str, given: Given) -> None:
-    if key in found and found[key].value != given.value:
-        raise errors.ConfigError(f"setting {key!r} is given twice, as {found[key].name!r} and as {given.name!r}\n  Keep one of them.")
-    found[key] = given
+def _add(entries: dict[str, Given], key: str, entry: Given) -> None:
+    if key in entries and entries[key].value != entry.value:
+        raise errors.ConfigError(f"setting {key!r} is given twice, as {entries[key].name!r} and as {entry.name!r}\n  Keep one of them.")
+    entries[key] = entry
 
 
 def _in_our_unit(name: str, value: Any) -> Any:

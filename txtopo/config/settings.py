@@ -19,8 +19,8 @@ class Config(pydantic.BaseModel):
     ``Config({"topology.max.spout.pending": 3})`` are the same.
 
     An unknown key or impossible value is a :class:`txtopo.errors.ConfigError`. Durations and sizes
-    may be text, spelled as in Spark: ``"500ms"``, ``"64m"``. What is set here is what the code
-    says; :func:`txtopo.config.resolve` adds what everybody else says.
+    may be text, spelled as in Spark: ``"500ms"``, ``"64m"``. A ``Config`` holds the settings made
+    in code; :func:`txtopo.config.resolve` adds those of all other sources.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
@@ -30,7 +30,7 @@ class Config(pydantic.BaseModel):
     message_timeout_s: float = pydantic.Field(30.0, gt=0)
     """How long a phase may run in Spark before its attempt fails (R8)."""
     on_error: Literal["stop", "replay"] = "stop"
-    """What an exception other than FailedException in user code does (R7)."""
+    """Effect of an exception other than FailedException in user code (R7)."""
     max_attempts: int | None = pydantic.Field(None, ge=1)
     """How often one batch may be tried before the run stops with exit code 3; ``None``: for ever.
     """
@@ -53,9 +53,9 @@ class Config(pydantic.BaseModel):
     """After a failed or cancelled commit job, how long its replay waits for tasks of it that still
     run (R33)."""
     on_held: Literal["refuse", "wait", "take"] = "refuse"
-    """What to do about a topology that another coordinator holds: refuse to run (exit code 4), wait
-    until it is free (a standby), or take it at once (the other one is fenced, and ends with exit
-    code 4)."""
+    """Answer to a topology that another coordinator holds: refuse to run (exit code 4), wait until
+    the topology is free (a standby), or take the topology at once (the other coordinator is fenced,
+    and ends with exit code 4)."""
     drain_timeout_s: float = pydantic.Field(30.0, gt=0)
     """How long a stop waits for commits in flight."""
     zookeeper: str | None = None
@@ -70,8 +70,8 @@ class Config(pydantic.BaseModel):
     """How long commits wait for a ZooKeeper that went away, before the run ends with exit code 5.
     """
     zookeeper_auth: Literal["none", "digest", "sasl"] = "none"
-    """How we authenticate to ZooKeeper; with ``"digest"`` or ``"sasl"`` (DIGEST-MD5) nobody else
-    may read or change what a run keeps there."""
+    """Authentication to ZooKeeper; with ``"digest"`` or ``"sasl"`` (DIGEST-MD5) no other user may
+    read or change the state of a run."""
     zookeeper_user: str | None = None
     """As whom. The password is no setting: it is in a file, or in ``TXTOPO_ZOOKEEPER_PASSWORD`` of
     the driver's environment."""
@@ -96,8 +96,8 @@ class Config(pydantic.BaseModel):
     ``user.NAME``."""
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        given = names.flat({**(values or {}), **more}, type(self).model_fields)
-        ours = names.folded({key: _parsed(key, value) for key, (value, _) in given.items()})
+        entries = names.flat({**(values or {}), **more}, type(self).model_fields)
+        ours = names.folded({key: _parsed(key, value) for key, (value, _) in entries.items()})
         if isinstance(ours.get(names.USER), dict):
             ours[names.USER] = _as_json(ours[names.USER])
         try:
@@ -107,8 +107,8 @@ class Config(pydantic.BaseModel):
 
     def replaced(self, **values: Any) -> Config:
         """A copy in which ``values`` win."""
-        given = names.flat(values, type(self).model_fields)
-        return Config({**self.model_dump(exclude_unset=True), **names.folded({key: value for key, (value, _) in given.items()})})
+        entries = names.flat(values, type(self).model_fields)
+        return Config({**self.model_dump(exclude_unset=True), **names.folded({key: value for key, (value, _) in entries.items()})})
 
     def as_mapping(self) -> dict[str, Any]:
         """The settings as plain data, as bolts and spouts see them."""
@@ -125,7 +125,7 @@ def _parsed(key: str, value: Any) -> Any:
     if field is None:
         return value
     if isinstance(value, bool):
-        # Python's True is the number 1, which is hardly what was meant.
+        # Python's True is the number 1, hardly the intention of a person who writes True.
         raise text.impossible(key, value, "no setting is true or false")
     return text.parsed(key, value, type(None) in get_args(field.annotation)) if isinstance(value, str) else value
 

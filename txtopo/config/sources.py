@@ -1,6 +1,6 @@
-"""Where settings come from, and which of them wins.
+"""Sources of settings, from strong to weak.
 
-From strong to weak: the command line, the code, ``spark.txtopo.*`` of Spark's configuration,
+The order: the command line, the code, ``spark.txtopo.*`` of Spark's configuration,
 ``TXTOPO_*`` of the environment, a file, the default. Every way to start a topology asks
 :func:`resolve`, so that all agree. A layer is checked as a whole before it is laid over the weaker
 ones: a mistake is an error also where something stronger would hide it.
@@ -29,8 +29,8 @@ ENVIRONMENT_PREFIX = "TXTOPO_"
 FILE_VARIABLE = "TXTOPO_CONFIG_FILE"
 """Names the file; set to nothing, no file is read."""
 PASSWORD_VARIABLE = "TXTOPO_ZOOKEEPER_PASSWORD"
-"""The password for ZooKeeper, which is no setting: ``txtopo.state.credentials`` reads it where it
-is needed."""
+"""The password for ZooKeeper is no setting: ``txtopo.state.credentials`` reads the password when a
+client needs it."""
 RESERVED = frozenset({FILE_VARIABLE, PASSWORD_VARIABLE, faults.VARIABLE, faults.DIRECTORY_VARIABLE, "TXTOPO_NO_SKIPS", "TXTOPO_STARTER_STORE"})
 """Variables of the environment that begin like settings and are none."""
 
@@ -115,10 +115,10 @@ def _of_spout(configuration: Mapping[str, Any]) -> _Layer:
 
 
 def _of_spark(spark: Mapping[str, str]) -> _Layer:
-    given = {key.removeprefix(SPARK_PREFIX): value for key, value in spark.items() if key.startswith(SPARK_PREFIX)}
-    for name in given:
+    values = {key.removeprefix(SPARK_PREFIX): value for key, value in spark.items() if key.startswith(SPARK_PREFIX)}
+    for name in values:
         _require_known(name, SPARK_PREFIX)
-    return _checked(given, lambda name: SPARK_PREFIX + name, f"as {SPARK_PREFIX}* in Spark's configuration", is_text=True)
+    return _checked(values, lambda name: SPARK_PREFIX + name, f"as {SPARK_PREFIX}* in Spark's configuration", is_text=True)
 
 
 def _of_environment(environment: Mapping[str, str]) -> _Layer:
@@ -136,33 +136,33 @@ def _of_environment(environment: Mapping[str, str]) -> _Layer:
 
 
 def _nearest(variable: str, known: list[str]) -> str:
-    # Without what all have in common, or everything would be near.
+    # The common prefixes are left out, or every key would be near every other.
     close = get_close_matches(variable[len(ENVIRONMENT_PREFIX) :], [name[len(ENVIRONMENT_PREFIX) :] for name in known], n=1, cutoff=0.5)
     return f"; did you mean {ENVIRONMENT_PREFIX + close[0]!r}?" if close else "\n  Unset it."
 
 
 def _of_file(environment: Mapping[str, str], directory: Path) -> _Layer:
-    found = _find_file(environment, directory)
-    if found is None:
+    file = _find_file(environment, directory)
+    if file is None:
         return {}
-    path, table = found
-    given = dict(_dotted(table))
+    path, table = file
+    values = dict(_dotted(table))
     for key in ("data_dir", "zookeeper_password_file"):
-        if isinstance(given.get(key), str) and given[key].strip():
-            given[key] = path.parent / given[key]
+        if isinstance(values.get(key), str) and values[key].strip():
+            values[key] = path.parent / values[key]
     shown = f"{path} [tool.txtopo]" if path.name == _PROJECT_FILE else str(path)
-    return _checked(given, lambda name: f"file {shown}", f"in the file {shown}")
+    return _checked(values, lambda name: f"file {shown}", f"in the file {shown}")
 
 
-def _checked(given: Mapping[str, Any], origin_of: Any, where: str, is_text: bool = False) -> _Layer:
+def _checked(values: Mapping[str, Any], origin_of: Any, where: str, is_text: bool = False) -> _Layer:
     """``given`` as a layer, if it could be a configuration by itself. ``is_text`` says that JSON in
     it is yet to be read."""
     if is_text:
-        own = {key: text.json_or_text(value) for key, value in given.items() if isinstance(value, str) and key.startswith(f"{names.USER}.")}
-        given = {**given, **own}
+        own = {key: text.json_or_text(value) for key, value in values.items() if isinstance(value, str) and key.startswith(f"{names.USER}.")}
+        values = {**values, **own}
     try:
-        config = settings.Config(given)
-        spelled = names.flat(given, _FIELDS)
+        config = settings.Config(values)
+        spelled = names.flat(values, _FIELDS)
     except errors.ConfigError as error:
         raise errors.ConfigError(f"{error}\n  It is given {where}.") from None
     typed = names.flat({name: getattr(config, name) for name in config.model_fields_set}, _FIELDS)
@@ -207,10 +207,10 @@ def _table(path: Path) -> Mapping[str, Any] | None:
     if path.name != _PROJECT_FILE:
         return content
     tools = content.get("tool", {})
-    found = tools.get("txtopo") if isinstance(tools, dict) else None
-    if found is not None and not isinstance(found, dict):
+    section = tools.get("txtopo") if isinstance(tools, dict) else None
+    if section is not None and not isinstance(section, dict):
         raise errors.ConfigError(f"tool.txtopo in {path} is no table\n  Write [tool.txtopo], and the settings below it.")
-    return found
+    return section
 
 
 def _dotted(table: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:

@@ -1,8 +1,8 @@
-"""Keys of Storm that are no settings here, each with what to use instead.
+"""Keys of Storm without a setting here, each with its replacement.
 
 Apart from ``names`` because it is a list, made by reading ``org.apache.storm.Config`` of v1.2.4,
-and nothing else. Refusing them beats ignoring them: who sets ``topology.workers`` expects something
-to happen.
+and nothing else. Refusing these keys beats ignoring them: a user who sets ``topology.workers``
+expects an effect.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _FAMILIES = ("topology", "storm", "transactional", "nimbus", "supervisor", "work
 
 
 def instead_of(key: str) -> str | None:
-    """What to do instead of setting ``key``; ``None`` if it is not listed."""
+    """The replacement for ``key``; ``None`` if ``key`` is not listed."""
     return next((cure for pattern, cure in _INSTEAD if fnmatchcase(key, pattern)), None)
 
 
 def without_counterpart(key: str) -> str | None:
-    """What to say of a key that looks like Storm's; ``None`` of any other."""
+    """The message for a key that looks like Storm's; ``None`` for any other key."""
     return _NONE if key.partition(".")[0] in _FAMILIES and "." in key else None

@@ -1,7 +1,7 @@
 """Values that are text: ``500ms``, ``64m``, ``null``, JSON. The same wherever a setting comes from.
 
 The spellings of durations and sizes are Spark's (``JavaUtils.timeStringAs`` and ``byteStringAs``),
-and a fraction is allowed as well. What has no unit is in ours: seconds, or bytes.
+and a fraction is allowed as well. A number without a unit counts seconds, or bytes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORE
 
 
 def impossible(key: str, value: Any, why: str) -> errors.ConfigError:
-    """The error that says that ``key`` cannot be ``value``, which it does not show if it is a
-    secret."""
+    """The error for an impossible ``value`` of ``key``; a secret value is not shown."""
     return errors.ConfigError(f"setting {key!r} is {redaction.redacted(value, key)!r}: {why}")
 
 
 def parsed(key: str, text: str, is_optional: bool) -> Any:
-    """What ``text`` means as the value of our setting ``key``; still text where the setting is
-    text, or a number without a unit."""
+    """The value that ``text`` spells for our setting ``key``; still text where the setting is text,
+    or a number without a unit."""
     text = text.strip()
     if not text:
         raise impossible(key, text, "it is empty")
@@ -52,11 +51,11 @@ def json_or_text(text: str) -> Any:
 
 
 def _object(key: str, text: str) -> Any:
-    found = json_or_text(text)
-    if not isinstance(found, dict):
+    value = json_or_text(text)
+    if not isinstance(value, dict):
         # The text itself may hold a password, and is not shown.
         raise errors.ConfigError(f'setting {key!r} is no JSON object\n  Give {{"name": value}}, or a single one as {key}.name=value.')
-    return found
+    return value
 
 
 def duration_s(key: str, text: str, unit: str = "s") -> float:

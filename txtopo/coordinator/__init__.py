@@ -1,2 +1,2 @@
-"""Which transaction may do what, when. Pure: events go in, commands come out; no clock, no
-randomness, no thread."""
+"""The coordinator: a pure state machine that orders the phases of all transactions: events go in,
+commands come out; no clock, no randomness, no thread."""

@@ -30,9 +30,9 @@ from txtopo.topology.transaction import TransactionAttempt
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the coordinator is told once. ``emits_metadata``: each txid learns its metadata from an
-    attempt's emission; ``opaque``: from every attempt's. ``None`` bounds are no bounds;
-    ``last_txid`` is the last one to run."""
+    """Settings of a coordinator, fixed for its life. ``emits_metadata``: each txid takes its
+    metadata from the emission of an attempt; ``opaque``: from the emission of every attempt. A
+    bound of ``None`` is no bound; ``last_txid`` is the last txid to run."""
 
     max_spout_pending: int = 1
     max_attempts: int | None = None
@@ -96,7 +96,7 @@ class TransactionCoordinator:
         return self._advance([])
 
     def handle(self, event: Event) -> list[Command]:
-        """Take one event; return what is to be done about it, in order."""
+        """Take one event; return the commands that follow from the event, in order."""
         if self._stopped:
             return []
         commands: list[Command] = []
@@ -143,7 +143,7 @@ class TransactionCoordinator:
         return entry if entry is not None and entry.attempt == attempt else None
 
     def _step(self, attempt: TransactionAttempt, step: Step) -> bool:
-        """Move a live attempt along the table; ``False`` for a stale one, which changes nothing
+        """Move a live attempt along the table; ``False`` for a stale attempt, which changes nothing
         (R6)."""
         entry = self._live(attempt)
         if entry is None:
@@ -160,8 +160,8 @@ class TransactionCoordinator:
             self._known.add(txid)
 
     def _may_defer(self, txid: int) -> bool:
-        """Whether ``txid`` may be processed together with its commit: not what has failed before,
-        nor what is learnt from an emission job."""
+        """Whether ``txid`` may be processed together with its commit: not a txid that failed
+        before, nor a txid whose metadata comes from an emission job."""
         return self._defers and not self.policy.emits_metadata and self._tries.get(txid) == 1
 
     def _on_failed(self, attempt: TransactionAttempt, kind: messages.FailureKind, commands: list[Command]) -> None:
@@ -263,7 +263,7 @@ class TransactionCoordinator:
             commands.append(messages.Seal(head.attempt))
 
     def _start_waiting(self, commands: list[Command]) -> None:
-        """Process what was deferred and has not had its turn, in txid order."""
+        """Process the deferred transactions that have not had their turn, in txid order."""
         for _, entry in sorted(self._active.items()):
             if entry.status is Status.WAITING:
                 entry.status = transitions.next_status(str(entry.attempt), entry.status, Step.STARTED)
@@ -282,8 +282,8 @@ class TransactionCoordinator:
                 return
             is_emitting = any(entry.status is Status.EMITTING for entry in self._active.values())
             if txid > self._newest:
-                # What is being emitted decides where the next batch begins, and so whether there is
-                # one.
+                # The emission in progress decides where the next batch begins, and so whether there
+                # is a next batch.
                 if self._opening is None and not self._spout_said_no and not is_emitting:
                     self._opening, self._asked_before_a_discard = txid, False
                     commands.append(messages.Open(txid))

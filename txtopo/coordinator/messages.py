@@ -1,4 +1,4 @@
-"""What goes into the coordinator (events) and what comes out (commands)."""
+"""Messages of the coordinator: events go in, commands come out."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Run the commit job; before it, in the same job, what has been deferred. Answer: Applied or
-    Failed."""
+    """Run the commit job; before the commit, in the same job, the deferred processing. Answer:
+    Applied or Failed."""
 
     attempt: TransactionAttempt
 
@@ -157,15 +157,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The attempt is committed: let go of what was kept for it."""
+    """The attempt is committed: release everything kept for the attempt."""
 
     attempt: TransactionAttempt
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The attempt is discarded: stop its work, let go of what was kept for it. No answer is
-    awaited."""
+    """The attempt is discarded: stop its work, release everything kept for the attempt. The
+    coordinator awaits no answer."""
 
     attempt: TransactionAttempt
 
@@ -180,7 +180,7 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The run is over. ``cause`` is the attempt whose failure ended it; ``None`` if none did.
+    """The run is over. ``cause`` is the attempt whose failure ended it; ``None`` if no failure did.
 
     Unless a Drain came between, every transaction before that of ``cause`` has committed (R7).
     """

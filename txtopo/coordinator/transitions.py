@@ -16,8 +16,8 @@ every earlier transaction has committed. Between *SEALING* and *COMMITTED* lies 
 which at most one attempt applies or records at any time. In *RECORDING* the effects are in the
 stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
 
-An event for an attempt that is not the live one of its txid is *stale*: it changes nothing (R6). An
-event that the table does not have for a live attempt is a fault of the engine: it raises, and
+Each txid has one live attempt. An event for any other attempt is *stale*, and changes nothing (R6).
+A live attempt's event without a line in the table is a fault of the engine: ``fire`` raises, and
 changes nothing either.
 """
 
@@ -41,7 +41,7 @@ class Status(Enum):
 
 
 class Step(Enum):
-    """What moves an attempt from one status to the next."""
+    """Triggers that move an attempt from one status to the next."""
 
     EMITTED = "emitted"
     DEFERRED = "deferred"

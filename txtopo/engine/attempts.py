@@ -1,4 +1,4 @@
-"""What one attempt does in Spark: its emission, processing and commit jobs.
+"""The work of one attempt in Spark: its emission, processing and commit jobs.
 
 Runs on: driver, on the engine's threads. Knows nothing of when: the coordinator decides that, the
 engine calls.
@@ -37,7 +37,7 @@ KnownStores = Mapping[str, TransactionAttempt]
 
 
 class AttemptFailedError(Exception):
-    """The attempt cannot go on. ``error`` is what ends the run if ``kind`` is fatal."""
+    """The attempt cannot go on. ``error`` ends the run if ``kind`` is fatal."""
 
     def __init__(self, kind: FailureKind, text: str, error: errors.TxtopoError | None = None) -> None:
         super().__init__(kind, text)
@@ -46,7 +46,7 @@ class AttemptFailedError(Exception):
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt's work so far. ``pinned`` is what it must give back."""
+    """One attempt's work so far. ``pinned`` lists the results to give back."""
 
     attempt: TransactionAttempt
     task_counts: Mapping[str, int]
@@ -67,7 +67,9 @@ class Attempt:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, result: JobResult) -> JobResult:
-        """Note what ``result`` pinned, or give it back at once if the attempt is gone."""
+        """Note the pinned blocks of ``result``, or give them back at once if the attempt is
+        gone.
+        """
         if result.pinned is not None:
             with self.lock:
                 if not self.discarded:
@@ -159,7 +161,7 @@ class AttemptRunner:
         if result.late_rows:
             result = self._job(work, "late", None, result.source, known_stores, committed)
         work.result = result
-        # What the emission came to is in the result by now, and would be held as long.
+        # The result of the emission is taken by now, and this reference would hold it as long.
         work.emission = None
 
     def apply(self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float) -> None:
@@ -177,7 +179,7 @@ class AttemptRunner:
         work.stores = dict(result.tally.stores)
 
     def cancel(self, work: Attempt) -> None:
-        """Stop the attempt's jobs and give back what it holds."""
+        """Stop the attempt's jobs and give back its pinned results."""
         # First: a job that is about to begin notes its group, and then looks whether it still may.
         work.discarded = True
         for group, part in list(work.groups.items()):

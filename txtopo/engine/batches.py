@@ -1,14 +1,14 @@
-"""What each transaction consists of: the spout's coordinator, its metadata, and where the next
-batch begins.
+"""Content of each transaction: the spout's coordinator, its metadata, and the start of the next
+batch.
 
-Runs on: driver. The only module that calls the user's spout coordinator. Metadata goes into
-``state.txids``, which is the one place it is kept; when it becomes durable is the state's business.
+Runs on: driver. The only module that calls the user's spout coordinator. Metadata is kept in
+``state.txids`` only; the state decides when the metadata becomes durable.
 
 Invariants: metadata of a txid is made once, from that of the txid before; an opaque spout's is made
-for every attempt, from that of the attempt of the txid before that is now in use (R4). What is
-recorded of a partitioned batch are the partitions that moved; the position of a partition is that
-of the newest txid in which it moved (R21). A txid is opened once: the time of it is asked for then,
-and is whatever is stored of the txid as soon as something is (R36).
+for every attempt, from the metadata that the preceding txid uses now (R4). The record of a
+partitioned batch names the partitions that moved; the position of a partition comes from the newest
+txid in which the partition moved (R21). A txid is opened once: the clock is read at the opening,
+and as soon as a record of the txid is stored, the stored time counts (R36).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class Batches:
-    """Answers for one run: is there a next batch, what is it, and what did it move?"""
+    """Answers for one run: is there a next batch, what is its metadata, which partitions moved?"""
 
     def __init__(
         self, graph: TopologyGraph, conf: Mapping[str, Any], state: TopologyState, time_of_opening: Callable[[int], datetime.datetime]
@@ -70,8 +70,8 @@ class Batches:
         return [txid for txid in self._state.txids.txids() if txid >= self._state.current]
 
     def open(self, txid: int) -> bool:
-        """Whether ``txid``, which is new, may begin; its metadata is made, unless emitting makes
-        it. ``FailedException`` passes through."""
+        """Whether the new ``txid`` may begin; its metadata is made, unless emitting makes it.
+        ``FailedException`` passes through."""
         self.fraction_done = self._fraction_done(txid)
         if not self._call(txid, "is_ready", self._coordinator.is_ready):
             return False
@@ -88,20 +88,20 @@ class Batches:
             return noted
         record = self._state.txids.find(txid)
         stored = None if record is None else record.opened
-        # What an older version has sealed does not say: then it is now, for every attempt of this
-        # run, and from its next seal on for ever.
+        # Records sealed by an older version lack the time of opening: then now counts, for every
+        # attempt of this run, and from its next seal on for ever.
         return self._opened_at.setdefault(txid, stored or self._time_of_opening(txid))
 
     def batch(self, txid: int, own: Any = None) -> Batch:
-        """What to emit for ``txid``, whose metadata is known; ``own`` is the attempt's, where every
-        attempt has metadata of its own."""
+        """The emission of ``txid``, whose metadata is known; ``own`` is the attempt's metadata,
+        where every attempt has its own."""
         stored = self._stored(txid) if own is None else own
         if not self._is_partitioned:
             return Batch("whole", stored)
         return Batch("planned" if self._plans else "known", partitions=_by_number(stored["partitions"]), num_partitions=stored["num_partitions"])
 
     def new_batch(self, txid: int) -> Batch:
-        """What an emission job starts from, for a ``txid`` whose metadata is learnt by emitting."""
+        """The start of an emission job, for a ``txid`` whose metadata comes from emitting."""
         last = self._positions_before(txid)
         if self._is_opaque:
             return Batch("opaque", partitions=last)
@@ -113,8 +113,8 @@ class Batches:
         return self._plan(txid)
 
     def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
-        """``metadata`` is what the live ``attempt`` consists of; for a txid that makes it once, the
-        first to be learnt is kept."""
+        """The live ``attempt`` consists of ``metadata``; for a txid with metadata made once, the
+        first answer is kept."""
         if self._is_opaque:
             self._in_use[attempt.txid] = (attempt, metadata)
         else:
@@ -130,8 +130,8 @@ class Batches:
             del self._opened_at[txid]
 
     def metadata(self, txid: int) -> Any:
-        """What is sealed with ``txid``: what every replay of it needs. An opaque one is replayed
-        from the positions before it."""
+        """The content of the seal of ``txid``: everything that a replay needs. An opaque txid is
+        replayed from the positions before it."""
         return None if self._is_opaque else self._stored(txid)
 
     def moved(self, txid: int) -> dict[int, Any]:
@@ -148,8 +148,8 @@ class Batches:
         if self._is_partitioned:
             return self._record(txid, self._plan(txid))
         previous = metadata_of.from_json(None if last is None else last.metadata, self._metadata_type)
-        made = self._call(txid, "initialize_transaction", self._coordinator.initialize_transaction, txid, previous)
-        return self._record(txid, self._to_json(txid, "initialize_transaction", made))
+        metadata = self._call(txid, "initialize_transaction", self._coordinator.initialize_transaction, txid, previous)
+        return self._record(txid, self._to_json(txid, "initialize_transaction", metadata))
 
     def _record(self, txid: int, metadata: Any) -> TxidRecord:
         return TxidRecord(txid=txid, metadata=metadata, opened_at=self.opened_at(txid).isoformat())
@@ -158,13 +158,13 @@ class Batches:
         n = self._num_partitions(txid)
         last = {p: metadata_of.from_json(m, self._metadata_type) for p, m in self._positions_before(txid).items() if p < n}
         if hasattr(self._coordinator, "plan_batch"):
-            made = self._call(txid, "plan_batch", self._coordinator.plan_batch, txid, last)
-            if not isinstance(made, Mapping) or any(not isinstance(p, int) or not 0 <= p < n for p in made):
-                self._refuse(txid, "plan_batch", f"it returned {made!r}; it returns a dict from partition, 0 … {n - 1}, to metadata or None")
+            planned = self._call(txid, "plan_batch", self._coordinator.plan_batch, txid, last)
+            if not isinstance(planned, Mapping) or any(not isinstance(p, int) or not 0 <= p < n for p in planned):
+                self._refuse(txid, "plan_batch", f"it returned {planned!r}; it returns a dict from partition, 0 … {n - 1}, to metadata or None")
         else:
             plan = self._coordinator.plan_partition_batch
-            made = {p: self._call(txid, "plan_partition_batch", plan, txid, p, last.get(p)) for p in range(n)}
-        return moved(n, {p: self._to_json(txid, f"planning partition {p}", m) for p, m in sorted(made.items())})
+            planned = {p: self._call(txid, "plan_partition_batch", plan, txid, p, last.get(p)) for p in range(n)}
+        return moved(n, {p: self._to_json(txid, f"planning partition {p}", m) for p, m in sorted(planned.items())})
 
     def _num_partitions(self, txid: int) -> int:
         n = self._call(txid, "num_partitions", self._coordinator.num_partitions)
@@ -172,9 +172,9 @@ class Batches:
             self._refuse(txid, "num_partitions", f"it returned {n!r}; it returns a number of partitions")
         return int(n)
 
-    def _to_json(self, txid: int, hook: str, made: Any) -> Any:
+    def _to_json(self, txid: int, hook: str, metadata: Any) -> Any:
         try:
-            return metadata_of.to_json(made, self._metadata_type)
+            return metadata_of.to_json(metadata, self._metadata_type)
         except plain_json.NotJsonError as error:
             self._refuse(txid, hook, f"its metadata would not come back as it was: {error}")
 
@@ -205,10 +205,10 @@ class Batches:
         return record.metadata
 
     def _positions_before(self, txid: int) -> dict[int, Any]:
-        """Metadata by partition when ``txid`` begins: committed positions, overlaid by what open
-        transactions before it moved."""
-        # In this order: what is recorded and forgotten by other threads meanwhile is in the
-        # positions, if it is not in what is open.
+        """Metadata by partition when ``txid`` begins: committed positions, overlaid by the moves of
+        earlier open transactions."""
+        # The order matters: a transaction that other threads record and forget meanwhile is missing
+        # among the open ones, and is then in the positions.
         open_txids = list(self._in_use) if self._is_opaque else self._state.txids.txids()
         in_use = {earlier: self._metadata_in_use(earlier) for earlier in sorted(open_txids) if earlier < txid}
         committed, positions = self._state.committed_positions()

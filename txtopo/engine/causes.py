@@ -1,7 +1,7 @@
-"""Why attempts failed, until their transactions commit; and what a run that stops because of one
-says.
+"""Causes of failed attempts, until their transactions commit; and the message of a run that stops
+because of a cause.
 
-Apart from the engine because it decides nothing.
+Apart from the engine because this module decides nothing.
 
 Runs on: driver, the engine's loop.
 """
@@ -30,8 +30,8 @@ class Causes:
         self._failures = {attempt: failure for attempt, failure in self._failures.items() if attempt.txid > txid}
 
     def error(self, cause: TransactionAttempt | None, reason: str, count: int) -> BaseException | None:
-        """What ends a run that the coordinator stops because of ``cause``; None if nothing is
-        wrong. Arguments as in ``messages.Stop``."""
+        """The error that ends a run which the coordinator stops because of ``cause``; None for a
+        regular end. Arguments as in ``messages.Stop``."""
         if reason == "unopenable":
             return self.unopenable
         if cause is None:

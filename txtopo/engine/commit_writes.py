@@ -1,11 +1,11 @@
 """The two writes of a commit: the seal before its effects, the record after them.
 
-Apart from the engine because this is what a commit promises to whoever restarts, and nothing here
-depends on when it is done.
+Apart from the engine because a restart relies on these writes, and none of them depends on the
+moment at which it is done.
 
 Runs on: driver, on the commit thread.
 
-Invariants: nothing is sealed that could not be recorded.
+Invariants: no seal is written for a transaction that could not be recorded.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Whether a topology can go on from the state it finds: the same kind of spout, the components of
-what is sealed, the stores they had (R35).
+"""Continuity of a topology with its stored state: the same kind of spout, the components of a
+sealed transaction, the stores they had (R35).
 
 Apart from the engine because nothing here runs a transaction: it is asked once, before the first.
 
 Runs on: driver.
 
-Invariants: what is refused here has changed nothing. What a component may begin is remembered
-before it has results anywhere, and then grows only by what a person accepts: a refusal does not
-make the next start succeed.
+Invariants: a refusal here has changed nothing. The stores that a component may begin are remembered
+before the component has results anywhere. Afterwards the list grows only when a person accepts an
+addition: a refusal does not make the next start succeed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
     """Refuse ``graph`` if it cannot go on from ``state``; else have the state remember it, and
     return which stores it may begin.
 
-    :raises errors.StateMismatchError: it cannot; names what differs, and the command that accepts
-        it if that is possible.
+    :raises errors.StateMismatchError: the topology cannot go on; names the difference, and the
+        command that accepts the difference if there is one.
     """
     assert graph.spout.spout_kind is not None
     spout = Spout(id=graph.spout.id, kind=graph.spout.spout_kind)
@@ -58,7 +58,7 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
         _tell(graph.id, before, now, state.current, state.known_stores)
     state.remember(now)
     if before is None:
-        # An older version has written the state: what it is made of is taken as it is, this once.
+        # An older version has written the state: the topology is accepted as it is, this once.
         return {}
     return {id: now.components[id].expected for id in graph.components if id in writers}
 
@@ -90,7 +90,7 @@ def _tell(topology_id: str, before: Components, now: Components, current: int, k
 
 
 def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
-    """What stays of a component in ``stores``, and the command that removes it."""
+    """The leftovers of a component in ``stores``, and the command that removes them."""
     if not stores:
         return ""
     names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (f" and {len(stores) - SHOWN_MAX} more" if len(stores) > SHOWN_MAX else "")
@@ -109,8 +109,8 @@ def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState
     missing, new = sorted(sealed.tasks.keys() - graph.components.keys()), sorted(graph.components.keys() - sealed.tasks.keys())
     id = shlex.quote(graph.id)
     otherwise = (
-        # What an older version has sealed cannot be accepted otherwise: nothing says what the
-        # topology was made of.
+        # A transaction sealed by an older version cannot be accepted otherwise: no record lists the
+        # components of the topology.
         f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
         if before is None
         else f"    `txtopo state accept {id} --sealed`: complete it with the components that there are now; what a missing one has written\n"
@@ -118,7 +118,7 @@ def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState
     )
     if missing or new:
         differs = " and ".join(
-            f"{what} {', '.join(map(repr, ids))}" for what, ids in (("lacks", missing), ("has in addition", new)) if ids
+            f"{verb} {', '.join(map(repr, ids))}" for verb, ids in (("lacks", missing), ("has in addition", new)) if ids
         )
         raise errors.StateMismatchError(
             f"topology {graph.id!r}: transaction {sealed.txid} was begun with other components: the topology now {differs}\n"

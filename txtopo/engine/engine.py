@@ -4,9 +4,9 @@ and their outcomes into events.
 Runs on: driver, in a thread of its own. It decides nothing but the pace; ``admission`` decides how
 many processing jobs Spark gets at once.
 
-Invariants: the coordinator, the attempts and the timers are touched by the loop's thread only;
-other threads post to its queue. Commits, seals and records happen on one thread, in the order they
-were commanded.
+Invariants: only the loop's thread touches the coordinator, the attempts and the timers; other
+threads post to its queue. Commits, seals and records happen on one thread, in the order of their
+commands.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from txtopo.topology.transaction import TransactionAttempt
 
 _RENEW_INTERVAL_S = 1.0
 _LATE_S = 0.25
-"""A job that takes longer than this is not one of a small transaction, whatever its tasks may say
-of themselves."""
+"""A job that takes longer than this is no job of a small transaction, whatever times its tasks
+report."""
 _COLLECT_GARBAGE_EVERY_S = 10.0
-"""Objects of the JVM live as long as what holds them here, and Python by itself looks through all
-of its heap seldom."""
+"""Objects of the JVM live as long as their proxies here, and Python by itself collects its whole
+heap seldom."""
 _THREADS_END_S = 5.0
 
 
@@ -58,8 +58,8 @@ class Engine:
         revive: Callable[[], None],
         surroundings: Surroundings,
     ) -> None:
-        """``revive`` is called about once a second, on a thread of its own: it may bring back what
-        the run stands on, such as a server of its own."""
+        """``revive`` is called about once a second, on a thread of its own: the call may restart a
+        server of the run."""
         self._run, self._conf, self._state, self._board, self._rng, self._revive = run, conf, state, board, rng, revive
         self._surroundings = surroundings
         expected_stores = continuity.resume(run.graph, state)
@@ -83,7 +83,7 @@ class Engine:
         self.ended = False
         """Nothing is left to do."""
         self.error: BaseException | None = None
-        """What ended the run, if that was an error."""
+        """The error that ended the run, if there was one."""
         self._renew_thread = self._surroundings.threads("renew", 1)
         self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
         self._spout_thread = self._surroundings.threads("spout", 1)
@@ -99,7 +99,8 @@ class Engine:
 
     def kill(self, error: BaseException | None = None) -> None:
         """End now."""
-        # First: who is made to give up waiting must not be the one who says why the run ends.
+        # First: a thread that is made to give up waiting must not be the first to name the reason
+        # why the run ends.
         self._surroundings.post(functools.partial(self._end, error))
         self._state.abandon()
 
@@ -113,7 +114,7 @@ class Engine:
     # -- the loop ------------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until the end; raises what ended it, if that was an error."""
+        """Block until the run ends; raises the error that ended the run, if any."""
         try:
             self.begin()
             while not self.ended:
@@ -124,8 +125,8 @@ class Engine:
             raise self.error
 
     def begin(self) -> None:
-        """The first commands; after them the loop does what its surroundings give it, until
-        :attr:`ended`, and then :meth:`close`."""
+        """The first commands; afterwards the loop takes events from its surroundings until
+        :attr:`ended`, and then calls :meth:`close`."""
         self._board.begin(generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
         self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
         self._do(self._coordinator.start())
@@ -285,15 +286,15 @@ class Engine:
             return messages.Failed(attempt, "failed")
 
     def _explained(self, failure: AttemptFailedError) -> AttemptFailedError:
-        """``failure``, unless a store refused our attempt because the topology has become another's
-        meanwhile (R26): that is what is said then."""
+        """``failure``, or a lease error if a store refused our attempt because another coordinator
+        has taken the topology meanwhile (R26)."""
         if isinstance(failure.error, errors.StateMismatchError):
             try:
                 self._state.require_held()
             except errors.FencedError as error:
                 return AttemptFailedError(failure.kind, str(error), error)
             except errors.TxtopoError:
-                pass  # Nobody can tell now; then it is said what the store has said.
+                pass  # ZooKeeper cannot tell now; then the error of the store stands.
         return failure
 
     def _emit(self, work: Attempt) -> Event:
@@ -310,7 +311,7 @@ class Engine:
         live = self._coordinator.active.get(attempt.txid)
         if live is not None and live[0] == attempt:
             if self._pace.is_small:
-                # Whatever holds it up, the others need not wait for it.
+                # Other transactions need not wait for the one that is held up.
                 self._surroundings.after(_LATE_S, functools.partial(self._late, attempt, live[1]))
             self._surroundings.after(deadline - self._surroundings.now(), functools.partial(self._time_out, attempt, live[1]))
 
@@ -338,8 +339,8 @@ class Engine:
         try:
             self._post(step())
         except BaseException as error:
-            # The state is lost or another's: nothing more may be written, so there is nothing to
-            # drain.
+            # The state is lost or another coordinator's: no further write is allowed, so there is
+            # nothing to drain.
             self.kill(error)
 
     def _seal(self, work: Attempt) -> None:

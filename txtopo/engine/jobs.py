@@ -1,5 +1,5 @@
-"""The port to whatever runs jobs: Spark in a run, the simulator in a test; and what a job of the
-plan comes to.
+"""The port to the runner of jobs: Spark in a run, the simulator in a test; and the result of a job
+of the plan.
 
 Runs on: driver.
 """
@@ -60,7 +60,7 @@ class JobResult:
 
 
 class Jobs(Protocol):
-    """Whatever runs the jobs of one run."""
+    """The runner of the jobs of one run."""
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """Run ``job`` on what ``source`` holds. :class:`JobLostError` if it came to no end; a
@@ -74,7 +74,7 @@ class Jobs(Protocol):
         have stopped."""
 
     def is_running(self, group: str) -> bool:
-        """Whether a task of ``group`` still runs, as far as anybody knows."""
+        """Whether a task of ``group`` still runs, as far as can be known."""
 
 
 def reading(job: Job, levels: Levels, source: Source) -> Job:
@@ -86,9 +86,9 @@ def reading(job: Job, levels: Levels, source: Source) -> Job:
 
 
 def result_of(job: Job, records: Iterable[bytes], slots: int, pinned: Callable[[tuple[int, ...]], Pinned] | None = None) -> JobResult:
-    """Put the records of the last level together, and check that all of it is of one computation
-    (R33). ``pinned`` makes what stands for results that stayed where they are, of the task attempts
-    that made them."""
+    """Put the records of the last level together, and check that all records are of one computation
+    (R33). ``pinned`` makes a stand-in for results that stayed on the executors, from the task
+    attempts that made them."""
     reports: list[Report] = []
     frames: list[Frame] = []
     for record in records:

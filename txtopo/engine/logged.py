@@ -1,4 +1,4 @@
-"""The logger ``txtopo``: what a run tells a program about itself, beside its status.
+"""The logger ``txtopo``: messages of a run to its program, beside its status.
 
 Apart from ``status``, which the simulator uses too: there attempts fail by the thousand.
 

@@ -1,15 +1,14 @@
-"""How much of Spark a transaction is worth, judged by the ones before it.
+"""Share of Spark for the next transaction, judged by the transactions before.
 
 A Spark job and a Python task cost the same however little they do. While transactions are small,
-one task for all of a transaction is faster than several side by side, and processing it together
-with its commit is faster than a job of its own. Neither changes a result: where a task runs decides
-nothing (R17), and what has failed once is processed by itself.
+one task for all of a transaction is faster than several side by side, and processing in the job of
+the commit is faster than a job for processing alone. Neither changes a result: where a task runs
+decides nothing (R17), and a transaction that has failed once is processed by itself.
 
-Apart from the engine because it is the only place where time already spent decides what is done
-next.
+Apart from the engine because only here elapsed time decides the next step.
 
-Invariants: a single transaction that is not small ends the savings; it takes several small ones in
-a row to have them again.
+Invariants: a single transaction that is not small ends the savings; they come back after several
+small transactions in a row.
 """
 
 from __future__ import annotations
@@ -47,7 +46,9 @@ class Pace:
 
     @property
     def is_small(self) -> bool:
-        """Whether the next transaction is taken to be small: then it gets one task at a time."""
+        """Whether the next transaction counts as small: a small transaction gets one task at a
+        time.
+        """
         return self._small_s > 0 and self._small_in_a_row >= _SMALL_IN_A_ROW
 
     @property

@@ -1,4 +1,4 @@
-"""What a run can tell about itself, and how the engine keeps count."""
+"""The status of a run, and the counts that the engine keeps for it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class RunStatus:
     asked: int = 0
     """How often the spout was asked whether a new transaction may begin."""
     idle_at: int = 0
-    """Which of these questions last found the run idle; what the source got before it was asked is
-    committed."""
+    """Which of these questions last saw the run idle; everything in the source before that question
+    is committed."""
     committed: int = 0
     """Transactions committed by this run."""
     replays: int = 0
     """Attempts of this run that failed or were discarded."""
     pinned_replays: int = 0
-    """Of these, those that only outgrew the way through the driver."""
+    """The part of these replays whose batch only outgrew the way through the driver."""
     tuples: int = 0
     """Tuples the spout emitted in committed transactions of this run."""
     tuples_per_s: float = 0.0
@@ -52,8 +52,8 @@ class RunStatus:
     last_commit_latency_s: float | None = None
     """From opening to commit, for the newest committed transaction."""
     last_error: str | None = None
-    """What made the newest failed attempt fail, or ended the run. It stays when the run goes on:
-    see ``standing_error``."""
+    """The error of the newest failed attempt, or of the end of the run. It stays when the run goes
+    on: see ``standing_error``."""
     last_error_txid: int | None = None
     """The transaction that ``last_error`` is about; ``None`` if it is about the whole run."""
     last_error_at: datetime.datetime | None = None
@@ -80,10 +80,10 @@ class StatusBoard:
         """Commits: when, and how many tuples. The first is where the window begins; its own tuples
         came before."""
         self._recent_tuples = 0
-        """The tuples of all commits in the window, so that who looks often need not add them up."""
+        """The tuples of all commits in the window: a frequent reader need not add them up."""
 
     def update(self, **changes: Any) -> None:
-        """Change fields and wake who waits."""
+        """Change fields and wake all waiting threads."""
         with self._changed:
             self._status = replace(self._status, **changes)
             status = self._status
@@ -110,7 +110,7 @@ class StatusBoard:
         self.update(last_error=error, last_error_txid=txid, last_error_at=now, is_error_over=False, **changes)
 
     def opened(self, txid: int) -> None:
-        """The spout has answered for ``txid``: if the last error was that it did not, that is over.
+        """The spout has answered for ``txid``: an error about a missing answer is over.
         """
         if self._status.last_error_txid == txid:
             self.update(is_error_over=True)

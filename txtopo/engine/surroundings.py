@@ -1,5 +1,5 @@
-"""What an engine stands on: time, threads, and the queue of its loop. The simulator puts others in
-their place.
+"""The surroundings of an engine: time, threads, and the queue of its loop. The simulator brings its
+own.
 
 Runs on: driver. Apart from ``engine`` so that all the engine decides is decided by the same code in
 a simulation, where time is virtual, nothing runs by itself, and the process may die at every named
@@ -21,24 +21,26 @@ Action = Callable[[], None]
 
 
 class Threads(Protocol):
-    """A group of threads that do what they are given, in order of arrival."""
+    """A group of threads that run the calls given to them, in order of arrival."""
 
     def submit(self, work: Action) -> None:
         """Do ``work`` as soon as a thread is free."""
 
     def close(self, timeout_s: float) -> bool:
-        """Let the threads end after what was given so far; whether they did within ``timeout_s``.
+        """Let the threads end after their queued calls; whether they did within ``timeout_s``.
         """
 
 
 class Surroundings(Protocol):
-    """Everything the engine does not do itself."""
+    """Everything that the engine needs from outside."""
 
     def now(self) -> float:
         """The time, in seconds from some point."""
 
     def time_of_opening(self, txid: int) -> datetime.datetime:
-        """What time it is, aware, in UTC: asked when ``txid`` is opened, and kept with it (R36)."""
+        """The present time, aware, in UTC: read when ``txid`` is opened, and kept with the txid
+        (R36).
+        """
 
     def sleep(self, duration_s: float) -> None:
         """Wait, in a thread that was got from :meth:`threads`."""

@@ -1,8 +1,8 @@
 """``txtopo state accept``: a changed topology goes on, with another spout over the same positions,
 a new store, or other components (R35).
 
-Apart from ``administration`` because what a person accepts is written beside what the last run has
-left, and nothing is removed but plans of batches that the other spout would not understand.
+Apart from ``administration`` because acceptances are written beside the state of the last run, and
+the only removal is that of plans for batches that the other spout would not understand.
 
 Invariants: one multi, which is refused if a coordinator has taken the topology since it was looked
 at.
@@ -21,9 +21,9 @@ from txtopo.state.components import KINDS, Component, Components, Spout, can_kee
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What a person accepts: ``spout`` goes on from the positions; ``stores`` (``component/name``,
-    with ``*`` for any text) may be begun; ``sealed``: the sealed transaction is completed with
-    whatever components there are."""
+    """Changes that a person accepts: ``spout`` goes on from the positions; ``stores``
+    (``component/name``, with ``*`` for any text) may be begun; ``sealed``: the sealed transaction
+    is completed with the present components."""
 
     spout: Spout | None = None
     stores: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Accepted:
 
 
 def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute: bool) -> list[str]:
-    """Write down what is ``accepted``, if ``execute``; what that means, line by line.
+    """Write down the ``accepted`` changes, if ``execute``; their meaning, line by line.
 
     :raises errors.UsageError: it cannot be accepted, or there is nothing to accept.
     :raises errors.FencedError: a coordinator holds the topology, or has taken it meanwhile.
@@ -82,8 +82,8 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
 
 
 def _open(store: base.StateStore, paths: layout.Layout) -> tuple[list[base.Delete], records.TxidRecord | None]:
-    """What removes the records that are planned and not sealed, unless one is sealed meanwhile; and
-    the record that is sealed and not committed."""
+    """Operations that remove the planned records, unless one of them is sealed meanwhile; and the
+    record of a sealed transaction that is not committed."""
     node = store.get(paths.current)
     if node is None:
         raise errors.UnreadableStateError(paths.current, "it is missing")
@@ -135,7 +135,7 @@ def _listed(components: dict[str, Component]) -> str:
 
 
 def shown(made_of: dict[str, Any]) -> Sequence[str]:
-    """What the record says, for people, line by line; ``made_of`` is the record as JSON."""
+    """The content of the record, for people, line by line; ``made_of`` is the record as JSON."""
     record = Components.model_validate({**made_of, "version": 1})
     lines = [f"spout         {record.spout.id}: {KINDS[record.spout.kind]}"]
     for id, component in record.components.items():

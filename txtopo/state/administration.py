@@ -1,8 +1,8 @@
-"""Looking at stored state from outside, and resetting it: what the command line does to a topology
+"""Administration of stored state from outside: the commands that look at, and reset, a topology
 that is not running here.
 
-Apart from ``topology`` because nothing here holds a lease. :func:`show` also shows what cannot be
-understood: it is for the moment when something is broken.
+Apart from ``topology`` because nothing here holds a lease. :func:`show` also shows records that it
+cannot understand: people call it when something is broken.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def topologies(store: base.StateStore) -> list[str]:
 def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """Everything that is stored of a topology, as JSON-able values.
 
-    Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if nobody holds
-    it), ``records`` by txid, ``positions`` by partition, ``components`` (what the topology is made
-    of; None if an older version has written it), ``stores`` (names), ``recorded`` (by name of a
-    store, the last recorded attempt that opened it: ``txid:attempt_id``), ``counts`` (by name, the
-    store transactions of that attempt; None if an earlier version of txtopo recorded it). What
-    cannot be understood is shown as ``{"unreadable": why, "text": what is there}``; so is, with
-    text None, what should be there and is not.
+    Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if no coordinator
+    holds it), ``records`` by txid, ``positions`` by partition, ``components`` (the parts of the
+    topology; None if an older version has written it), ``stores`` (names), ``recorded`` (by name of
+    a store, the last recorded attempt that opened it: ``txid:attempt_id``), ``counts`` (by name,
+    the store transactions of that attempt; None if an earlier version of txtopo recorded it). An
+    unreadable record is shown as ``{"unreadable": reason, "text": content}``; a missing record
+    likewise, with text None.
 
     :raises UsageError: there is no such topology.
     """
@@ -59,7 +59,7 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"
         node = store.get(path)
-        # A run that commits meanwhile removes the records of what it has committed.
+        # A run that commits meanwhile removes the records of its committed transactions.
         if node is not None:
             shown["records"][str(int(name)) if name.isdecimal() else name] = _decoded(path, node, records.TxidRecord)
     for name in store.children(paths.positions):
@@ -79,12 +79,12 @@ def reset(store: base.StateStore, topology_id: str) -> None:
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
     for _ in range(RESET_TRIES_MAX):
-        found = store.get(paths.lease)
-        if found is not None:
-            raise _held(paths, found)
+        lease = store.get(paths.lease)
+        if lease is not None:
+            raise _held(paths, lease)
         try:
-            # Whoever takes the lease meanwhile adds a child, and the removal of its parent is
-            # refused.
+            # A coordinator that takes the lease meanwhile adds a child, and the removal of its
+            # parent is refused.
             store.multi([base.Delete(path) for path in _tree(store, paths.top)])
             return
         except base.StateConflictError:
@@ -93,8 +93,8 @@ def reset(store: base.StateStore, topology_id: str) -> None:
 
 
 def restored(store: base.StateStore, topology_id: str) -> int:
-    """Raise the epoch, so that attempts after this have numbers that none had which a restored copy
-    has forgotten; the new epoch (R1).
+    """Raise the epoch, so that later attempts get numbers above all that a restored copy may have
+    forgotten; the new epoch (R1).
 
     :raises FencedError: a live coordinator holds it.
     :raises UsageError: there is no such topology.
@@ -102,9 +102,9 @@ def restored(store: base.StateStore, topology_id: str) -> int:
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
     # In this order: a coordinator that takes the lease later raises the epoch.
-    node, found = store.get(paths.epoch), store.get(paths.lease)
-    if found is not None:
-        raise _held(paths, found)
+    node, lease = store.get(paths.epoch), store.get(paths.lease)
+    if lease is not None:
+        raise _held(paths, lease)
     if node is None:
         raise errors.UnreadableStateError(paths.epoch, "it is missing")
     last = records.EpochRecord.decode(paths.epoch, node.data)
@@ -118,9 +118,9 @@ def restored(store: base.StateStore, topology_id: str) -> int:
     return raised.epoch
 
 
-def _held(paths: layout.Layout, found: base.Node) -> errors.FencedError:
+def _held(paths: layout.Layout, lease_node: base.Node) -> errors.FencedError:
     try:
-        return lease.held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, found.data))
+        return lease.held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, lease_node.data))
     except errors.UnreadableStateError as error:
         return errors.FencedError(f"topology {paths.topology_id!r} is held by a coordinator whose lease cannot be read: {error}")
 

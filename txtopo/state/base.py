@@ -1,8 +1,8 @@
 """The contract of a store of znodes: read one, list children, and change several atomically.
 
-Apart from its implementations because everything above is written against it and tested with both.
-It is ZooKeeper's data model with what we do not use left out: no watches, no sequential nodes, no
-writes but ``multi``.
+Apart from its implementations because every caller is written against this contract and tested with
+both. The contract is ZooKeeper's data model without the parts that we do not use: no watches, no
+sequential nodes, no writes but ``multi``.
 
 Paths are absolute within the store (``/words/epoch``); where the store keeps them is its own
 affair.
@@ -19,12 +19,12 @@ from typing import Literal
 from txtopo import errors
 
 OPERATION_OVERHEAD_BYTES = 128
-"""What an operation costs on the wire beyond its path and data: header, lengths, version or ACL,
-and the prefix of the store."""
+"""Bytes of an operation on the wire beyond its path and data: header, lengths, version or ACL, and
+the prefix of the store."""
 
 ENSURE_TRIES_MAX = 10
-"""How often :meth:`StateStore.ensure` starts again because somebody else made or removed one of the
-parents."""
+"""How often :meth:`StateStore.ensure` starts again because another client made or removed a parent.
+"""
 
 ConflictReason = Literal["exists", "missing", "version", "not empty", "ephemeral parent", "refused"]
 
@@ -50,7 +50,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Replace the data of a znode that exists; with ``version``, only if that is its version."""
+    """Replace the data of a znode that exists; with ``version``, only if the znode has that
+    version.
+    """
 
     path: str
     data: bytes
@@ -59,7 +61,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a znode that exists and has no children; with ``version``, only if that is its
+    """Remove a znode that exists and has no children; with ``version``, only if the znode has that
     version."""
 
     path: str
@@ -78,8 +80,8 @@ Operation = Create | Set | Delete | Check
 
 
 class StateConflictError(errors.TxtopoError):
-    """A multi was refused, and nothing of it was applied: ``operation`` found the state other than
-    it expected."""
+    """A multi was refused, and no part of it was applied: ``operation`` met another state than
+    expected."""
 
     def __init__(self, operation: Operation, reason: ConflictReason, detail: str = "") -> None:
         super().__init__(operation, reason, detail)
@@ -106,8 +108,8 @@ class StateUnavailableError(errors.ZooKeeperUnavailableError):
 class StateStore(abc.ABC):
     """A client session with a store of znodes. Thread-safe.
 
-    Every call may raise :class:`StateUnavailableError`; none retries by itself, so that who calls
-    decides what an unknown outcome means.
+    Every call may raise :class:`StateUnavailableError`; no call retries by itself: the caller
+    decides about an unknown outcome.
     """
 
     def __init__(self) -> None:
@@ -126,7 +128,7 @@ class StateStore(abc.ABC):
     @property
     @abc.abstractmethod
     def address(self) -> str:
-        """What a person calls this store: ``host:port/chroot/root``."""
+        """The name of this store for people: ``host:port/chroot/root``."""
 
     @property
     @abc.abstractmethod
@@ -147,7 +149,7 @@ class StateStore(abc.ABC):
     def multi(self, operations: Sequence[Operation]) -> None:
         """Apply ``operations`` in order, all or none, in one round trip.
 
-        :raises StateConflictError: one of them met another state than it expected; nothing was
+        :raises StateConflictError: one operation met another state than expected; no operation was
             applied.
         :raises StateUnavailableError: no answer; all or nothing was applied, which of the two is
             unknown.
@@ -180,8 +182,8 @@ class StateStore(abc.ABC):
 
 
 def check_path(path: str) -> str:
-    """``path`` itself if it is one ZooKeeper accepts: absolute, no empty or dotted component, no
-    slash at the end."""
+    """``path`` itself if ZooKeeper accepts it: absolute, no empty or dotted component, no slash at
+    the end."""
     if path != "/" and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/")) or "\0" in path):
         raise ValueError(f"{path!r} is not a path of a znode: it must look like /topology/epoch")
     return path

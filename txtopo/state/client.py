@@ -1,12 +1,11 @@
 """ZooKeeper's client, kazoo, as we need it: quiet, never giving up, and known to the server.
 
-Apart from ``zookeeper`` because what has to be said to kazoo, and kept from it, is a subject of its
-own: its log, its threads and the way it authenticates. With ``zookeeper`` it is all that knows
-kazoo.
+Apart from ``zookeeper`` because the settings of kazoo, its log, its threads and its authentication
+are a subject of their own. This module and ``zookeeper`` are all that knows kazoo.
 
 Invariants:
-- No password, no answer to a server's challenge and no key of a session gets into a log, at
-  whatever level.
+- No password, no answer to a server's challenge and no key of a session gets into a log, at any
+  level.
 - A connection that breaks while we authenticate is a broken connection. kazoo takes it for a
   refusal, and would stop for good.
 """
@@ -45,10 +44,10 @@ _LOGGER.addFilter(_is_harmless)
 
 
 class Client:
-    """One kazoo client of ``servers``, not yet started, and what is known of its authentication.
+    """One kazoo client of ``servers``, not yet started, and the state of its authentication.
 
-    ``owner`` is whose the server itself is, if it is that of a data directory. What is made belongs
-    to both, ``who`` and ``owner``.
+    ``owner`` holds the credentials of the server itself, if the server is that of a data directory.
+    New znodes belong to both, ``who`` and ``owner``.
     """
 
     def __init__(
@@ -56,7 +55,9 @@ class Client:
     ) -> None:
         digests = [each for each in (owner, who) if each is not None and each.scheme == "digest"]
         self.acl = security.CREATOR_ALL_ACL if who is not None or owner is not None else security.OPEN_ACL_UNSAFE
-        """The rights on whatever we make: everybody's, or those of ``who`` and ``owner`` alone."""
+        """The rights on every znode we make: everybody's, or those of ``who`` and ``owner``
+        alone.
+        """
         self.hang_ups = 0
         """How often in a row a server has hung up while we authenticated by SASL."""
         self.is_refused = False

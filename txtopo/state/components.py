@@ -1,9 +1,9 @@
-"""What a topology was made of when it last wrote its state: its spout, its components, and the
-stores that each of them may begin (R35).
+"""Components of a topology as of its last write: its spout, its components, and the stores that
+each component may begin (R35).
 
-Apart from ``engine.continuity``, which compares that with the topology that wants to go on: here
-is what is remembered, and what can be told of a state that does not remember it because an older
-version wrote it.
+Apart from ``engine.continuity``, which compares this record with the topology that wants to go on.
+This module has the record itself, and the little that can be told of a state without the record,
+written by an older version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txtopo.state import records
 from txtopo.topology.graph import SpoutKind
 
 KINDS: dict[SpoutKind, str] = {"transactional": "a whole batch", "partitioned": "partitions", "opaque": "partitions, opaque"}
-"""What the metadata of each kind of spout says, for people."""
+"""Descriptions of the metadata of each kind of spout, for people."""
 
 
 class _Entry(pydantic.BaseModel):
@@ -49,7 +49,7 @@ class Component(_Entry):
 
     @property
     def expected(self) -> tuple[str, ...]:
-        """The stores that it may begin, once it has results in others."""
+        """The stores that the component may begin, once it has results in others."""
         return (*self.stores, *self.accepted)
 
 

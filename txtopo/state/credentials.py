@@ -39,7 +39,7 @@ class Credentials:
         self.scheme, self.user, self._password = scheme, user, password
 
     def reveal(self) -> str:
-        """The password, for the one place that hands it to ZooKeeper's client."""
+        """The password, for the one caller that hands it to ZooKeeper's client."""
         return self._password
 
     def __repr__(self) -> str:
@@ -53,11 +53,11 @@ class Credentials:
 
 
 _owners: dict[str, Credentials] = {}
-"""By ``host:port``: whose the servers are that this process runs."""
+"""Credentials by ``host:port`` of the servers that this process runs."""
 
 
 def new_owner() -> Credentials:
-    """A user that nobody else can be."""
+    """A user name that is drawn at random, and so belongs to no other user."""
     return Credentials("digest", "txtopo", secrets.token_urlsafe(32))
 
 
@@ -70,7 +70,7 @@ def owner_of_directory(data_dir: Path) -> Credentials | None:
     """Whose the ZooKeeper of ``data_dir`` is; ``None`` if it is everybody's, as before there were
     such users.
 
-    :raises OSError: this process's user may not read it.
+    :raises OSError: this process's user may not read the file.
     :raises ConfigError: the file says something else.
     """
     path = data_dir / OWNER_FILE
@@ -79,15 +79,17 @@ def owner_of_directory(data_dir: Path) -> Credentials | None:
     except FileNotFoundError:
         return None
     try:
-        found = json.loads(text)
-        return Credentials("digest", str(found["user"]), str(found["password"]))
+        fields = json.loads(text)
+        return Credentials("digest", str(fields["user"]), str(fields["password"]))
     except (ValueError, TypeError, KeyError):
-        # Not the cause: what was read is part of it, and may be the password.
+        # Not chained: the cause contains the text read, perhaps the password.
         raise errors.ConfigError(f"{path} does not say whose the ZooKeeper of its directory is\n  Restore it from a copy of the directory.") from None
 
 
 def owner_of_server(hosts: str) -> Credentials | None:
-    """Whose the server at ``hosts`` is, if this process runs it; else ``None``."""
+    """The credentials of the server at ``hosts``, if this process runs the server; else
+    ``None``.
+    """
     return _owners.get(hosts)
 
 
@@ -101,16 +103,16 @@ def remember_owner(hosts: str, owner: Credentials | None) -> None:
 
 
 def of(conf: config.Config, environment: Mapping[str, str] | None = None) -> Credentials | None:
-    """What ``conf`` and the environment (``os.environ`` unless given) say; None if nobody is to be
-    authenticated.
+    """The credentials in ``conf`` and the environment (``os.environ`` unless given); None for no
+    authentication.
 
     :raises ConfigError: something is missing, or said twice.
     :raises SetupError: the library that SASL needs is not installed.
     """
     if conf.zookeeper_auth == "none":
         if conf.zookeeper_user is not None or conf.zookeeper_password_file is not None:
-            given = "zookeeper_user" if conf.zookeeper_user is not None else "zookeeper_password_file"
-            raise errors.ConfigError(f"{given} is set, but zookeeper_auth is 'none'\n  Set zookeeper_auth to digest or sasl, or leave {given} out.")
+            name = "zookeeper_user" if conf.zookeeper_user is not None else "zookeeper_password_file"
+            raise errors.ConfigError(f"{name} is set, but zookeeper_auth is 'none'\n  Set zookeeper_auth to digest or sasl, or leave {name} out.")
         return None
     if not conf.zookeeper_user or ":" in conf.zookeeper_user:
         wrong = "there is no zookeeper_user" if not conf.zookeeper_user else "zookeeper_user has a colon in it"
@@ -138,20 +140,20 @@ def _password(conf: config.Config, environment: Mapping[str, str]) -> str:
 
 
 def _read(path: Path) -> str:
-    what = f"the file that zookeeper_password_file names, {path},"
+    described = f"the file that zookeeper_password_file names, {path},"
     try:
         with path.open("rb") as file:
             password = file.read(FILE_BYTES_MAX + 1).decode()
     except OSError as error:
         cure = "Make it readable for the user of the driver, and for no other user."
-        raise errors.ConfigError(f"{what} cannot be read: {error.strerror}\n  {cure}") from None
+        raise errors.ConfigError(f"{described} cannot be read: {error.strerror}\n  {cure}") from None
     except UnicodeDecodeError:
-        # What was decoded is part of Python's error, and may be the password: no cause.
-        raise errors.ConfigError(f"{what} is not UTF-8\n  It must hold the password and nothing else.") from None
+        # Not chained: Python's error contains the decoded text, perhaps the password.
+        raise errors.ConfigError(f"{described} is not UTF-8\n  It must hold the password and nothing else.") from None
     password = password.removesuffix("\n").removesuffix("\r")
     if not password or "\n" in password or len(password) > FILE_BYTES_MAX:
         wrong = "is empty" if not password else "has more than one line, or is too long for a password"
-        raise errors.ConfigError(f"{what} {wrong}\n  It must hold the password and nothing else.")
+        raise errors.ConfigError(f"{described} {wrong}\n  It must hold the password and nothing else.")
     return password
 
 

@@ -1,19 +1,19 @@
 """The data directory: the lock of the driver that owns it, and the address of the ZooKeeper server
 that runs in it.
 
-Apart from the server because a reader (``txtopo status``) needs only this. It knows nothing of
-ZooKeeper but an address.
+Apart from the server because a reader (``txtopo status``) needs only this module. It knows nothing
+of ZooKeeper but an address.
 
-Files: ``lock`` is locked with flock by the owner for as long as it lives, and says who that is;
-``endpoint.json`` says where the owner's server listens.
+Files: the owner locks ``lock`` with flock for as long as it lives, and writes its identity there;
+``endpoint.json`` holds the address of the owner's server.
 
 Invariants:
-    At most one process owns a directory. The kernel frees the lock when that process ends, however
-    it ends; neither a child nor a fork of the owner holds it. A reader never holds the lock (R37).
-    It asks the kernel about a second lock, on the same open file, that the owner takes for this: an
-    open file description lock, which can be looked at without being taken. ``endpoint.json`` is
-    believed only while the lock is held, and a new owner removes what it finds as its first act. So
-    a file left by a process that was killed is never taken for a running server.
+    At most one process owns a directory. The kernel frees the lock at every end of that process;
+    neither a child nor a fork of the owner holds it. A reader never holds the lock (R37). A reader
+    asks the kernel about a second lock on the same open file, an open file description lock: the
+    kernel tells its holder without granting the lock. ``endpoint.json`` is believed only while the
+    lock is held, and a new owner first removes an old ``endpoint.json``. So the file of a killed
+    process is never taken for a running server.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class DataDirectory:
         self._lock: io.FileIO | None = None
 
     def acquire(self) -> None:
-        """Own the directory until :meth:`release`, or until this process ends. It is made if it
-        does not exist.
+        """Own the directory until :meth:`release`, or until this process ends. A missing directory
+        is made.
 
         Raises HeldError, naming the owner's pid, if another owner has it; SetupError if the
         directory cannot be used.
@@ -147,8 +147,8 @@ class DataDirectory:
         """Give the directory up. Harmless if it is not owned."""
         if self._lock is None:
             return
-        # A fork of the owner has the lock closed: it never owned the directory, and must not take
-        # away what the owner published.
+        # A fork of the owner has the lock closed: the fork never owned the directory, and must not
+        # remove the owner's endpoint.
         if not self._lock.closed:
             with contextlib.suppress(OSError):
                 self._endpoint_file.unlink(missing_ok=True)
@@ -160,7 +160,7 @@ class DataDirectory:
         write_durably(self._endpoint_file, json.dumps(asdict(Endpoint(hosts, pid, os.getpid()))))
 
     def endpoint(self) -> Endpoint | None:
-        """The running server of this directory, whoever owns it; see :func:`running`."""
+        """The running server of this directory, under any owner; see :func:`running`."""
         return running(self.path)
 
     @property
@@ -169,8 +169,8 @@ class DataDirectory:
 
 
 def running(path: str | Path) -> Endpoint | None:
-    """The server running in the data directory ``path``; None if nobody owns the directory, or its
-    server does not serve yet.
+    """The server running in the data directory ``path``; None if no process owns the directory, or
+    its server does not serve yet.
 
     Changes nothing on disk. Raises SetupError if the directory may not be read.
     """
@@ -178,15 +178,14 @@ def running(path: str | Path) -> Endpoint | None:
     if not is_owned(path):
         return None
     try:
-        found = json.loads((path / ENDPOINT).read_bytes())
-        return Endpoint(str(found["hosts"]), int(found["pid"]), int(found["owner_pid"]))
+        endpoint = json.loads((path / ENDPOINT).read_bytes())
+        return Endpoint(str(endpoint["hosts"]), int(endpoint["pid"]), int(endpoint["owner_pid"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def is_owned(path: str | Path) -> bool:
-    """Whether a process owns the data directory ``path``. Changes nothing on disk, and holds
-    nothing.
+    """Whether a process owns the data directory ``path``. Changes no file, and holds no lock.
 
     Raises SetupError if the directory may not be read.
     """
@@ -210,7 +209,7 @@ _CAN_LOOK_AT_LOCKS = sys.platform.startswith("linux")
 
 
 def _mark(lock: int) -> None:
-    """Take the lock that readers look at. The kernel frees it together with the owner's other one.
+    """Take the lock that readers look at. The kernel frees it together with the owner's other lock.
     """
     if _CAN_LOOK_AT_LOCKS:
         fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE_FILE)
@@ -233,10 +232,10 @@ def try_flock(descriptor: int, kind: int) -> bool:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace the content of ``path`` at once and on disk: whoever reads it, also after a power
-    loss, sees the old text or the new.
+    """Replace the content of ``path`` at once and on disk: every reader, also after a power loss,
+    sees the old text or the new.
 
-    Only this process's user may read it.
+    Only this process's user may read the file.
     """
     new = path.with_name(path.name + ".new")
     with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -248,7 +247,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have what is written in the file, or the names in the directory, on disk."""
+    """Sync the content of the file, or the names in the directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -259,8 +258,8 @@ def sync(path: Path) -> None:
 def unusable(path: Path, error: OSError) -> errors.TxtopoError:
     """The error for a data directory that the system does not let us use.
 
-    A full disk is no wrong directory: another one would have another state. What is there is sound,
-    and waits like a ZooKeeper that is away.
+    A full disk is no wrong directory: another directory would have another state. The stored state
+    is sound, and waits like a ZooKeeper that is away.
     """
     if error.errno in _FULL:
         return no_room(path, error.strerror or str(error))
@@ -284,8 +283,8 @@ def says_no_room(text: str) -> str | None:
 
 def _owner(lock: io.FileIO) -> str:
     try:
-        found = json.loads(os.pread(lock.fileno(), 4096, 0))
+        owner = json.loads(os.pread(lock.fileno(), 4096, 0))
         since = datetime.datetime.fromtimestamp(os.fstat(lock.fileno()).st_mtime).astimezone()
-        return f"process {int(found['pid'])} on host {found['host']} since {since.isoformat(sep=' ', timespec='seconds')}"
+        return f"process {int(owner['pid'])} on host {owner['host']} since {since.isoformat(sep=' ', timespec='seconds')}"
     except (OSError, ValueError, TypeError, KeyError):
         return "another process, which has not said who it is"

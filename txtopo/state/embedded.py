@@ -1,9 +1,9 @@
 """Runs a ZooKeeper server from the jars that pyspark brings: the default where no ensemble is
 named.
 
-Apart because whoever talks to ZooKeeper takes ``hosts`` and needs not care who runs it. Here it is
-decided when a server may run and on which port; ``server_process`` knows how one is run,
-``directory`` who owns the data, ``watchdog`` how it ends.
+Apart because a client of ZooKeeper takes ``hosts`` and need not know the owner of the server. This
+module decides when a server may run and on which port; ``server_process`` runs a server,
+``directory`` knows the owner of the data, ``watchdog`` ends the server.
 
 In the data directory: ``zookeeper/`` (the server's data), ``zookeeper.cfg`` (written on every
 start), ``zookeeper.log`` and ``zookeeper.log.1`` (bounded), ``server.lock`` (locked by the living
@@ -13,10 +13,10 @@ server, with its pid), ``user.json`` (whose all of it is, with the password), an
 Invariants:
     A server runs only while this process owns the data directory, and ends with this process (see
     ``watchdog``). Two servers never have the same data open: each holds ``server.lock`` for as long
-    as it lives, and is started only by passing it that lock. What is stored is for those alone who
-    may read the directory, before the server can be found there (see ``protection`` and
-    ``privacy``). A server is reported as serving only if it was this data directory that answered,
-    not whoever else got hold of the port.
+    as it lives, and is started only with that lock handed over. Only users who may read the
+    directory can read the state, and this protection stands before clients can find the server (see
+    ``protection`` and ``privacy``). A server is reported as serving only if the server of this data
+    directory answered, not another process that got the port.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class EmbeddedZooKeeper:
     :meth:`stop`, or inside a ``with``."""
 
     def __init__(self, data_dir: str | Path, *, choose_port: Callable[[], int] = free_port, is_private: bool = True) -> None:
-        """``is_private``: what is stored is for those alone who may read the directory. Otherwise
-        it is everybody's, as in an ensemble."""
+        """``is_private``: only users who may read the directory can read the state. Otherwise
+        everybody can, as in an ensemble."""
         self._directory = directory.DataDirectory(data_dir)
         self._choose_port = choose_port
         self._is_private = is_private
@@ -83,8 +83,8 @@ class EmbeddedZooKeeper:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server is started and has not ended since; if it has, :meth:`restart` brings
-        it back."""
+        """Whether the server is started and has not ended since; :meth:`restart` brings back a
+        server that has ended."""
         return self._server is not None and not self._server.has_ended(0)
 
     def start(self) -> Self:
@@ -138,7 +138,7 @@ class EmbeddedZooKeeper:
         return self._server
 
     def _serve(self, ports: Iterable[int]) -> None:
-        """Serve on the first of ``ports`` that nobody else took since it was chosen."""
+        """Serve on the first of ``ports`` that no other process took since it was chosen."""
         tail = ""
         for port in ports:
             self._server = self._launch(port)
@@ -176,8 +176,8 @@ class EmbeddedZooKeeper:
             raise directory.no_room(self.data_dir, full)
 
     def _make_private(self) -> None:
-        """Make everything the user's of this directory, also what an earlier version left to
-        everybody."""
+        """Give every znode to the user of this directory, also those that an earlier version left
+        open to everybody."""
         if not self._is_private:
             return
         owner, complete = credentials.owner_of_directory(self.data_dir), self.data_dir / OWNED
@@ -245,8 +245,8 @@ class EmbeddedZooKeeper:
 
 
 def _kill_server(pid: str, config: Path) -> None:
-    """Kill the process ``pid`` if it is the server with this configuration, and not one that got
-    its pid since."""
+    """Kill the process ``pid`` if it is the server with this configuration, and not a process that
+    got the pid since."""
     with contextlib.suppress(OSError, ValueError):
         if os.fsencode(config) in Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0"):
             os.kill(int(pid), signal.SIGKILL)

@@ -93,7 +93,7 @@ def _version(executable: str) -> int:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise errors.SetupError(f"{executable} does not run: {error}\n{_CURE}") from error
     # Up to Java 8 the version began with "1.": "1.8.0_392". A line of warning may come first.
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stdout)
-    if answer.returncode != 0 or found is None:
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stdout)
+    if answer.returncode != 0 or version is None:
         raise errors.SetupError(f"`{executable} -version` failed with exit code {answer.returncode} and said:\n{answer.stdout.rstrip()}\n{_CURE}")
-    return int(found.group(1))
+    return int(version.group(1))

@@ -1,4 +1,4 @@
-"""Where the znodes of one topology are, within the store.
+"""Paths of the znodes of one topology, within the store.
 
 ::
 
@@ -76,7 +76,7 @@ class Layout:
 
 
 def encode_name(name: str) -> str:
-    """``name`` as one component of a path: what ZooKeeper or a person would stumble over is
+    """``name`` as one component of a path: characters that would trouble ZooKeeper or people are
     percent-encoded."""
     quoted = urllib.parse.quote(name, safe="", errors="surrogatepass")
     return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted

@@ -1,18 +1,19 @@
 """The lease: one coordinator per topology id may write (R26), to one incarnation of the state
 (R27).
 
-Two znodes, with two jobs. ``epoch`` is the *fence*: it grows each time the lease is taken, and
-every write checks it in the same multi, so that a coordinator who lost the topology without
-noticing can change nothing. ``lease`` is ephemeral and only says who is *alive*: it is why a second
-coordinator is refused instead of taking over.
+Two znodes, with two jobs. ``epoch`` is the *fence*: the epoch grows each time the lease is taken,
+and every write checks the epoch in the same multi, so that a coordinator that lost the topology
+without noticing can change nothing. ``lease`` is ephemeral and only names the coordinator that is
+*alive*: because of the lease a second coordinator is refused instead of taking over.
 
-Apart from ``writer`` because this is about who, and that about whether.
+Apart from ``writer`` because the lease decides who may write, and the writer whether a write was
+applied.
 
 Invariants:
 - ``epoch`` and ``holder_id`` never change after :meth:`Lease.take`; if the stored ones differ, the
   topology is another's for ever.
 - Every method may be called again after :class:`~txtopo.state.base.StateUnavailableError`: each
-  begins by reading what is there.
+  begins by reading the stored state.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from txtopo import errors
 from txtopo.state import base, layout, liveness, records
 
 TRIES_MAX = 20
-"""How often a refused multi of ours is tried anew after reading what changed; others would have to
-interfere each time."""
+"""How often a refused multi of ours is tried anew after reading the new state; each refusal takes
+an interfering client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Holder:
     """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone; ``name``
     that of the run.
 
-    ``process`` is what :func:`txtopo.state.liveness.process_identity` says of it; empty: nobody but
-    ZooKeeper can tell when it dies.
+    ``process`` is the text of :func:`txtopo.state.liveness.process_identity`; if empty, only
+    ZooKeeper can tell when the coordinator dies.
     """
 
     host: str
@@ -47,10 +48,10 @@ class Holder:
 class Lease:
     """The right of ``holder`` to write the state of one topology.
 
-    ``displaces`` says that a lease which is found does not count: its holder is known to be dead,
-    or is to be fenced. ``new_id()`` gives an id that nobody else has; it names this coordinator,
-    and the generation if it is the first. ``first_nodes(epoch record)`` are the znodes a new
-    topology has beside generation, epoch and lease.
+    With ``displaces`` an existing lease does not count: its holder is known to be dead, or is to be
+    fenced. ``new_id()`` gives a unique id; the id names this coordinator, and the generation if
+    this coordinator is the first. ``first_nodes(epoch record)`` are the znodes a new topology has
+    beside generation, epoch and lease.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Lease:
         the topology is new.
 
         :raises HeldError: a live coordinator holds it.
-        :raises UnreadableStateError: what is there cannot be understood.
+        :raises UnreadableStateError: a stored record cannot be understood.
         """
         for _ in range(TRIES_MAX):
             generation = self._store.get(self._paths.generation)
@@ -105,7 +106,7 @@ class Lease:
         )
 
     def _take_new(self) -> bool:
-        """False if somebody else has made the topology since it was looked for."""
+        """False if another coordinator has made the topology since the last look."""
         paths = self._paths
         leftovers = self._store.children(paths.top)
         if leftovers and self._store.get(paths.generation) is not None:
@@ -139,9 +140,9 @@ class Lease:
             return True
         lease = self._store.get(paths.lease)
         if lease is not None and not self._displaces:
-            found = records.LeaseRecord.decode(paths.lease, lease.data)
-            if not liveness.has_certainly_died(found.process):
-                raise held_by(paths.topology_id, found)
+            holder = records.LeaseRecord.decode(paths.lease, lease.data)
+            if not liveness.has_certainly_died(holder.process):
+                raise held_by(paths.topology_id, holder)
         epoch = records.EpochRecord(epoch=last.epoch + 1, holder_id=self._holder_id)
         self._store.multi(
             [
@@ -176,12 +177,12 @@ class Lease:
         for _ in range(TRIES_MAX):
             session = self._store.session
             self.require_epoch()
-            found = self._store.get(paths.lease)
-            if found is not None and session == self._session:
+            node = self._store.get(paths.lease)
+            if node is not None and session == self._session:
                 return
-            # A lease that is found is ours: to take one, somebody else must have raised the epoch.
-            # It belongs to the session that is gone.
-            release = [] if found is None else [base.Delete(paths.lease)]
+            # An existing lease is ours: another coordinator would have had to raise the epoch to
+            # take it. The lease belongs to the session that is gone.
+            release = [] if node is None else [base.Delete(paths.lease)]
             try:
                 self._store.multi([*self.checks()[:2], *release, self._create_lease(self.epoch)])
             except base.StateConflictError:
@@ -191,8 +192,8 @@ class Lease:
         raise self._lost("its lease comes and goes")
 
     def require_epoch(self) -> None:
-        """Find out whether the topology is still ours. One that was overtaken need not know, until
-        it asks or writes.
+        """Check that the topology is still ours. A coordinator that was overtaken need not know
+        until it asks or writes.
 
         :raises FencedError: it is another's.
         """
@@ -208,7 +209,9 @@ class Lease:
             raise self._lost("its epoch was written by hand")
 
     def lost(self) -> errors.FencedError:
-        """The error for a write that was overtaken by another's, naming who if that can be seen."""
+        """The error for a write that another coordinator overtook, naming that coordinator if
+        possible.
+        """
         try:
             self.require_epoch()
         except errors.FencedError as error:
@@ -254,8 +257,8 @@ def held_by(topology_id: str, lease: records.LeaseRecord) -> errors.HeldError:
 
 
 def live_holder(store: base.StateStore, paths: layout.Layout) -> records.LeaseRecord | None:
-    """Who holds the topology, as far as anybody can tell; None if nobody does, or one who has
-    certainly died. One round trip.
+    """The holder of the topology, as far as can be known; None if there is none, or a holder that
+    has certainly died. One round trip.
 
     :raises UnreadableStateError: the lease cannot be understood.
     """

@@ -1,4 +1,4 @@
-"""Whether the process that left its name somewhere has certainly died.
+"""Certain death of a process that left its name in a record.
 
 A lease outlives its holder by the session time-out, because ZooKeeper cannot tell a dead process
 from a silent one. The machine the process ran on can: there a pid is free, or another's. So a
@@ -42,13 +42,13 @@ def has_certainly_died(identity: str) -> bool:
         return True
     except OSError:
         return False
-    found = _start_of(int(pid))
-    return found is None or (found != "" and found != start)
+    start_now = _start_of(int(pid))
+    return start_now is None or (start_now != "" and start_now != start)
 
 
 def _scope(own_pid: int) -> str:
-    """Where a pid means the same process: one boot, one namespace. Empty if nobody can tell, or if
-    ``/proc`` is that of another namespace."""
+    """The scope in which a pid means the same process: one boot, one namespace. Empty if unknown,
+    or if ``/proc`` is that of another namespace."""
     try:
         if os.readlink("/proc/self") != str(own_pid):
             return ""
@@ -58,8 +58,8 @@ def _scope(own_pid: int) -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """When the process started; None if it has ended and only waits for its parent to notice, empty
-    if nobody can tell."""
+    """When the process started; None if the process has ended and only waits for its parent to
+    notice, empty if unknown."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,9 +1,9 @@
 """A store of znodes in this process, for tests and the simulator: one :class:`MemoryServer`, any
 number of client sessions.
 
-Apart from ``zookeeper`` because it has what a real server cannot offer on request: a session that
-expires now, a server that is away for exactly three requests, an acknowledgement that is lost after
-the write was applied.
+Apart from ``zookeeper`` because it has faults that a real server does not offer on request: a
+session that expires now, a server that is away for exactly three requests, an acknowledgement that
+is lost after the write was applied.
 
 Invariants:
 - A multi is applied to a copy and then swapped in, so that no reader sees half of one.
@@ -21,8 +21,8 @@ from txtopo import errors
 from txtopo.state import base
 
 Fault = Literal["before", "after"]
-"""``"before"``: the request never arrives. ``"after"``: it is applied and its acknowledgement is
-lost."""
+"""``"before"``: the request never arrives. ``"after"``: the request is applied and its
+acknowledgement is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,8 @@ def _apply(nodes: dict[str, _Stored], operation: base.Operation, session: int) -
 
 
 class MemoryStateStore(base.StateStore):
-    """One client session with a :class:`MemoryServer`; without one, with a server of its own.
+    """One client session with ``server``, a :class:`MemoryServer`; by default with a server of its
+    own.
 
     ``fault``, when set, is asked about every multi and may lose the request or its acknowledgement.
     """

@@ -53,15 +53,15 @@ def look(
     whose ZooKeeper was asked."""
 
     def ask() -> T:
-        with opened(data_dir, zookeeper, root, who) as found:
-            return reading(found)
+        with opened(data_dir, zookeeper, root, who) as state:
+            return reading(state)
 
     return asked_again(ask, zookeeper)
 
 
 def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
-    """``ask()``; where the state is in a data directory, again if the run has ended whose ZooKeeper
-    was asked: what that recorded is in the files.
+    """``ask()``; where the state is in a data directory, ``ask()`` again if the asked ZooKeeper has
+    ended with its run: the records of that run are in the files.
 
     :raises errors.ZooKeeperUnavailableError: an ensemble does not answer; or each time another run
         has begun and ended.
@@ -86,9 +86,9 @@ def opened(
     """The state in ``zookeeper``, or else in ``data_dir``, for a reader; ``None`` if nothing was
     ever stored there.
 
-    A server that runs in ``data_dir`` is asked. Otherwise ``files``, those of ``data_dir``, are
-    read as they are: a reader starts nothing and holds nothing, so that it keeps no run from
-    starting (R37).
+    A server that runs in ``data_dir`` is asked. Otherwise the files of ``data_dir`` (``files``) are
+    read as they are: a reader starts no server and holds no lock, and so keeps no run from starting
+    (R37).
     """
     if zookeeper is not None:
         with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
@@ -113,7 +113,7 @@ def _running_store(data_dir: Path, root: str, who: credentials.Credentials | Non
     except errors.ZooKeeperAccessError:
         raise
     except errors.ZooKeeperUnavailableError:
-        # Its run has just ended, or revives it. What it has answered is in the files.
+        # Its run has just ended, or is reviving the server. All answers are in the files.
         return None
 
 
@@ -126,12 +126,12 @@ def owned(
 
     A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
 
-    :raises errors.ZooKeeperUnavailableError: it does not answer, so that nothing tells whether the
-        state was changed.
+    :raises errors.ZooKeeperUnavailableError: ZooKeeper does not answer, and the state may or may
+        not have been changed.
     """
     try:
-        with _owned(data_dir, zookeeper, root, who) as found:
-            yield found
+        with _owned(data_dir, zookeeper, root, who) as state:
+            yield state
     except base.StateUnavailableError as error:
         raise errors.ZooKeeperUnavailableError(
             f"ZooKeeper does not answer: {error}\n"
@@ -142,8 +142,8 @@ def owned(
 @contextlib.contextmanager
 def _owned(data_dir: Path, zookeeper: str | None, root: str, who: credentials.Credentials | None) -> Iterator[Opened | None]:
     if zookeeper is not None:
-        with opened(data_dir, zookeeper, root, who) as found:
-            yield found
+        with opened(data_dir, zookeeper, root, who) as state:
+            yield state
         return
     endpoint, embedded = _server(data_dir)
     if endpoint is None:
@@ -185,27 +185,27 @@ def _server(data_dir: Path) -> tuple[str | None, EmbeddedZooKeeper | None]:
 
 
 def nothing_stored(data_dir: Path) -> str:
-    """What to say where there is no state."""
+    """The message where there is no state."""
     return (
         f"nothing is stored in {data_dir}: no topology has run with this data directory\n"
         "  Another one is named with `--data-dir DIR`, an ensemble with `--zookeeper HOST:PORT`."
     )
 
 
-def require(found: Opened | None, data_dir: Path) -> Opened:
+def require(state: Opened | None, data_dir: Path) -> Opened:
     """``found``, which must be there."""
-    if found is None:
+    if state is None:
         raise errors.UsageError(nothing_stored(data_dir))
-    return found
+    return state
 
 
-def holder(found: Opened, topology_id: str) -> dict[str, Any] | None:
-    """Who runs the topology now, as its lease says; ``None`` if nobody does."""
-    node = found.store.get(layout.Layout(topology_id).lease) if found.is_live else None
-    return None if node is None else living(administration.show(found.store, topology_id)["lease"])
+def holder(state: Opened, topology_id: str) -> dict[str, Any] | None:
+    """The coordinator that runs the topology now, as its lease says; ``None`` without a lease."""
+    node = state.store.get(layout.Layout(topology_id).lease) if state.is_live else None
+    return None if node is None else living(administration.show(state.store, topology_id)["lease"])
 
 
 def living(lease: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``lease``, unless who left it has certainly died: then it is only ZooKeeper that has not
-    noticed yet."""
+    """``lease``, unless its holder has certainly died: then ZooKeeper has not noticed the death
+    yet."""
     return None if lease is not None and liveness.has_certainly_died(lease.get("process", "")) else lease

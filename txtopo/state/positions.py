@@ -7,8 +7,8 @@ Partition p is in shard p mod 16.
 
 Invariants:
 - ``_shards`` is what the store holds: changes are computed, written, and only then applied.
-- Metadata is kept encoded, each partition by itself: only what moved is encoded again, and nobody
-  can change what was given out.
+- Metadata is kept encoded, each partition by itself: only moved partitions are encoded again, and
+  no caller can change a stored value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Positions:
         return {partition: records.decode_json(self._path, encoded[partition]) for partition in sorted(encoded)}
 
     def operations(self, moved: Mapping[int, Any]) -> list[base.Operation]:
-        """What has to be written so that the partitions in ``moved`` have their new metadata.
+        """Operations that give the partitions in ``moved`` their new metadata.
 
         :raises NotJsonError: some metadata would not come back as it is.
         """
@@ -59,7 +59,7 @@ class Positions:
         return operations
 
     def apply(self, moved: Mapping[int, Any]) -> None:
-        """Say that what :meth:`operations` returned has been written."""
+        """Note that the operations of :meth:`operations` have been written."""
         self._shards = {**self._shards, **self._merged(moved)}
 
     def _merged(self, moved: Mapping[int, Any]) -> dict[int, dict[int, bytes]]:

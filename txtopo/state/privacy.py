@@ -4,8 +4,8 @@ Apart from ``directory``, which says which process owns a data directory: here i
 look in. One of the files holds the password of the directory's ZooKeeper.
 
 Invariants:
-- Only what is txtopo's is changed. A directory that holds something else, too, keeps its mode: then
-  the files, and the folder of ZooKeeper, are what keeps others out.
+- Only txtopo's own files are changed. A directory with other content, too, keeps its mode: then the
+  modes of the files, and of the folder of ZooKeeper, keep other users out.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from txtopo import errors
 
 OURS = ("lock", "endpoint.json", "server.lock", "user.json", "zookeeper", "submit")
-"""How the names of what txtopo keeps in a data directory begin."""
+"""Prefixes of the names of txtopo's files in a data directory."""
 
 _OTHERS = 0o077
 
 
 def close_to_others(path: Path) -> None:
-    """Leave ``path`` and what is txtopo's in it to their user alone: directories 0700, files 0600.
+    """Leave ``path`` and txtopo's files in it to their user alone: directories 0700, files 0600.
     Costs a look at each file.
 
-    :raises SetupError: everybody may write to ``path``, and it is not txtopo's alone.
+    :raises SetupError: everybody may write to ``path``, and ``path`` is not txtopo's alone.
     :raises OSError: the modes cannot be changed.
     """
     names = os.listdir(path)

@@ -1,9 +1,9 @@
 """Access control of the embedded ZooKeeper: its znodes are open to users who may read the data
 directory, and to no others.
 
-Apart from ``embedded`` because that one runs a server and this one speaks to it. The server listens
-on 127.0.0.1, where every user of the machine may connect; what keeps them out are the rights (ACLs)
-on every znode, the root included.
+Apart from ``embedded`` because ``embedded`` runs a server and this module speaks to the server. The
+server listens on 127.0.0.1, where every user of the machine may connect; the rights (ACLs) on every
+znode, the root included, keep other users out.
 
 Invariants:
 - Rights are given from the root down: below a znode that has them, another user can make no more
@@ -33,11 +33,11 @@ _OF_ZOOKEEPER = "/zookeeper/config"
 
 
 def protect(hosts: str, owner: credentials.Credentials, done: bool, data_dir: Path) -> None:
-    """Make every znode of the server at ``hosts`` that everybody may use ``owner``'s. ``done``: an
-    earlier call has come to its end.
+    """Give every znode open to everybody on the server at ``hosts`` to ``owner``. ``done``: an
+    earlier call has run to its end.
 
-    What belongs to somebody else already, by credentials of the user, stays as it is. ``data_dir``
-    is where the server's data is.
+    Znodes that belong to other credentials of the user stay as they are. ``data_dir`` is the
+    directory of the server's data.
 
     :raises ZooKeeperAccessError: the data belongs to the owner of another directory.
     :raises ZooKeeperUnavailableError: the server does not answer.

@@ -1,7 +1,7 @@
 """The state in the files of a data directory, for readers, while no server runs there.
 
-Apart from ``zookeeper`` because there is no server to ask: what is read is one moment of the files,
-and nothing can be written. Apart from ``znode_files``, which knows no topologies.
+Apart from ``zookeeper`` because there is no server to ask: a reading shows one moment of the files,
+and no write is possible. Apart from ``znode_files``, which knows no topologies.
 
 Invariants:
 - Every answer of one store is of the same moment, not before the store was made.
@@ -25,7 +25,7 @@ def files_of(data_dir: Path) -> znode_files.ZnodeFiles:
 class RecordedStateStore(base.StateStore):
     """What ``files`` of ``data_dir`` hold now, under ``root``.
 
-    :raises SetupError: this user may not read them.
+    :raises SetupError: this user may not read the files.
     :raises ZooKeeperUnavailableError: they are damaged.
     """
 

@@ -1,6 +1,6 @@
-"""What the znodes say: versioned JSON that a person can read.
+"""Records in the znodes: versioned JSON that a person can read.
 
-Apart from who writes them because this is the format that must outlive every release. A record that
+Apart from the writers of records because this format must outlive every release. A record that
 cannot be understood raises :class:`~txtopo.errors.UnreadableStateError` and is never taken as
 absent (R25).
 """
@@ -60,7 +60,7 @@ class JsonCodec:
 
 
 class Record(pydantic.BaseModel):
-    """Base of every record; ``version`` is that of its own format.
+    """Base of every record; ``version`` is the version of the record's own format.
 
     A record whose format has grown sets ``FORMAT``, the newest version, which is written, and
     ``version``, with all that are read.
@@ -74,7 +74,7 @@ class Record(pydantic.BaseModel):
     def encode(self) -> bytes:
         """The record as JSON.
 
-        :raises NotJsonError: it holds something that JSON would not give back as it is.
+        :raises NotJsonError: the value holds something that JSON would not give back unchanged.
         """
         return plain_json.encode(_plain(self))
 
@@ -82,7 +82,7 @@ class Record(pydantic.BaseModel):
     def decode(cls: type[R], path: str, data: bytes) -> R:
         """The record at ``path``.
 
-        :raises UnreadableStateError: it is not one, or of another version.
+        :raises UnreadableStateError: the text is no such record, or of another version.
         """
         value = decode_json(path, data)
         if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version > cls.FORMAT:
@@ -116,12 +116,12 @@ class RecordCodec(Codec[R]):
 
 
 class TxidRecord(Record):
-    """What is known of one transaction. *open*: its metadata is made. *sealed*: effects of it may
-    exist (R23).
+    """The record of one transaction. *open*: its metadata is made. *sealed*: effects of the
+    transaction may exist (R23).
 
-    ``tasks`` are the task counts by component under which it was sealed, ``attempt_id`` the attempt
-    that sealed it. ``opened_at`` is when it was opened, as ISO 8601 with time zone (R36); records
-    of version 1 do not say.
+    ``tasks`` are the task counts by component under the seal, ``attempt_id`` names the attempt that
+    sealed the transaction. ``opened_at`` is the time of the opening, as ISO 8601 with time zone
+    (R36); records of version 1 lack it.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -149,22 +149,22 @@ class TxidRecord(Record):
 
 
 class GenerationRecord(Record):
-    """Which incarnation of the state this is (R27)."""
+    """Identity of this incarnation of the state (R27)."""
 
     generation: str = pydantic.Field(min_length=1)
 
 
 class EpochRecord(Record):
-    """How often the lease has been taken, and by whom last: the fence (R26). ``holder_id`` is
-    random, one per coordinator."""
+    """Count of takings of the lease, and the last holder: the fence (R26). ``holder_id`` is random,
+    one per coordinator."""
 
     epoch: int = pydantic.Field(ge=1)
     holder_id: str
 
 
 class LeaseRecord(Record):
-    """Who is alive and holds the topology. ``started`` is for people to read, ``process`` for
-    :mod:`txtopo.state.liveness`."""
+    """The coordinator that is alive and holds the topology. ``started`` is for people to read,
+    ``process`` for :mod:`txtopo.state.liveness`."""
 
     host: str
     pid: int
@@ -176,8 +176,8 @@ class LeaseRecord(Record):
 
 
 class CurrentRecord(Record):
-    """The next txid to commit. ``holder_id`` and ``write`` (1, 2, 3 … per holder) name the write
-    that left it so."""
+    """The next txid to commit. ``holder_id`` and ``write`` (1, 2, 3 … per holder) name the last
+    write."""
 
     current: int = pydantic.Field(ge=1)
     epoch: int = pydantic.Field(ge=1)
@@ -204,10 +204,10 @@ class StoresRecord(Record):
 
     @pydantic.model_validator(mode="after")
     def _names_attempts(self) -> StoresRecord:
-        for name, found in self.stores.items():
-            is_attempt = found.keys() | {"count"} == {"txid", "attempt_id", "count"} and found["txid"] >= transaction.INIT_TXID
-            if not is_attempt or found["attempt_id"] < 0 or found.get("count", 0) < 0:
-                raise ValueError(f"store {name} has {found}, which is no attempt")
+        for name, attempt in self.stores.items():
+            is_attempt = attempt.keys() | {"count"} == {"txid", "attempt_id", "count"} and attempt["txid"] >= transaction.INIT_TXID
+            if not is_attempt or attempt["attempt_id"] < 0 or attempt.get("count", 0) < 0:
+                raise ValueError(f"store {name} has {attempt}, which is no attempt")
         return self
 
     @classmethod
@@ -218,7 +218,7 @@ class StoresRecord(Record):
     @property
     def attempts(self) -> dict[str, transaction.TransactionAttempt]:
         """The attempts by name."""
-        return {name: _attempt(found) for name, found in self.stores.items()}
+        return {name: _attempt(attempt) for name, attempt in self.stores.items()}
 
 
 def _stored(attempt: transaction.TransactionAttempt) -> dict[str, int]:
@@ -226,9 +226,9 @@ def _stored(attempt: transaction.TransactionAttempt) -> dict[str, int]:
     return {"txid": attempt.txid, "attempt_id": attempt.attempt_id, **({} if count is None else {"count": count})}
 
 
-def _attempt(found: Mapping[str, int]) -> transaction.TransactionAttempt:
-    if "count" in found:
-        return transaction.RecordedAttempt(found["txid"], found["attempt_id"], found["count"])
-    return transaction.TransactionAttempt(found["txid"], found["attempt_id"])
+def _attempt(fields: Mapping[str, int]) -> transaction.TransactionAttempt:
+    if "count" in fields:
+        return transaction.RecordedAttempt(fields["txid"], fields["attempt_id"], fields["count"])
+    return transaction.TransactionAttempt(fields["txid"], fields["attempt_id"])
 
 

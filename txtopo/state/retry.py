@@ -1,8 +1,7 @@
 """Waiting for ZooKeeper to come back: as long as allowed, and no longer than wanted.
 
-Apart from ``lease`` and ``writer`` because both wait the same way, and neither should know how.
-Whoever stops the topology calls :meth:`Patience.abandon` from another thread, and every wait ends
-at once.
+Apart from ``lease`` and ``writer`` because both wait the same way, and neither should know how. A
+thread that stops the topology calls :meth:`Patience.abandon`, and every wait ends at once.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         abandoned: threading.Event | None = None,
     ) -> None:
-        """``abandoned``: an event that says what :meth:`abandon` says, for who must say it before
-        there is this object."""
+        """``abandoned``: an event with the effect of :meth:`abandon`, for callers that must be able
+        to abandon before this object exists."""
         self._store, self._wait_s, self._clock = store, wait_s, clock
         self._abandoned = abandoned or threading.Event()
 
@@ -54,7 +53,7 @@ class Patience:
         """``call()``, again and again while it raises
         :class:`~txtopo.state.base.StateUnavailableError`.
 
-        The call has to find out by itself what an earlier try of it has done.
+        The call itself has to find out the effect of an earlier try.
 
         :raises ZooKeeperUnavailableError: that went on for ``wait_s``.
         :raises AbandonedError: :meth:`abandon` was called.

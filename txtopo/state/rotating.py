@@ -1,14 +1,15 @@
 """One value per txid, of which only the newest few are kept: Storm's ``RotatingTransactionalState``
 (R24).
 
-Apart from ``topology`` because it knows nothing of leases or seals: it is a sorted map with an
-opinion about which txid may come next. It performs its operations at once, or, *deferred*,
-remembers what changed until :meth:`take_operations` hands it over for a larger multi.
+Apart from ``topology`` because this module knows nothing of leases or seals: a sorted map with
+rules for the next txid. It performs its operations at once, or, *deferred*, collects the changes
+until :meth:`take_operations` hands them over for a larger multi.
 
 Invariants:
-- What is kept in memory is what the store holds, but for the txids in ``pending``; when a write
-  fails, it is read again before use.
-- Values are kept encoded: nobody can change one by changing what was put in or given out.
+- The memory equals the store, but for the txids in ``pending``; after a failed write, the store is
+  read again before use.
+- Values are kept encoded: no caller can change a stored value through an object that went in or
+  came out.
 - ``init`` is never called while the lock is held that :meth:`take_operations` needs: a slow one
   delays opening, never a commit.
 - In strict order the txids have no gap.
@@ -32,16 +33,16 @@ V = TypeVar("V")
 
 
 class StrictOrderError(errors.TxtopoError):
-    """A txid was asked for out of order (Storm: ``IllegalStateException``): a gap, or one below an
-    existing one."""
+    """A txid was asked for out of order (Storm: ``IllegalStateException``): a gap, or a txid below
+    an existing one."""
 
 
 class RotatingTransactionalState(Generic[V]):
     """Values by txid under the znode ``path`` of ``store``.
 
-    Values are JSON, or what ``codec`` makes of it; None is what a skipped txid has. ``check(txid,
-    value, data)`` is called before a value is accepted and may raise to refuse it; ``data`` is the
-    value encoded.
+    Values are JSON, or whatever type ``codec`` makes of JSON; the value of a skipped txid is None.
+    ``check(txid, value, data)`` is called before a value is accepted and may raise to refuse it;
+    ``data`` is the value encoded.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class RotatingTransactionalState(Generic[V]):
         self._load()
 
     def get_state(self, txid: int, init: Callable[[int, V | None], V]) -> V | None:
-        """The value of ``txid``; if it has none, ``init(txid, value of the txid below or None)``,
-        which is kept.
+        """The value of ``txid``; for a txid without a value,
+        ``init(txid, value of the txid below or None)``, which is kept.
 
         Without strict order, a txid below an existing one gets None, and ``init`` is not called.
 
@@ -124,7 +125,7 @@ class RotatingTransactionalState(Generic[V]):
             return self._decode(txid) if txid in self._data else None
 
     def override_state(self, txid: int, value: V) -> None:
-        """Set the value of ``txid``, whatever is there and in whatever order."""
+        """Set the value of ``txid``, in any order, and over any earlier value."""
         _require_txid(txid)
         data = self._encode(txid, value)
         with self._lock:
@@ -132,7 +133,7 @@ class RotatingTransactionalState(Generic[V]):
             self._put(txid, data)
 
     def remove_state(self, txid: int) -> None:
-        """Forget the value of ``txid``, if it has one."""
+        """Forget the value of ``txid``, if there is a value."""
         with self._lock:
             self._reload_if_doubtful()
             if self._data.pop(txid, None) is not None:
@@ -168,7 +169,7 @@ class RotatingTransactionalState(Generic[V]):
             return frozenset(self._changed)
 
     def take_operations(self, bytes_max: int | None = None, required: Collection[int] = ()) -> list[base.Operation]:
-        """Hand over what changed since the last time, at most one operation per txid.
+        """Hand over the changes since the last call, at most one operation per txid.
 
         Removals and the txids in ``required`` are always handed over; of the others, in ascending
         order, as many as fit when all together has at most ``bytes_max`` bytes. From here on they
@@ -193,8 +194,8 @@ class RotatingTransactionalState(Generic[V]):
             return operations
 
     def required_bytes(self, values: dict[int, V]) -> int:
-        """What :meth:`take_operations` will at least hand over once ``values`` have been set, in
-        bytes."""
+        """Lower bound, in bytes, of the operations of :meth:`take_operations` once ``values`` have
+        been set."""
         with self._lock:
             removed = [self._operation(txid) for txid in self._changed if txid not in self._data and txid not in values]
             return base.size_of([*removed, *(base.Set(self._path_of(txid), self._codec.encode(value)) for txid, value in values.items())])
@@ -231,7 +232,7 @@ class RotatingTransactionalState(Generic[V]):
 
     def _change(self, txids: set[int]) -> None:
         self._changed |= txids
-        # What was made and forgotten again before it was handed over never was.
+        # A value that was made and forgotten between two hand-overs never reaches the store.
         self._changed = {txid for txid in self._changed if txid in self._data or txid in self._stored}
         if self._deferred:
             return
@@ -262,8 +263,8 @@ class RotatingTransactionalState(Generic[V]):
         return self._decode_value(self._path_of(txid), self._data[txid])
 
     def _decode_value(self, path: str, data: bytes) -> V | None:
-        # Only without strict order is a txid ever skipped; elsewhere it is for the codec to say
-        # what null means.
+        # A txid is skipped only without strict order; elsewhere the codec decides the meaning of
+        # null.
         return None if data == NULL and not self._strict else self._codec.decode(path, data)
 
 

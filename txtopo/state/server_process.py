@@ -1,8 +1,8 @@
-"""How a ZooKeeper server is started from the jars that pyspark brings, and one run of it as its
-watchdog reports it.
+"""Start of a ZooKeeper server from the jars that pyspark brings, and one run of the server as its
+watchdog reports the run.
 
-Apart from ``embedded`` because that one decides when a server may run and this one knows what
-running it means: the command, the configuration, the pipes. It does not import pyspark, and it
+Apart from ``embedded`` because ``embedded`` decides when a server may run and this module knows how
+to run one: the command, the configuration, the pipes. The module does not import pyspark, and
 speaks no more of ZooKeeper's protocol than one four-letter word.
 """
 
@@ -46,9 +46,9 @@ JVM_FLAGS = (
 )
 
 # Ticks of half a second allow sessions of one second; the default would not allow less than four.
-# Disk stays bounded, by three snapshots and what is written in an hour: a snapshot is taken after
-# at most 10,000 transactions or 64 MiB, and on every start and every hour (ZooKeeper knows no
-# shorter interval) what the last three snapshots do not need is deleted.
+# Disk stays bounded, by three snapshots and the writes of an hour: a snapshot is taken after at
+# most 10,000 transactions or 64 MiB, and on every start and every hour (ZooKeeper knows no shorter
+# interval) all files that the last three snapshots do not need are deleted.
 SETTINGS = {
     "tickTime": "500",
     "minSessionTimeout": "1000",
@@ -64,8 +64,8 @@ SETTINGS = {
 
 
 def command(config: Path) -> list[str]:
-    """What to run for a server with this configuration file. Raises SetupError if Java or the jars
-    are not there."""
+    """The command line of a server with this configuration file. Raises SetupError if Java or the
+    jars are missing."""
     classpath = os.pathsep.join(map(str, jars()))
     # One file, whose name does not change, however often the JVM crashes.
     crash_report = f"-XX:ErrorFile={config.with_name('zookeeper-crash.log')}"
@@ -80,7 +80,7 @@ def configuration(data: Path, port: int) -> str:
 
 
 class ServerProcess:
-    """One run of the server, as its watchdog reports it.
+    """One run of the server, as its watchdog reports the run.
 
     ``lock`` is the descriptor of a locked file which the server keeps open as long as it lives; the
     caller closes its own.
@@ -97,7 +97,7 @@ class ServerProcess:
             pass_fds=[lock],
             start_new_session=True,  # Ctrl-C in the terminal must not reach the server: its owner may still have to write
             cwd=log.parent,
-            umask=0o077,  # what the server stores is for its user alone
+            umask=0o077,  # only the server's user may read its files
             env=java.environment() | {"LC_ALL": "C.UTF-8"},  # or Java could not open a path that is not ASCII
         )
         self._reports = b""
@@ -164,8 +164,8 @@ class ServerProcess:
 def answers(port: int, data: Path) -> bool:
     """Whether the server with this ``data`` serves on ``port``.
 
-    ``conf`` and not ``ruok``: it is refused until requests are served, and it says whose server
-    this is.
+    ``conf`` and not ``ruok``: the server refuses ``conf`` until it serves requests, and its answer
+    names the data directory.
     """
     try:
         with socket.create_connection(("127.0.0.1", port), PROBE_TIMEOUT_S) as connection:

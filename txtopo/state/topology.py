@@ -1,19 +1,19 @@
-"""All that must survive of one topology, and the two writes that move it on: *seal* and *record*.
+"""The durable state of one topology, and the two writes that move the state on: *seal* and
+*record*.
 
-A transaction is **sealed** before its first commit task starts: from then on effects of it may
-exist, and a restart replays exactly it first (R23). It is **recorded** when it has committed:
-``current`` moves on, in one multi with everything that follows from it (R25). Metadata of
-transactions that were opened meanwhile rides along with whatever is written next.
+A transaction is **sealed** before its first commit task starts: from then on effects may exist, and
+a restart first replays exactly this transaction (R23). A transaction is **recorded** when it has
+committed: ``current`` moves on, in one multi with everything that follows from the commit (R25).
+Metadata of transactions that were opened meanwhile rides along with the next write.
 
 Apart from ``lease`` (who may write), ``writer`` (exactly once) and ``rotating`` (one value per
-txid), which know nothing of each other; this module is where they meet. It refuses to know what
-metadata means.
+txid), which know nothing of each other and meet in this module. The module refuses to know the
+meaning of metadata.
 
 Invariants:
 - ``current`` only grows, by one. A txid is recorded only after it was sealed, for the same attempt.
-- The record of ``current - 1`` is kept: it is what the metadata of ``current`` was, or will be,
-  made from.
-- After a write whose outcome nobody can tell, or by another's coordinator, nothing is ever written
+- The record of ``current - 1`` is kept: the metadata of ``current`` was, or will be, made from it.
+- After a write with an unknown outcome, or a write by another coordinator, this object never writes
   again.
 """
 
@@ -51,7 +51,7 @@ class Seal:
     opened_at: datetime.datetime | None = None
 
     def to_record(self) -> records.TxidRecord:
-        """What is stored under the txid."""
+        """The stored content of the txid."""
         return records.TxidRecord(
             txid=self.attempt.txid,
             status="sealed",
@@ -70,8 +70,8 @@ class TopologyState:
     """
 
     txids: rotating.RotatingTransactionalState[records.TxidRecord]
-    """The record of every open txid and of the last committed one: strict, deferred. What changes
-    here is written with the next multi."""
+    """The record of every open txid and of the last committed txid: strict, deferred. Changes are
+    written with the next multi."""
 
     def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience, metadata_bytes_max: int) -> None:
         """Load everything; the lease is taken already. Use :meth:`open`."""
@@ -91,7 +91,7 @@ class TopologyState:
         node = store.get(paths.components)
         self._made_of = None if node is None else components.Components.decode(paths.components, node.data)
         self._unwritten: list[base.Operation] = []
-        """What goes out with the next write, whichever that is."""
+        """Operations that go out with the next write, of whatever kind."""
         self._says_made_of = node is not None
         self.txids = rotating.RotatingTransactionalState(
             store, paths.txids, strict_order=True, deferred=True, codec=_TxidCodec(), check=self._check_record
@@ -114,10 +114,10 @@ class TopologyState:
     ) -> TopologyState:
         """Take the topology and load its state; make it, with a random generation, if it is new.
 
-        ``displaces`` says that a lease which is found does not count: its holder is known to be
-        dead, because the store is ours alone; or it is to be fenced, and will find out at its next
-        write. ``wait_s`` is how long any call waits for a ZooKeeper that is away. ``abandoned``,
-        when it is set, does what :meth:`abandon` does, also while this waits.
+        With ``displaces`` an existing lease does not count: its holder is known to be dead, because
+        the store is ours alone; or the holder is to be fenced, and will notice at its next write.
+        ``wait_s`` is how long any call waits for a ZooKeeper that is away. The event ``abandoned``,
+        when set, has the effect of :meth:`abandon`, also during a wait of this call.
 
         :raises HeldError: a live coordinator holds it; names its host, pid and start.
         :raises UnreadableStateError: something there cannot be understood; nothing was changed but
@@ -159,12 +159,12 @@ class TopologyState:
 
     @property
     def made_of(self) -> components.Components | None:
-        """What the topology was made of when the state was last written; None if nothing was, or an
-        older version wrote it (R35)."""
+        """The components of the topology at the last write of the state; None without a write, or
+        after an older version's (R35)."""
         return self._made_of
 
     def remember(self, made_of: components.Components) -> None:
-        """Have the next write, whichever that is, say what the topology is made of now."""
+        """Have the next write, of whatever kind, name the present components of the topology."""
         if made_of != self._made_of:
             data = made_of.encode()
             path = self._paths.components
@@ -177,7 +177,7 @@ class TopologyState:
 
     def committed_positions(self) -> tuple[int, dict[int, Any]]:
         """The newest recorded txid (0 if there is none) and metadata by partition as of its commit;
-        they fit, also while another thread records."""
+        the two belong together, also while another thread records."""
         with self._reading:
             return self._positions_of, self._positions.all()
 
@@ -190,11 +190,11 @@ class TopologyState:
     def seal(
         self, attempt: transaction.TransactionAttempt, tasks: Mapping[str, int], metadata: Any, opened_at: datetime.datetime | None = None
     ) -> None:
-        """Make it durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``.
-        One multi.
+        """Make durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``. One
+        multi.
 
-        What is stored of the txid is replaced: ``metadata`` and ``opened_at`` are kept as they are
-        given. Sealing again, for a new attempt, is allowed.
+        The stored record of the txid is replaced: ``metadata`` and ``opened_at`` are kept
+        unchanged. Sealing again, for a new attempt, is allowed.
 
         :raises BatchTooLargeError: the record is beyond ``metadata_bytes_max``; nothing was
             changed.
@@ -202,8 +202,8 @@ class TopologyState:
         self._write(self.current, [], Seal(attempt, tasks, metadata, opened_at))
 
     def require_recordable(self, txid: int, positions: Mapping[int, Any]) -> None:
-        """Refuse now, before effects of ``txid`` can exist, what :meth:`record` would refuse when
-        they do.
+        """Refuse now, before effects of ``txid`` can exist, everything that :meth:`record` would
+        refuse after them.
 
         :raises BatchTooLargeError: recording that ``positions`` have moved would take more than
             ``metadata_bytes_max``.
@@ -220,7 +220,7 @@ class TopologyState:
         touched_stores: Mapping[str, int] = types.MappingProxyType({}),
         next_seal: Seal | None = None,
     ) -> None:
-        """Make it durable that ``attempt``, which is sealed, has committed. One multi.
+        """Make durable that ``attempt``, a sealed attempt, has committed. One multi.
 
         ``positions`` is the metadata of the partitions that moved, ``touched_stores`` how many
         store transactions the attempt has committed, by ``component/store`` name (R34).
@@ -242,7 +242,7 @@ class TopologyState:
             operations.append(self._set_stores(stores))
         self.txids.cleanup_before(attempt.txid)
         rides_along = next_seal if next_seal is not None and self._required_bytes(operations, next_seal) <= self._bytes_max else None
-        self._write(attempt.txid + 1, operations, rides_along, what=f"the record of txid {attempt.txid}", partitions=len(positions))
+        self._write(attempt.txid + 1, operations, rides_along, subject=f"the record of txid {attempt.txid}", partitions=len(positions))
         with self._reading:
             self._positions.apply(positions)
             self._positions_of = attempt.txid
@@ -270,8 +270,8 @@ class TopologyState:
             self._writing.release()
 
     def require_held(self) -> None:
-        """Find out whether the topology is still ours: one that was overtaken need not know yet.
-        Waits for ZooKeeper like a write.
+        """Check that the topology is still ours: a coordinator that was overtaken need not know
+        yet. Waits for ZooKeeper like a write.
 
         :raises FencedError: another coordinator has taken it.
         :raises ZooKeeperUnavailableError: no answer for as long as we wait.
@@ -298,7 +298,7 @@ class TopologyState:
                 with suppress(base.StateConflictError, errors.ZooKeeperUnavailableError):
                     self._lease.release()
 
-    def _write(self, current: int, operations: Sequence[base.Operation], seal: Seal | None, what: str = "", partitions: int = 0) -> None:
+    def _write(self, current: int, operations: Sequence[base.Operation], seal: Seal | None, subject: str = "", partitions: int = 0) -> None:
         with self._writing:
             self._raise_if_ended()
             sealed: dict[int, records.TxidRecord] = {}
@@ -306,11 +306,11 @@ class TopologyState:
                 if seal.attempt.txid != current:
                     raise ValueError(f"attempt {seal.attempt} cannot be sealed: the next txid to commit is {current}")
                 sealed[seal.attempt.txid] = seal.to_record()
-                if not what:
-                    what, partitions = f"the seal of txid {seal.attempt.txid}", _entries(seal.metadata)
+                if not subject:
+                    subject, partitions = f"the seal of txid {seal.attempt.txid}", _entries(seal.metadata)
             size = self._required_bytes(operations, seal)
             if size > self._bytes_max:
-                raise self._too_large(what, size, partitions)
+                raise self._too_large(subject, size, partitions)
             for txid, record in sealed.items():
                 self.txids.override_state(txid, record)
             operations = [*operations, *self._unwritten]
@@ -336,9 +336,9 @@ class TopologyState:
         if size > self._bytes_max:
             raise self._too_large(f"the record of txid {txid}", size, _entries(record.metadata))
 
-    def _too_large(self, what: str, size: int, partitions: int) -> errors.BatchTooLargeError:
+    def _too_large(self, subject: str, size: int, partitions: int) -> errors.BatchTooLargeError:
         return errors.BatchTooLargeError(
-            f"{what}, with the metadata of {partitions} partitions,",
+            f"{subject}, with the metadata of {partitions} partitions,",
             size,
             self._bytes_max,
             SETTING,
@@ -365,7 +365,7 @@ class TopologyState:
 
 
 class _TxidCodec(records.RecordCodec[records.TxidRecord]):
-    """Records whose txid must be that of their znode."""
+    """Records that must have the txid of their znode."""
 
     def __init__(self) -> None:
         super().__init__(records.TxidRecord)
@@ -387,8 +387,8 @@ def _first_nodes(paths: layout.Layout, epoch: records.EpochRecord) -> list[base.
 
 
 def _entries(metadata: Any) -> int:
-    """How many partitions ``metadata`` speaks of, for a message: it is a dict of them, or has one
-    under ``partitions``."""
+    """The number of partitions in ``metadata``, for a message: a dict of partitions, or a dict with
+    partitions under ``partitions``."""
     if not isinstance(metadata, Mapping):
         return 1
     partitions = metadata.get("partitions")

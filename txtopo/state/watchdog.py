@@ -1,22 +1,23 @@
 """A small process between the driver and the embedded ZooKeeper server: it ends the server when the
 driver ends, however that ends.
 
-A process killed with SIGKILL cleans nothing up, so somebody else must. The driver holds the writing
-end of this program's standard input and never writes to it: the end of that input is the end of the
-driver, on every POSIX system, at once and without polling. The server is this program's child,
-hence its pid cannot be reused before it was waited for, and what is killed is surely the server.
+A process killed with SIGKILL cleans nothing up, so another process must. The driver holds the
+writing end of this program's standard input and never writes to it: the end of that input is the
+end of the driver, on every POSIX system, at once and without polling. The server is this program's
+child: until this program has waited for its child, the pid cannot be reused, and a kill surely hits
+the server.
 
 Apart, and run by path as a program of its own (``python -I -S watchdog.py LOG LOCK_FD
 COMMAND...``), so that it starts in a few milliseconds: it imports nothing of txtopo.
 
-On standard output it reports one JSON object per line: first ``{"pid": ...}`` or ``{"failed":
-...}``; when the server has ended, ``{"exit": ..., "tail": ...}`` with its exit code and the last of
-what it wrote.
+The watchdog reports on standard output, one JSON object per line: first ``{"pid": ...}`` or
+``{"failed": ...}``; when the server has ended, ``{"exit": ..., "tail": ...}`` with its exit code
+and the last of what it wrote.
 
 Invariants:
-    The server never outlives this process by more than a moment, nor this process the server. Of
-    the server's output at most ``2 * LOG_BYTES_MAX`` are kept on disk: in LOG, and in LOG.1 what
-    was before.
+    The server outlives this process by a moment at most, and this process the server. At most
+    ``2 * LOG_BYTES_MAX`` of the server's output are kept on disk: the newest in LOG, the text
+    before in LOG.1.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class BoundedLog:
-    """Appends to a file; when it would grow beyond the bound, what is there moves to ``.1`` and
+    """Appends to a file; before the file grows beyond the bound, its content moves to ``.1`` and
     replaces the older ``.1``."""
 
     def __init__(self, path: str, bytes_max: int = LOG_BYTES_MAX) -> None:
@@ -45,13 +46,13 @@ class BoundedLog:
         self.tail = b""
 
     def write(self, chunk: bytes) -> None:
-        """Append ``chunk``. What cannot be written is dropped: a full disk must not end the server.
-        ``tail`` has it regardless."""
+        """Append ``chunk``. A chunk that cannot be written is dropped: a full disk must not end the
+        server. ``tail`` has the chunk regardless."""
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
         with contextlib.suppress(OSError):
             if os.path.exists(self._path) and os.path.getsize(self._path) + len(chunk) > self._bytes_max:
                 os.replace(self._path, self._path + ".1")
-            # Opened every time, so that it may be moved or removed by whoever likes to; the server
+            # Opened every time, so that other processes may move or remove the file; the server
             # writes little.
             with open(self._path, "ab") as file:
                 file.write(chunk)

@@ -1,12 +1,12 @@
 """Writing exactly once, although an answer may be lost.
 
-Every multi also replaces the znode ``current``, on the condition that nobody wrote it since, and
-leaves there who wrote it and that holder's count of writes. After a lost answer reading that one
-znode tells which of three things is true: the write was applied; nobody wrote since, so it was not;
-somebody else did, so the topology is lost.
+Every multi also replaces the znode ``current``, on the condition that ``current`` is unchanged
+since, and leaves there the id of the holder and its count of writes. After a lost answer reading
+``current`` tells three cases apart: the write was applied; there was no write since, so ours was
+not applied; another coordinator wrote, so the topology is lost.
 
-Apart from ``topology`` because it does not care what is written; it only reaches the fault points
-that the write is *inside* of.
+Apart from ``topology`` because the writer does not look at the content of a write; it only reaches
+the fault points that lie *inside* the write.
 
 Invariants:
 - ``_version`` and ``_write`` are those of the znode ``current`` as this writer last left or found
@@ -23,8 +23,8 @@ from txtopo import errors, faults
 from txtopo.state import base, layout, lease, records, retry
 
 Inside = tuple[faults.FaultPoint, int]
-"""A fault point that is reached when the write was applied and before anybody knows, and the txid
-it is about."""
+"""A fault point that is reached after the write was applied and before its answer is known, and the
+txid of the write."""
 
 
 @dataclass(slots=True)
@@ -66,13 +66,13 @@ class Writer:
         return base.Create(paths.current, records.CurrentRecord(current=current, epoch=epoch.epoch, holder_id=epoch.holder_id, write=0).encode())
 
     def fixed_operations(self, current: int) -> list[base.Operation]:
-        """What :meth:`write` puts before the operations it is given."""
+        """The operations that :meth:`write` puts before its arguments."""
         record = records.CurrentRecord(current=current, epoch=self._lease.epoch, holder_id=self._lease.holder_id, write=self._write + 1)
         return [*self._lease.checks(), base.Set(self._paths.current, record.encode(), version=self._version)]
 
     def write(self, current: int, operations: Sequence[base.Operation], inside: Sequence[Inside] = ()) -> None:
         """Set ``current`` and perform ``operations``, atomically and exactly once. ``inside``: the
-        steps of a commit that this is.
+        steps of a commit that this write performs.
 
         :raises FencedError: the topology is another's; nothing was written.
         :raises ZooKeeperUnavailableError: no answer for as long as we wait; whether it was written
@@ -89,7 +89,7 @@ class Writer:
         self.current = current
 
     def _try(self, write: _Write) -> None:
-        """One try, which begins by finding out what the try before has done."""
+        """One try, beginning with a look at the effect of the try before."""
         if write.is_doubtful and self._is_applied(write):
             return
         for _ in range(lease.TRIES_MAX):

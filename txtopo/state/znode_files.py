@@ -11,12 +11,11 @@ newest whole snapshot, with every later transaction of the logs applied
 was written; applied again, they change nothing.
 
 Invariants:
-- A server may run in the folder, or start in it, while it is read. What is read was the state of
-  one moment, not before the reading began: logs are only ever appended to, and a log that has a
-  successor is complete.
-- What a server has answered is in the files, because it writes, and syncs, before it answers. What
-  is read here is synced before it is returned, so that a loss of power takes nothing back that a
-  reader has seen.
+- A server may run in the folder, or start in it, during a reading. A reading shows the state of one
+  moment, not before the reading began: logs only ever grow, and a log with a successor is complete.
+- Every answer of a server is in the files, because the server writes, and syncs, before it answers.
+  The files are synced here before a reading is returned, so that a loss of power takes nothing back
+  that a reader has seen.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Znode:
 
 
 class _TornError(Exception):
-    """A file ends in the middle of what is read."""
+    """A file ends in the middle of a record."""
 
 
 class _Cursor:
@@ -104,7 +103,7 @@ class _Cursor:
 class ZnodeFiles:
     """The znodes in ``folder``; an object of its own for each thread.
 
-    What was read is kept until a file changes.
+    A reading is kept until a file changes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -150,8 +149,8 @@ def _restore(folder: Path, names: list[str]) -> dict[str, Znode]:
         try:
             znodes = _snapshot(_content(folder / name))
         except _TornError:
-            # It is being written, or its writer was killed. ZooKeeper, too, takes the one before
-            # it.
+            # The file is being written, or its writer was killed. ZooKeeper, too, takes the
+            # snapshot before.
             continue
         last_before = max((zxid for zxid, _ in logs if zxid <= base), default=0)
         for name in (name for zxid, name in logs if zxid >= last_before):

@@ -1,15 +1,15 @@
 """A store of znodes in a ZooKeeper ensemble.
 
-Apart from everything else because, with ``client``, it is the only module that knows kazoo: its
-states and its errors end here.
+Apart from everything else because this module and ``client`` are all that knows kazoo: its states
+and its errors end here.
 
 Invariants:
 - No request is retried here: kazoo's own retry would hide that an outcome is unknown.
-- A request is queued only while connected. One that was queued and not answered may still be sent;
-  kazoo's queue and ZooKeeper's sessions are first in, first out, so that whatever is read later
-  tells whether it was applied.
-- Whatever is made here, chroot and root included, belongs to whom we have authenticated as, and to
-  everybody if to nobody.
+- A request is queued only while connected. A request that was queued and not answered may still be
+  sent; kazoo's queue and ZooKeeper's sessions are first in, first out, so that any later read tells
+  whether the request was applied.
+- Every znode made here, chroot and root included, belongs to our credentials, and without
+  credentials to everybody.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _UNANSWERED = (
 )
 
 _REFUSALS = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError, exceptions.SessionClosedRequireSaslError)
-"""Not who we are, or not allowed to."""
+"""Wrong credentials, or a missing right."""
 
 LARGE_BYTES = 64 * 1024
 DROPPED_MAX = 5
@@ -61,16 +61,16 @@ class ZooKeeperStateStore(base.StateStore):
     """A session with the ensemble ``hosts`` (``host:port[,host:port…][/chroot]``), under ``root``
     within the chroot.
 
-    Chroot and root are made if missing. ``connect_timeout_s`` bounds the first connection,
-    ``session_timeout_s`` is after how long of silence the server gives the session, and with it the
-    lease, to somebody else; it bounds every request, too. ``who`` we are decides whose everything
-    is that is made here. ``owner`` is whose the server itself is, if it is that of a data
-    directory; of one that this process runs it is known.
+    Chroot and root are made if missing. ``connect_timeout_s`` bounds the first connection. After
+    ``session_timeout_s`` of silence the server gives the session, and with it the lease, to others;
+    every request has the same bound. ``who``: our credentials; every znode made here is owned by
+    them. ``owner``: the credentials of the server itself, if it is the server of a data directory;
+    of a server that this process runs they are known.
 
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
     :raises ZooKeeperUnavailableError: nobody answers there.
-    :raises ZooKeeperAccessError: it does not know ``who``, or does not allow what we need; so may
-        every call later.
+    :raises ZooKeeperAccessError: ZooKeeper does not know ``who``, or denies a needed right; every
+        later call may raise the same.
     """
 
     def __init__(
@@ -169,8 +169,8 @@ class ZooKeeperStateStore(base.StateStore):
                 raise base.StateConflictError(operation, reason, type(result).__name__ if reason == "refused" else "")
 
     def _count_dropped(self, size: int, error: base.StateUnavailableError) -> None:
-        """A server that is sent more than its jute.maxbuffer hangs up without a word, every time,
-        before it reads what it was sent."""
+        """A server that receives more than its jute.maxbuffer hangs up without a word, every time,
+        before reading the request."""
         is_hung_up = isinstance(error.__cause__, exceptions.ConnectionLoss)
         self._dropped = self._dropped + 1 if size >= LARGE_BYTES and is_hung_up else 0
         if self._dropped == DROPPED_MAX:
@@ -199,8 +199,8 @@ class ZooKeeperStateStore(base.StateStore):
         return False
 
     def require_protected(self, path: str) -> None:
-        """Refuse a topology at ``path`` that was made without credentials, if we have some: whoever
-        can reach ZooKeeper could change it.
+        """With credentials of our own, refuse a topology at ``path`` that was made without any:
+        every client of ZooKeeper could change it.
 
         Costs two round trips and one for each child, and nothing without credentials.
 
@@ -248,29 +248,29 @@ class ZooKeeperStateStore(base.StateStore):
         if self._link.has_ended and not self._closed:
             raise errors.ZooKeeperUnavailableError(f"the client of ZooKeeper at {self._address} has ended\n  Run again: the topology resumes.")
 
-    def _ask(self, result: Any, what: str) -> Any:
+    def _ask(self, result: Any, request: str) -> Any:
         """The answer to a request that was just queued; one without an answer has an unknown
         outcome."""
         try:
             return result.get(timeout=self._session_timeout_s)
         except _UNANSWERED as error:
-            raise base.StateUnavailableError(f"ZooKeeper at {self._address} did not answer ({what}): {type(error).__name__}") from error
+            raise base.StateUnavailableError(f"ZooKeeper at {self._address} did not answer ({request}): {type(error).__name__}") from error
         except _REFUSALS as error:
-            self._refused(error, what)
+            self._refused(error, request)
         except exceptions.NoNodeError:
             raise
         except exceptions.KazooException as error:
             said = f"{type(error).__name__} {error}".rstrip()
-            raise errors.ZooKeeperUnavailableError(f"ZooKeeper at {self._address} refused to {what}: {said}") from error
+            raise errors.ZooKeeperUnavailableError(f"ZooKeeper at {self._address} refused to {request}: {said}") from error
 
-    def _refused(self, error: Exception, what: str) -> NoReturn:
+    def _refused(self, error: Exception, request: str) -> NoReturn:
         if not isinstance(error, exceptions.NoAuthError):
             raise self._not_let_in("does not let us in", "The name or the password is wrong." if self._who is not None else "It wants credentials.")
         if self._who is None:
             why = "It was made with credentials, and the same are needed now. The ZooKeeper of a data directory is reached by naming the directory."
         else:
             why = "It was made under another name, password or way to authenticate. A place of your own is named with zookeeper_root."
-        raise self._not_let_in(f"does not allow us to {what}: {type(error).__name__}", why)
+        raise self._not_let_in(f"does not allow us to {request}: {type(error).__name__}", why)
 
     def _not_let_in(self, fact: str, why: str) -> errors.ZooKeeperAccessError:
         as_whom = "without credentials" if self._who is None else f"as {self._who}"
@@ -284,7 +284,7 @@ class ZooKeeperStateStore(base.StateStore):
 def _parse(servers: str, root: str) -> tuple[str, str]:
     """``host:port,…`` without chroot, and chroot and root as one path."""
     if "@" in servers.partition("/")[0] or "://" in servers:
-        # What is before the @ may be a password, and is not shown.
+        # The text before the @ may be a password, and is not shown.
         raise errors.ConfigError(
             f"the ZooKeeper address ends in {servers.rpartition('@')[2]!r}, but begins with more than host:port[,host:port…][/chroot]\n"
             f"  Credentials are no part of it: they are zookeeper_auth, zookeeper_user, and zookeeper_password_file."

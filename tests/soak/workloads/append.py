@@ -1,9 +1,9 @@
 """Each transaction appends its txid to the list of every key it touches: order, uniqueness and
 completeness can be read off the lists.
 
-Transaction n is the n-th so many rows of the source, so what each list must be is known. The lists
-are written by several tasks, each in a store transaction of its own: a reader may see the newest
-transaction in part, but never two, for they commit one by one (R3).
+Transaction n is the n-th slice of the source, so that the content of each list is known. Several
+tasks write the lists, each in a store transaction of its own: a reader may see the newest
+transaction in part, but never two, since commits are serial (R3).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Transfers between accounts. Whatever dies, money neither comes nor goes, in any read; and every
+"""Transfers between accounts. Under any crash, money neither comes nor goes, in any read; and every
 read is the state after some whole batch.
 
-Every transaction is one store transaction of one task, so there is no moment at which a reader may
-see half of it. Beside the balances the ledger keeps how many rows of each partition are in them: a
-reader can compute what the balances must be.
+Every transaction is one store transaction of one task, so that a reader never sees half of a
+transaction. Beside the balances the ledger keeps the number of rows of each partition in them: a
+reader can compute the right balances.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Transfers:
 
 
 class Book(BaseBasicBolt):
-    """A transfer becomes what it does to two accounts, and to the count of transfers."""
+    """A transfer becomes two changes of accounts, and a count of transfers."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         attempt, partition, source, target, amount = tup.values
@@ -53,7 +53,7 @@ class Book(BaseBasicBolt):
 
 
 class Ledger(Committer):
-    """Adds it all up, in one task."""
+    """Adds up all of them, in one task."""
 
     def begin(self) -> None:
         self.deltas: Counter[str] = Counter()

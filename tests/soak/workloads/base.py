@@ -1,4 +1,4 @@
-"""What a workload is to those who run it, and what a checker is to those who read."""
+"""The contract of a workload towards its driver, and of a checker towards its reader."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from tests.soak.world import World
 
 Snapshot = Mapping[Any, Any]
-"""All that one store held at one moment, as a reader outside saw it."""
+"""The whole content of one store at one moment, as an outside reader saw it."""
 
 
 class Checker(abc.ABC):
-    """Judges reads of a workload's stores, one after the other. It knows the input, and nothing of
-    how it was processed.
+    """Judges reads of a workload's stores, in turn. It knows the input, and nothing of the
+    processing.
 
-    Returns violations, as sentences; none is an empty list. A checker remembers the last reads, so
-    that it sees what goes backwards.
+    Returns violations, as sentences; an empty list if there is none. A checker remembers the last
+    reads, so that it sees content that goes backwards.
     """
 
     @abc.abstractmethod
@@ -40,7 +40,7 @@ class Workload(abc.ABC):
     is_parted: bool
     """Whether an attempt is of several store transactions to one store, always as many."""
     pace: int
-    """The same, on average; what the feed publishes is a multiple of it."""
+    """The same, on average; the feed publishes a multiple of this."""
 
     @abc.abstractmethod
     def stores(self, world: World) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Workload(abc.ABC):
 
     @abc.abstractmethod
     def checker(self, world: World) -> Checker:
-        """A checker that has seen nothing yet."""
+        """A checker that has seen no read yet."""
 
 
 def differences(expected: Mapping[Any, Any], seen: Mapping[Any, Any], at_most: int = 5) -> str:

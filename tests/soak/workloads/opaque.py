@@ -1,9 +1,9 @@
 """Words of a source that gives another batch each time it is asked (R18, R31): every tuple must
 count in exactly one transaction.
 
-Beside the count of each word the store has a key for each tuple, so that it can be told which tuple
-was lost or counted twice. A tuple's key is written together with its word's count: in every read
-the counts are what the tuples in it add up to.
+Beside the count of each word the store has a key for each tuple, so that a lost tuple, or a tuple
+counted twice, can be named. A tuple's key is written together with its word's count: in every read
+the counts equal the sums of the tuples.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Opaque(Workload):
 
 
 class OpaqueChecker(Checker):
-    """Counts for itself. What a reader sees of a failed attempt may go again, so reads may go back;
-    but no tuple is ever there twice."""
+    """Counts for itself. Writes of a failed attempt may be seen and vanish again, so that reads may
+    go back; but no tuple is ever stored twice."""
 
     def __init__(self, name: str, animals: Animals) -> None:
         self.name, self.animals = name, animals

@@ -1,8 +1,8 @@
 """Words of lines, counted by a committer that feeds further bolts, as in Storm's
 ``TransactionalWords``: compared with a count of the lines.
 
-The source learns what a batch is by emitting it (Storm's way), and the buckets depend on what the
-first application of each count returned (R28): a replay that was told anything else would move a
+The source learns a batch's metadata by emitting the batch (Storm's way), and the buckets depend on
+the result of the first application of each count (R28): a replay with other results would move a
 word into the wrong bucket.
 """
 
@@ -91,7 +91,7 @@ class Count(Committer):
 
 
 class Bucketize(BaseBasicBolt):
-    """What a changed count means for the buckets."""
+    """Changes of the buckets after a changed count."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         attempt, _, prev, curr = tup.values
