@@ -1,4 +1,4 @@
-"""How held bolts and their tuples get from the processing phase to the commit: through the driver,
+"""Held bolts and their tuples on the way from the processing phase to the commit: through the driver,
 pinned on executors, or by a late job."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a run stops does not depend on how fast anything is: the engine on virtual time, in
+"""The stop of a run is independent of all speeds: the engine on virtual time, in
 hundreds of orders, with a transaction that cannot be."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``set_aggregate`` makes: which bolts, grouped how; and what it refuses."""
+"""Results of ``set_aggregate``: its bolts and their groupings; and its refusals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_nobody_is_told_the_database_combines_by_itself(name: str, is_heard
 
     monkeypatch.setattr(memory._Session, "merge_rows", noting)
     made = aggregated(tmp_path, BY_NAME[name], history=is_heard)
-    for _ in range(2):  # who is told is found out each time
+    for _ in range(2):  # the addressees are determined anew each time
         graph = made.build_topology()
     assert simulate(graph, seeds=1).violation is None
     assert set(merged) == (set() if is_heard or name == "mean" else {{"count": "add", "sum": "add"}.get(name, name)})

@@ -1,5 +1,5 @@
-"""What each transaction consists of, as the driver decides it: positions, plans and metadata over
-an in-memory state."""
+"""Contents of each transaction, as the driver decides them: positions, plans and metadata over an
+in-memory state."""
 
 from __future__ import annotations
 

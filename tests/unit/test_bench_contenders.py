@@ -20,7 +20,7 @@ from bench.process import BlockFailedError, ContenderProcess
 
 
 class Echo:
-    """A contender that says what it was made with and asked for."""
+    """A contender that reports its arguments and its requests."""
 
     def __init__(self, directory: str, greeting: str = "") -> None:
         self._greeting, self._directory = greeting, directory

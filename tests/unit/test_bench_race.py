@@ -1,4 +1,4 @@
-"""How the benchmark takes samples, and what it makes of them."""
+"""Samples of the benchmark, and the ratios computed from them."""
 
 from __future__ import annotations
 

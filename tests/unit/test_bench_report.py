@@ -1,4 +1,4 @@
-"""The report of the benchmark: what is kept of a run, and what the page makes of it."""
+"""The report of the benchmark: the kept results of a run, and the page made from them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a task keeps in memory does not grow with its batch: rows, chunks, results and held bolts
-turn into bytes, and those go to disk."""
+"""A task's memory does not grow with its batch: rows, chunks, results and held bolts turn into
+bytes, and the bytes go to disk."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ BATCH = Batch("whole", {"txid": 1})
 
 
 class Scene:
-    """One topology on two slots, whose slots are computed one by one, and what they send is looked
-    at and dropped, or kept on disk."""
+    """One topology on two slots, whose slots are computed in turn, and whose output is looked at
+    and dropped, or kept on disk."""
 
     def __init__(self, topology: Any, spill_bytes: int = MIB, **limits: int) -> None:
         self.topology = topology

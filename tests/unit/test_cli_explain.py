@@ -1,5 +1,4 @@
-"""``txtopo explain`` of every starter and of the demo, pinned as text: a plan does not change
-without somebody looking at it.
+"""``txtopo explain`` of every starter and of the demo, pinned as text: no plan changes unnoticed.
 
 If it should change, make the pinned file anew with the command that a failure shows::
 

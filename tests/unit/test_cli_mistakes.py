@@ -1,5 +1,5 @@
-"""A mistake at the command line is told with what may have been meant, and one in a topology with
-the user's own line."""
+"""Messages for mistakes at the command line suggest the name meant; messages for a topology's
+mistakes quote the user's own line."""
 
 from __future__ import annotations
 

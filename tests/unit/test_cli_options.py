@@ -1,5 +1,5 @@
-"""Options: what is given on the command line wins over what the code says, and what cannot be is
-refused with the cure."""
+"""Options: the command line wins over the code, and an impossible value is refused with the cure.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from txtopo.command import main
 from txtopo.dataplane import out_of_resources
 
 READ_NO_LONGER = 128 + signal.SIGPIPE
-"""What a shell reports for a program that writes to a pipe without a reader."""
+"""The exit code in a shell of a program that writes to a pipe without a reader."""
 
 LONG = """
 import sys
@@ -36,7 +36,7 @@ FULL = "there is no room left"
 
 
 def txtopo(*arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE) -> tuple[int, str]:
-    """The exit code of a command, and what it says on standard error."""
+    """The exit code of a command, and its standard error."""
     command = [sys.executable, "-m", "txtopo", *arguments]
     done = subprocess.run(command, stdout=stdout, stderr=stderr, text=True, timeout=60, check=False, env=dict(os.environ))
     return done.returncode, done.stderr or ""
@@ -44,7 +44,7 @@ def txtopo(*arguments: str, stdout: int = subprocess.PIPE, stderr: int = subproc
 
 @pytest.fixture(params=["buffered", "unbuffered"], autouse=True)
 def buffering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is buffered is written at the end, when Python ends too."""
+    """Buffered output is written at the end, when Python ends too."""
     if request.param == "buffered":
         monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     else:
@@ -113,7 +113,7 @@ def test_a_full_disk_is_told_with_its_directory(number: int, tmp_path: Path, cap
 
 
 def test_a_full_disk_without_a_name_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What a write to an open file raises names no file."""
+    """An error from a write to an open file names no file."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     fact, cure = out_of_resources.of_disk(error).split("\n", 1)

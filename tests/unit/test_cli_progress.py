@@ -1,5 +1,5 @@
-"""How a run looks: one line that is rewritten on a terminal, otherwise few lines that each say
-something new."""
+"""The progress of a run: one line that is rewritten on a terminal, otherwise few lines, each with
+news."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Shown:
-    """A progress, and what it has written."""
+    """A progress, and its written lines."""
 
     def __init__(self, is_terminal: bool) -> None:
         self.clock, self.stream = Clock(), io.StringIO()

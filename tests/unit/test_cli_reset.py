@@ -1,5 +1,5 @@
-"""``txtopo reset TARGET``: state and stores of a topology are emptied together; a crash between
-leaves what a run refuses and a second reset ends."""
+"""``txtopo reset TARGET``: state and stores of a topology are emptied together; after a crash
+between the two, a run is refused and a second reset finishes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def topology(extra=None, mark=None):
 
 
 class Bank:
-    """The topology's runs as its stores and its state see them."""
+    """The topology's runs from the view of its stores and its state."""
 
     def __init__(self, place: Path, mark: str | None = None) -> None:
         self.server = MemoryServer()

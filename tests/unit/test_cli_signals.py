@@ -13,7 +13,7 @@ from txtopo.command import signals
 
 
 def ignored(signum: int, frame: object) -> None:
-    """A handler as somebody else may have installed it."""
+    """A handler as if another library had installed it."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
-"""``txtopo store get|scan|count``: what a store holds, as JSON lines; with ``--as-of``, committed
-transactions only."""
+"""``txtopo store get|scan|count``: the content of a store, as JSON lines; with ``--as-of``,
+committed transactions only."""
 
 from __future__ import annotations
 

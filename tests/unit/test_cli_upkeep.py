@@ -40,7 +40,7 @@ class Stored:
         return TopologyState.open(MemoryStateStore(self.server), "words", ALICE, wait_s=1.0)
 
     def run_once(self) -> int:
-        """The epoch of a run that does nothing."""
+        """The epoch of an idle run."""
         state = self.run()
         state.close()
         return state.epoch
@@ -63,7 +63,7 @@ class Stored:
         return self._kept.setdefault(name, factory())
 
     def opened(self, is_live: bool = True) -> Opened:
-        """The same, as another process finds it."""
+        """The same, from another process."""
         return Opened(MemoryStateStore(self.server), "memory", is_live)
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(store
 
 
 class Remembered(Stored):
-    """The same, and the state remembers what the topology is made of."""
+    """The same, and the state remembers the components of the topology."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)

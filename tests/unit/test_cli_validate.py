@@ -1,5 +1,5 @@
-"""``txtopo validate`` and ``txtopo explain`` say what is promised of each store and sink, and
-refuse what could not be kept."""
+"""``txtopo validate`` and ``txtopo explain`` name the promise for each store and sink, and refuse a
+promise that could not be kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""CSV files and files of JSON lines in columns: which records a batch has, and what is wrong with a
-file."""
+"""CSV files and files of JSON lines in columns: the records of a batch, and the messages about a
+wrong file."""
 
 from __future__ import annotations
 

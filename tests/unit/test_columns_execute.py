@@ -1,4 +1,4 @@
-"""Columns through the data plane: who gets which rows, in which order, and as what."""
+"""Columns through the data plane: each task's rows, in order, and as tuples or columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bolts of columns between the phases, the spout over columns in memory, and what workers import.
+"""Bolts of columns between the phases, the spout over columns in memory, and the imports of
+workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be wrong with columns, and what is said about it."""
+"""Mistakes with columns, and the messages about them."""
 
 from __future__ import annotations
 

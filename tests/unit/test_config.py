@@ -1,4 +1,4 @@
-"""A ``Config`` by itself: names, values as text, what is refused, and what is never shown."""
+"""A ``Config`` by itself: names, values as text, refusals, and secrets that are never shown."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Configuration of one component: it reaches every task, the spout's coordinator and its emitters,
-and nobody else."""
+and no other component."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ KEYS = (
 RUN = {**Config(max_spout_pending=3, zookeeper_session_timeout_s=10, user={"a": 1}).as_mapping(), "topology.name": "run"}
 
 coordinators: list[dict[str, Any]] = []
-"""What coordinators were given, by key."""
+"""Settings of coordinators, by key."""
 
 
 def read(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``conf`` answers to those of ``KEYS`` it knows."""
+    """The answers of ``conf`` to the known ones of ``KEYS``."""
     return {key: conf[key] for key in KEYS if key in conf}
 
 
@@ -98,7 +98,7 @@ class ReadingSpout(RowsSpout):
 
 
 def settings_in_tasks(graph: TopologyGraph) -> dict[str, list[dict[str, Any]]]:
-    """What each component's tasks were given in an attempt of one tuple, in order."""
+    """Settings of each component's tasks in an attempt of one tuple, in order."""
     ran = run_once(graph, {0: rows("a")}, conf=RUN)
     assert ran.failure is None
     noted = sorted((event for event in ran.events if event.hook == "settings"), key=lambda event: event.component)
@@ -106,7 +106,7 @@ def settings_in_tasks(graph: TopologyGraph) -> dict[str, list[dict[str, Any]]]:
 
 
 def settings_of_coordinator(graph: TopologyGraph) -> dict[str, Any]:
-    """What the spout's coordinator is given when a run begins."""
+    """Settings of the spout's coordinator at the beginning of a run."""
     coordinators.clear()
     state = TopologyState.open(memory.MemoryStateStore(memory.MemoryServer()), graph.id, Holder("host", 1, "now", "run"))
     Batches(graph, RUN, state, lambda txid: SOME_TIME).close()

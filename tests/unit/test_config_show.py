@@ -51,7 +51,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 EVERYWHERE = Config(max_crashes=5, spill_bytes=4096, max_spout_pending=4, user={"db_password": "hunter2"})
-"""What all sources but code and command line say."""
+"""The settings of all sources but code and command line."""
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

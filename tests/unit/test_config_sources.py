@@ -1,4 +1,4 @@
-"""Where settings come from: the strongest source wins, each says where a value is from, and a
+"""Sources of settings: the strongest source wins, each says where a value is from, and a
 mistake in any of them is an error."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def resolved(**given: Any) -> config.Resolved:
-    """What the sources say, without the environment of the tests."""
+    """The settings of the sources, without the environment of the tests."""
     return config.resolve(given.pop("code", None), **{"environment": {}, **given})
 
 

@@ -1,4 +1,6 @@
-"""``spark.txtopo.*`` before there is a SparkContext: from where Spark itself would read it."""
+"""``spark.txtopo.*`` before there is a SparkContext: from the places where Spark itself would
+read.
+"""
 
 from __future__ import annotations
 

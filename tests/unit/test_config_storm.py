@@ -1,5 +1,5 @@
-"""Storm's keys: those that mean the same as a setting here, in Storm's unit, and those that mean
-nothing here."""
+"""Storm's keys: keys with a setting of the same meaning here, in Storm's unit, and keys without a
+meaning here."""
 
 from __future__ import annotations
 

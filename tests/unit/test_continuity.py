@@ -1,5 +1,5 @@
-"""A topology that is not what it was: another spout, other components, a store of another name. It
-goes on right, or is refused with the command."""
+"""A changed topology: another spout, other components, a store of another name. It goes on right,
+or is refused with the command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KIND_OF: dict[str, SpoutKind] = {
 
 
 class Place:
-    """Where one topology runs again and again: its state, its files, what it has journalled."""
+    """The place where one topology runs again and again: its state, its files, its journal."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -50,7 +50,7 @@ class Place:
         return SqliteStore(self.directory / "kept.db", name, opaque=opaque)
 
     def keep(self, graph_of: Callable[[Any], Any], batches: int = 3, **settings: Any) -> int:
-        """Run what ``graph_of`` makes of a spout that has ``batches`` more batches of two numbers.
+        """Run ``graph_of`` a spout that has ``batches`` more batches of two numbers.
         """
         self.end += 2 * batches
         return run_to_idle(graph_of(Ranges(self.journal, self.end, 2)), self.state, **settings)
@@ -63,14 +63,14 @@ class Place:
         self.state.multi([base.Set(path, json.dumps({key: value for key, value in record.items() if value is not None}).encode())])
 
     def of_an_older_version(self) -> None:
-        """The state as it would be if a version that does not remember what a topology is made of
-        had written it."""
+        """The state as an older version would have written it, without a record of the topology's
+        components."""
         self.state.multi([base.Delete("/words/components")])
         for name in self.state.children("/words/txids"):
             self.rewritten(f"/words/txids/{name}", version=1, opened_at=None)
 
     def contents(self) -> dict[str, bytes]:
-        """All that is stored, but for who has taken the topology how often."""
+        """The whole stored state, but for the number and holders of takings."""
         found = {}
         for path in ("/words/current", "/words/stores", "/words/components", *(f"/words/{d}/{n}" for d in ("txids", "positions") for n in
                      self.state.children(f"/words/{d}"))):  # fmt: skip
@@ -89,7 +89,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def keeping(store: Any, journal: Journal, id: str = "keep", bolt: type[Keep] = Keep) -> Callable[[Any], Any]:
-    """numbers → pass → ``id``, which keeps them in ``store``."""
+    """numbers → pass → ``id``, a committer that keeps the numbers in ``store``."""
 
     def graph_of(spout: Any) -> Any:
         builder = TransactionalTopologyBuilder("words", "numbers", spout, 2)
@@ -130,7 +130,7 @@ def test_a_table_of_another_name_is_refused_however_often_it_is_started_and_the_
 
 
 def test_the_old_name_is_welcome_after_the_new_one_was_refused(place: Place) -> None:
-    """What the refused run has sealed is completed by the topology as it was."""
+    """The transaction sealed by the refused run is completed by the unchanged topology."""
     place.keep(keeping(place.store("counts"), place.journal))
     with pytest.raises(StateMismatchError, match="totals is new to"):
         place.keep(keeping(place.store("totals"), place.journal))
@@ -413,8 +413,8 @@ def test_wherever_the_driver_dies_the_same_topology_is_accepted_again(place: Pla
 
 
 class Sources:
-    """A topology over the same numbers, with whichever spout; all numbers are kept with how often
-    they came."""
+    """A topology over the same numbers, with a spout of any kind; all numbers are kept with their
+    counts."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -494,8 +494,8 @@ def test_partitions_go_on_from_their_positions_when_that_is_accepted(place: Plac
 
 
 def test_plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_is_accepted(place: Place, sources: Sources) -> None:
-    """The first run plans ahead; what is planned is stored with the record of the transaction
-    before, and not sealed."""
+    """The first run plans ahead; the plans are stored with the record of the transaction before,
+    and not sealed."""
     run_to_idle(sources.graph("planned", 40), place.state, max_spout_pending=4, max_transactions=2)
     for name in place.state.children("/words/txids"):
         if int(name) == 3:

@@ -1,5 +1,5 @@
-"""Failures: what is discarded, what is not, what is counted, and what a late answer changes, which
-is nothing."""
+"""Failures: the discarded attempts, the surviving attempts, the counts, and late answers, which
+change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which transactions are active: the window, the spout's readiness, and whose metadata is made
+"""Active transactions: the window, the spout's readiness, and whose metadata is made
 when."""
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def test_opaque_metadata_is_made_anew_for_every_attempt_in_order() -> None:
 
 @pytest.mark.rule(9)
 def test_a_batch_is_a_transaction_whatever_is_in_it() -> None:
-    """The coordinator knows nothing of tuples: whoever opens a transaction gets it committed."""
+    """The coordinator knows nothing of tuples: every opened transaction gets committed."""
     played = Played()
     played.open(1)
     assert played(Processed(attempt(1)))

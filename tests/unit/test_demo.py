@@ -1,5 +1,5 @@
-"""``txtopo demo`` and ``make demo`` run one file, which is in the package; what make installs for
-it is what running needs."""
+"""``txtopo demo`` and ``make demo`` run one file of the package; make installs everything that the
+run needs."""
 
 from __future__ import annotations
 

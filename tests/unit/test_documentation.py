@@ -1,5 +1,5 @@
-"""The documentation says what the source says: what is made from it is fresh, lists are complete,
-and links lead somewhere."""
+"""The documentation agrees with the source: generated parts are fresh, lists are complete, and
+links lead somewhere."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Values are frozen at emit: what happens to a list afterwards, in the sender or in a receiver, is
-nobody else's business."""
+"""Values are frozen at emit: later changes of a list, in the sender or in a receiver, reach no
+other task."""
 
 from __future__ import annotations
 

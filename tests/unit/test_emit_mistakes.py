@@ -1,5 +1,5 @@
-"""An emit that cannot be delivered: the attempt fails, whatever the bolt does with the exception,
-and the error says what was expected."""
+"""An emit that cannot be delivered: the attempt fails, also if the bolt swallows the exception, and
+the error names the expected form."""
 
 from __future__ import annotations
 

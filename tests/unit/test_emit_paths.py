@@ -1,4 +1,4 @@
-"""The quick ways of a tuple, from an emit to the bolt, do what the plain ones do."""
+"""The quick ways of a tuple, from an emit to the bolt, have the same results as the plain ways."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROWS: dict[str, list[Any]] = {
 
 
 class Seen:
-    """A collector, and what came of an emit."""
+    """A collector, and the result of an emit."""
 
     def __init__(self, receivers: int) -> None:
         self.got: list[Any] = []
@@ -56,7 +56,7 @@ class Seen:
         self.got.append((receiver, row))
 
     def after(self, act: Callable[[Collector], None]) -> tuple[list[Any], int, str]:
-        """What was sent, how much was counted, and the error."""
+        """The sent chunks, the count, and the error."""
         try:
             act(self.collector)
         except Exception as error:
@@ -186,7 +186,7 @@ KEPT: list[Any] = []
 
 
 def _note(kept: Any) -> None:
-    """Keep it here, and not in the bolt: what travels to its task is a copy."""
+    """Keep the list here, and not in the bolt: a copy of the bolt travels to its task."""
     KEPT.append(kept)
 
 

@@ -1,4 +1,4 @@
-"""How long the engine waits before a transaction is tried again: longer each time, up to a bound,
+"""Pauses of the engine before a transaction is tried again: longer each time, up to a bound,
 and never twice the same (R7)."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_S, MOST_S = 0.5, 8.0
 
 
 class Surroundings:
-    """Notes what is put off, and for how long."""
+    """Notes each delayed call, and its delay."""
 
     def __init__(self) -> None:
         self.delays: list[float] = []

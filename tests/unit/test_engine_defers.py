@@ -1,5 +1,5 @@
-"""The engine runs a small transaction in one job, and stops doing so for what fails or takes long:
-all of it but Spark."""
+"""The engine runs a small transaction in one job, and stops doing so after a failure or a long job:
+all of the engine but Spark."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_with_zero_or_what_is_not_small_none_is(tmp_path: Path, pending: int, sm
 def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_opaque: bool
 ) -> None:
-    """It ends when they have: if they waited for it, nothing would ever end it but a time-out. They
-    have all cores, also those planned before."""
+    """The job ends after the others: if they waited for it, only a time-out would end it. They have
+    all cores, also those planned before."""
     monkeypatch.setattr(engine, "_LATE_S", 0.05)
     seen: list[bool] = []
 

@@ -1,5 +1,5 @@
-"""What was begun for an attempt that is discarded meanwhile does nothing more, and what it has
-learnt decides nothing (R6)."""
+"""Work begun for an attempt that is discarded meanwhile has no further effect, and its metadata
+decides nothing (R6)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Noted:
 
 
 def engine(status: Status, noted: Noted) -> Any:
-    """An engine whose live attempt of transaction 2 is ``LIVE``, while what was begun for ``OLD``
-    still runs."""
+    """An engine whose live attempt of transaction 2 is ``LIVE``, while the work of ``OLD`` still
+    runs."""
     made: Any = object.__new__(Engine)
     made._coordinator = SimpleNamespace(active={2: (LIVE, status)})
     made._attempts = {attempt: SimpleNamespace(attempt=attempt, discarded=attempt == OLD, metadata=f"of {attempt}") for attempt in (OLD, LIVE)}

@@ -1,4 +1,4 @@
-"""How the engine ends: with the right reason, and within its time also if threads hang."""
+"""Ends of the engine: with the right reason, and within its time also if threads hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hook runs in which phase, how often, and on which tuples in which order."""
+"""Hooks by phase: the number of calls, and the tuples in their order."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_results_beyond_the_inline_bound_are_dropped_and_reported_as_outgrown() 
 def slots(
     topology: InProcessTopology, part: Part, level: int, task_attempts: dict[int, int], incoming: dict[int, list[bytes]], **job: Any
 ) -> list[list[tuple[int, bytes]]]:
-    """What the slots of one level send."""
+    """Output of the slots of one level."""
     made = topology.job(part, **job)
     here = topology.plan.levels_of(part).levels[level]
     runs = [execute.SlotRun(topology.worker, made, level, slot, task_attempts[slot]) for slot in range(here.slots)]

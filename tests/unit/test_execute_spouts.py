@@ -1,5 +1,5 @@
-"""A spout's tasks: which partitions they own, what their emitters are told, and that they are
-closed whatever happens."""
+"""A spout's tasks: the partitions they own, the arguments of their emitters, and their closing
+after any failure."""
 
 from __future__ import annotations
 

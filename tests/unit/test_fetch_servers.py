@@ -1,4 +1,4 @@
-"""How the servers of the tests are brought: whole or not at all, and with words that help where
+"""Fetching the servers of the tests: whole or not at all, and with words that help where
 they cannot be."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_a_server_that_was_fetched_is_found_with_its_libraries(place: Path) -> N
     assert (found.program, found.root) == (root / "usr/sbin/no-such-server", root)
     assert found.environment == {"LD_LIBRARY_PATH": str(root / "usr/lib/machine")}
     program(place, "apt-get", "#!/bin/sh\nexit 1\n")
-    fetch.fetch(SERVER)  # it is there, nobody is asked again
+    fetch.fetch(SERVER)  # the server is installed, and no question is asked again
 
 
 def test_a_server_of_the_machine_is_used_as_it_is(place: Path) -> None:

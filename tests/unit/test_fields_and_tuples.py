@@ -1,4 +1,4 @@
-"""The names of a tuple's values, what a component declares, and the tuple a bolt receives."""
+"""The names of a tuple's values, a component's declarations, and the tuple of a bolt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file spout: which bytes are a batch, and which lines they hold."""
+"""The file spout: the bytes of a batch, and the lines in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that is not the one that was read: rotated, cut or written anew, between two runs or
+"""A file that differs from the file read before: rotated, cut or written anew, between two runs or
 within one."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def app(tmp_path: Path) -> Path:
 
 
 def replaced(path: Path, text: str) -> None:
-    """As logrotate does it: the old file goes on under another name, which nothing reads."""
+    """In the way of logrotate: the old file goes on under another name, outside of the glob."""
     path.rename(path.parent / "rotated")
     path.write_text(text)
 

@@ -1,5 +1,4 @@
-"""The topology as a value: what the builder made of the declarations, and that nothing changes it
-afterwards."""
+"""The topology as a value: the builder's result, and its immutability."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The catalogue of mutations fits the source: ``make mutants`` takes minutes, and should not be
-what finds out that it does not."""
+"""The catalogue of mutations fits the source: ``make mutants`` takes minutes, and a quick test
+should find a misfit first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Holding: what a bolt keeps between the phases, what is bound anew, and what cannot be kept."""
+"""Holding: the state of a bolt between the phases, the parts bound anew, and members that cannot be
+kept.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_collector_context_and_conf_are_those_of_the_commit_phase() -> None:
 
 
 class WithState(NotingCommitter):
-    """Leaves its lock out and makes it again."""
+    """Leaves its lock out and makes a new lock."""
 
     lock: Any = None
 
@@ -258,7 +260,7 @@ def test_copies_share_nothing_nested_either() -> None:
 
 
 class Unrestorable(NotingCommitter):
-    """Cannot be restored where it has seen something."""
+    """Cannot be restored once it has seen a tuple."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["seen"]:

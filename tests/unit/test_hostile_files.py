@@ -1,5 +1,5 @@
-"""Files that are not as they should be: the spout of tuples and the spout of columns give a bolt
-the same, wherever batches are cut.
+"""Damaged and odd files: the spout of tuples and the spout of columns give a bolt the same, for any
+cut of batches.
 
 Where one of them refuses a line both do, and both name the file and the byte at which the line
 begins.
@@ -32,7 +32,7 @@ Answer = list[tuple[Any, ...]] | tuple[str, int]
 
 
 def answer(spout: Any, path: Path) -> Answer:
-    """What a bolt gets; or what the error begins with, up to its byte, and the byte."""
+    """The tuples of a bolt; or the beginning of the error, up to its byte, and the byte."""
     try:
         return [row for batch in Drive(spout).run() for row in batch[0]]
     except InputError as error:
@@ -44,8 +44,8 @@ def answer(spout: Any, path: Path) -> Answer:
 
 
 def cut(answers: list[Answer]) -> Answer:
-    """The one answer of all cuts. Errors may follow rows: what an earlier batch emitted is no
-    matter of the error."""
+    """The one answer of all cuts. Errors may follow rows: emissions of an earlier batch do not
+    concern the error."""
     assert all(repr(one) == repr(answers[0]) for one in answers), answers
     return answers[0]
 
@@ -179,8 +179,8 @@ def test_a_value_that_its_column_would_change_is_refused_by_its_byte(tmp_path: P
 @pytest.mark.rule(38)
 @pytest.mark.parametrize("line", [b'{"x":1.5,"q":1.7976931348623159e308}', b'{"x":1.5,"o":{"a":1,"b":2,"b":3}}'])
 def test_a_large_number_makes_no_difference_to_other_lines_of_its_block(tmp_path: Path, line: bytes) -> None:
-    """Of fields that its columns do not have, a line of columns may hold what tuples refuse;
-    wherever batches are cut."""
+    """In fields beyond its columns, a line may hold values that tuples refuse; for any cut of
+    batches."""
     _, alone = json_answers(tmp_path, line + LF)
     _, together = json_answers(tmp_path, b'{"x":1e300}\n' + line + LF)
     assert isinstance(alone, list)
@@ -195,8 +195,8 @@ def plans_of(spout: Any) -> list[dict[int, Any]]:
 
 
 def got_by(bolt: Any, hook: str, spout: Any) -> list[tuple[Any, ...]] | str:
-    """What ``bolt`` was given of all that ``spout`` reads, in a topology; or the failure, as far as
-    it names file and byte."""
+    """The tuples of ``bolt`` from the whole input of ``spout``, in a topology; or the failure, as
+    far as it names file and byte."""
     made = builder(spout)
     made.set_bolt("bolt", bolt, 2).fields_grouping("spout", Fields("w"))
     got: list[tuple[Any, ...]] = []
@@ -319,7 +319,7 @@ def csv_answer(tmp_path: Path, content: bytes, schema: pa.Schema = TEXTS, **argu
 
 
 def by_line(tmp_path: Path, names: list[str] | None = None) -> list[tuple[Any, ...]]:
-    """What Python's own reader makes of each line that the spout of tuples emits."""
+    """The result of Python's own reader for each line that the spout of tuples emits."""
     lines = [row[0] for batch in Drive(FileTransactionalSpout(tmp_path / "a.csv")).run() for row in batch[0]]
     rows = [next(csv.reader([line])) for line in lines if line]
     header = names or rows.pop(0)

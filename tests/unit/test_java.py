@@ -1,4 +1,6 @@
-"""Finding Java: the right one is found, and every wrong one is refused with what to type."""
+"""Finding Java: the right Java is chosen, and every wrong Java is refused with the command to
+type.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,7 @@ def test_a_java_that_is_no_program_is_refused(make_java: MakeJava, monkeypatch: 
 
 def test_a_java_that_never_answers_is_refused_in_time(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     home = make_java(MODERN)
-    # It waits for a line that never comes: nobody ever opens the other end of the pipe.
+    # The test waits for a line that never comes: the other end of the pipe stays closed.
     (home / "bin" / "java").write_text('#!/bin/sh\nread -r line < "$0.pipe"\n')
     os.mkfifo(home / "bin" / "java.pipe")
     monkeypatch.setenv("JAVA_HOME", str(home))

@@ -37,7 +37,7 @@ class Context:
 
 
 class Reached(LevelFunction):
-    """A level that says what it was given instead of computing."""
+    """A level that returns its arguments instead of computing."""
 
     def send(self, known: Any, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         yield slot, b"computed by task attempt %d from %s" % (task_attempt, b"".join(incoming))
@@ -85,7 +85,7 @@ def test_a_closure_that_spark_runs_for_another_job_computes_nothing(make: Any, a
 
 @pytest.mark.parametrize("part", ["commit", "straight"])
 def test_a_task_with_effects_that_spark_begins_again_computes_nothing(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the first one did may be there, or still be under way, in the same attempt: no store
+    """Effects of the first run may be stored, or still be under way, in the same attempt: no store
     could tell the two apart."""
     level = Reached(None, dataclasses.replace(JOB, part=part), 0, is_last=True)
     assert results(level, f"run/2:1:{part}", monkeypatch) == [b"computed by task attempt 7 from input"]
@@ -95,7 +95,7 @@ def test_a_task_with_effects_that_spark_begins_again_computes_nothing(part: Part
 
 
 def test_a_task_without_effects_may_be_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what it sends, the receivers take one computation or none."""
+    """Out of its output, the receivers take one computation or none."""
     monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
     monkeypatch.setattr(TaskContext, "get", lambda: Context("run/2:1:processing", earlier_attempts=1))
     assert list(Reached(None, JOB, 0, is_last=True)(0, iter([b"input"]))) == [b"computed by task attempt 7 from input"]

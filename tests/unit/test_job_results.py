@@ -1,4 +1,4 @@
-"""What the driver makes of the records of a job's last level: one computation of every slot, or the
+"""The driver's use of the records of a job's last level: one computation of every slot, or the
 attempt fails (R33)."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_a_job_that_reads_pinned_results_is_told_who_made_them(slots: int, forwa
 
 
 class Rdd:
-    """An RDD that notes what is done to it before it is computed."""
+    """An RDD that notes the calls before its computation."""
 
     def __init__(self, records: list[bytes]) -> None:
         self.records = records
@@ -104,7 +104,7 @@ class Rdd:
 
 
 def test_what_is_pinned_is_cut_off_from_its_lineage_so_that_a_lost_block_fails_its_reader() -> None:
-    """Persisted first, and by that serialized: only such blocks are sealed by their checksums."""
+    """Persisted first, and so serialized: only such blocks are sealed by their checksums."""
     rdd = Rdd([report(0, 10), report(1, 11)])
     result = cast(Any, SparkJobs)._collect(None, dataclasses.replace(JOB, pinned=True), rdd, 2, shuffles=True)
     assert result.pinned.task_attempts == (10, 11)
@@ -132,8 +132,8 @@ class GoneRdd:
 
 
 def test_what_a_jvm_that_has_ended_kept_needs_no_release() -> None:
-    """The run ends because Spark is lost, and must say so; giving back what Spark kept must not
-    fail before that."""
+    """The run ends because Spark is lost, and must say so; giving back Spark's blocks must not fail
+    before the message."""
     PinnedBlocks(GoneRdd(), (1,)).release()
 
 

@@ -1,5 +1,5 @@
-"""What a JVM of ours writes to standard error reaches the user, but for one line; and nothing of it
-once this process is dead."""
+"""The standard error of our JVM reaches the user, but for one line; and none of it after this
+process is dead."""
 
 from __future__ import annotations
 

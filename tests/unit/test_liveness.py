@@ -1,5 +1,5 @@
-"""Whether a process has certainly died: never said of one that lives, or that another machine, boot
-or container speaks of."""
+"""Certain death of a process: never claimed of a living process, nor of a process of another
+machine, boot or container."""
 
 from __future__ import annotations
 

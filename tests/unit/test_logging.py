@@ -1,5 +1,4 @@
-"""The logger ``txtopo``: what is logged at which level, and that a library says nothing but
-warnings by itself."""
+"""The logger ``txtopo``: messages and their levels; a library logs only warnings by itself."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 
 def play(board: logged.LoggedBoard) -> None:
-    """A run in which everything happens that is logged."""
+    """A run with every logged event."""
     board.begin(current=1, epoch=2)
     board.failed("FailedException: not now\n  in component 'a'", 1)
     board.failed("a worker died\nTraceback", 1, is_unexpected=True)

@@ -1,4 +1,4 @@
-"""The runner of mutants: what names its tests selects what it says, and what proves nothing is no
+"""The runner of mutants: ids of tests select the named tests, and a run without proof is no
 success."""
 
 from __future__ import annotations

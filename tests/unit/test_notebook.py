@@ -1,5 +1,4 @@
-"""What a notebook cell shows of a topology and of a run: one line as text, and the plan of a
-topology."""
+"""A topology and a run in a notebook cell: one line as text, and the plan of a topology."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the transactions of an opaque spout consist of: decided for every attempt, from where the
-attempt before it that is in use has ended."""
+"""Transactions of an opaque spout: chosen anew for every attempt, from the end of the preceding
+transaction's current attempt."""
 
 from __future__ import annotations
 

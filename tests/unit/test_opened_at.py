@@ -1,5 +1,5 @@
-"""``context.opened_at``: a transaction is opened once, whatever dies and however often it is
-replayed."""
+"""``context.opened_at``: a transaction is opened once, under any crash and any number of replays.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Life:
         self.batches = Batches(graph, {}, self.state, lambda txid: now + datetime.timedelta(seconds=next(clock)))
 
     def begin(self, txid: int, attempt_id: int) -> TransactionAttempt:
-        """What the engine does with an attempt before it is sealed."""
+        """The engine's steps with an attempt before the seal."""
         attempt = TransactionAttempt(txid, attempt_id)
         if self.batches.is_opaque or self.batches.emits_metadata:
             self.batches.learnt(attempt, moved(2, {0: [0, 4], 1: [0, 4]}))
@@ -175,7 +175,7 @@ def test_a_transaction_is_opened_while_others_are_forgotten(live: Callable[[str,
     opening = itertools.count(3)
 
     class Current(int):
-        """Each time it is compared, another thread has its turn."""
+        """At each comparison, another thread has its turn."""
 
         def __gt__(self, other: int) -> bool:
             life.batches._opened_at[next(opening)] = NOON
@@ -195,7 +195,7 @@ def test_the_record_says_it_as_a_person_reads_it() -> None:
 
 
 class Surroundings(Machine):
-    """A machine whose clock shows another hour whenever it is looked at."""
+    """A machine whose clock shows another hour at each look."""
 
     def __init__(self) -> None:
         super().__init__("topology")
@@ -258,7 +258,9 @@ class Stamped(Keep):
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.parametrize("point", local_engine.POINTS)
 def test_wherever_the_driver_dies_every_commit_of_a_transaction_sees_one_time(tmp_path: Path, point: str, kind: str, pending: int) -> None:
-    """Between the two drivers an hour passes. What was sealed keeps the time of the first one."""
+    """Between the two drivers an hour passes. A sealed transaction keeps the time of the first
+    driver.
+    """
     journal, store = Journal(tmp_path / "journal"), SqliteStore(tmp_path / "kept.db", "kept", opaque=True)
     state = MemoryStateStore()
 
@@ -326,8 +328,7 @@ def test_a_context_that_a_test_makes_has_a_fixed_one() -> None:
 
 @pytest.mark.parametrize("txid", [1, 7])
 def test_the_simulator_has_one_for_each_transaction_whatever_happened_before(txid: int) -> None:
-    """Results of a schedule are compared with those of another, in which other things took their
-    time."""
+    """Results of a schedule are compared with those of another schedule, with other delays."""
     from txtopo.testing.simulator.driver import Driver
 
     assert Driver.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS

@@ -1,4 +1,4 @@
-"""How much of Spark a transaction is worth."""
+"""Share of Spark for a transaction, by the work of the transactions before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Code as zips: what is in them, that they are the same again, and that a bare interpreter runs
-what a driver pickled."""
+"""Code as zips: their content, their equality when built again, and a bare interpreter that runs a
+driver's pickles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txtopo.topology import pickling
 
 
 def loaded(place: Path, monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]) -> dict[str, ModuleType]:
-    """Modules of a user's in ``place``, by name; those that are loaded without them, by name."""
+    """The user's modules in ``place``, by name; the modules loaded without them, by name."""
     for name, source in sources.items():
         file = place / f"{name.replace('.', '/')}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def test_native_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_zips_of_equal_content_are_equal_byte_by_byte_in_any_process(tmp_path: Path) -> None:
-    # What else is loaded decides which names two pieces of code share in memory.
+    # Other loaded modules decide which names two pieces of code share in memory.
     program = "import sys; from pathlib import Path; from txtopo.spark import packages{}; print(packages.of_txtopo(Path(sys.argv[1])).path)"
     made = []
     for seed, more in (("1", ""), ("2", ", jobs; import txtopo.engine.engine, txtopo.command.cli")):

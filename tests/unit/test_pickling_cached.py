@@ -49,7 +49,7 @@ def module() -> Iterator[ModuleType]:
 
 
 def elsewhere(module: ModuleType, data: bytes) -> Any:
-    """What a process makes of ``data`` that cannot import ``module``."""
+    """``data`` as unpickled by a process that cannot import ``module``."""
     del sys.modules[module.__name__]
     try:
         return pickling.loads(data)

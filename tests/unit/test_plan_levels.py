@@ -1,5 +1,5 @@
-"""From graph to plan: what is held, what shares a level, what runs late; and that cores change none
-of it but the slots."""
+"""From graph to plan: held components, shared levels, late components; and the independence of the
+plan from cores, but for the slots."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The porting guide is complete and true: what it names exists, what exists it names, and no
-difference from Storm is without its rule."""
+"""The porting guide is complete and true: every name in the guide exists, every public name is in
+the guide, and every difference from Storm has its rule."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_interface_of_the_guide_is_named_with_the_module_it_comes_from() -
 
 
 def instances() -> Mapping[str, Any]:
-    """What the names in the guide's tables stand for."""
+    """The objects behind the names in the guide's tables."""
     fields = txtopo.Fields("tx", "word")
     context = TopologyContext("id", "generation", "bolt", 0, {"bolt": 2}, "commit", lambda name, factory: factory())
     return {
@@ -171,7 +171,7 @@ INCLUDE = re.compile(r"^```\{literalinclude\} (?P<path>\S+)\n(?P<options>(?::.*\
 
 def included_lines(starter: str) -> set[int]:
     """Numbers of the lines of ``starter`` that the page of examples includes; every include must
-    find what it names."""
+    match."""
     found: set[int] = set()
     source = (ROOT / "starter" / starter).read_text(encoding="utf-8")
     lines = source.splitlines()
@@ -253,8 +253,8 @@ def shown() -> dict[str, Any]:
 
 
 class Bank:
-    """A bank, and the commits that reach it: of any bolt, task, attempt and generation, in any
-    order."""
+    """A bank, and the commits that reach the bank: of any bolt, task, attempt and generation, in
+    any order."""
 
     def __init__(self, shown: Mapping[str, Any], path: Path) -> None:
         self.shown, self.path = shown, path

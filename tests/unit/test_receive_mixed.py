@@ -1,5 +1,5 @@
-"""Only the whole of one computation is accepted: whatever is missing, doubled, foreign or of a
-second computation fails the attempt."""
+"""Only the whole of one computation is accepted: a missing, doubled or foreign chunk, or a second
+computation, fails the attempt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _close() -> Iterator[None]:
 
 
 def received(incoming: Sequence[bytes], sending: int = 2, job: Job = JOB, level: int = 1, expected: int | None = None) -> Received:
-    """What ``receive`` makes of it, with every payload on disk."""
+    """The result of ``receive``, with every payload on disk."""
     _open.append(receive.receive(job, level, sending, expected, iter(incoming), 0))
     return _open[-1]
 

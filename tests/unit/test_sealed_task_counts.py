@@ -24,7 +24,7 @@ from txtopo.stores import SqliteStore
 
 
 class Jobs:
-    """Notes what each job is told, and lets it succeed."""
+    """Notes the arguments of each job, and lets the job succeed."""
 
     def __init__(self) -> None:
         self.told: list[Job] = []

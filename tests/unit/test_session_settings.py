@@ -1,4 +1,4 @@
-"""What a Spark session must be told, and what is refused, where no session is needed to know."""
+"""Settings of a Spark session, and refused settings, as far as no session is needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_only_a_local_master_has_the_drivers_address_set() -> None:
 
 
 class Cluster:
-    """A context whose executors come one by one: their number at each look, the driver among them.
+    """A context whose executors come in turn: their number at each look, the driver among them.
     """
 
     master = "spark://host:7077"
@@ -48,7 +48,7 @@ class Cluster:
         self._looks = itertools.chain(executors, itertools.repeat(executors[-1]))
         self._now, self._cores, self._settings = 1, cores, settings
 
-    # What is asked of Spark's objects, which are all this one.
+    # Calls on Spark's objects, all of which are this one object.
     def __getattr__(self, name: str) -> Any:
         if name in ("_jsc", "getConf"):
             return self if name == "_jsc" else lambda: self

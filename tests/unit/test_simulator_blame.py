@@ -24,8 +24,8 @@ def simulated(wrong: Wrong, seeds: int) -> SimulationReport:
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.rule(10, 14, 17, 18, 28)
 def test_the_first_component_to_differ_is_blamed_with_the_mistake_and_its_cure(name: str) -> None:
-    # Chance is asked of two tasks only. In five of sixty runs it fell so that another mistake
-    # explained what was seen as well.
+    # Only the draws of two tasks matter. In five of sixty runs another mistake happened to explain
+    # the observations as well.
     random.seed(0)
     wrong = WRONG[name]
     violation = simulated(wrong, SEEDS_MAX).violation

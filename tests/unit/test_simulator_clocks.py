@@ -1,5 +1,5 @@
-"""Clocks are shifted under the user's code: what depends on the time of day is found, what depends
-on ``opened_at`` is not."""
+"""Clocks are shifted under the user's code: dependence on the time of day is found, dependence on
+``opened_at`` is allowed."""
 
 from __future__ import annotations
 

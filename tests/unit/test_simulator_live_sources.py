@@ -1,5 +1,5 @@
-"""A source that lives cuts its batches otherwise from run to run, which is right (R4): only what is
-made of the same batch is compared."""
+"""A live source cuts its batches differently from run to run, rightly so (R4): only results of the
+same batch are compared."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_asking_a_source_again_is_no_opportunity_for_a_fault(kind: str) -> None:
 
 
 class Forgetful(LiveSource):
-    """Wrong: what it has given once is gone."""
+    """Wrong: a row that was given once is gone."""
 
     given = 0
 
@@ -192,7 +192,7 @@ def test_a_source_that_gives_everything_once_only_loses_what_a_failed_opening_to
 
 
 class Careless(PartitionedSpout):
-    """Wrong: emits as much as there is, whatever the metadata says."""
+    """Wrong: emits all available rows, under any metadata."""
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionEmitter:
         return CarelessEmitter(self.source)

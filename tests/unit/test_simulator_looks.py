@@ -1,4 +1,6 @@
-"""What a verdict of the simulator is about, and what it is not about: both are named."""
+"""The subject of a verdict of the simulator, and the parts outside of the verdict: both are
+named.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def reset() -> None:
 
 
 class Mailbox(Destination):
-    """A destination of a user's own, which says what it can do and is no store."""
+    """A user's own destination, with capabilities, that is no store."""
 
     def guarantee(self) -> Guarantee:
         return Guarantee("a mailbox", "mail", takes_back=False, is_keyed=False, cure="")

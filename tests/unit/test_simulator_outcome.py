@@ -1,4 +1,4 @@
-"""What differs, and whose mistake it is."""
+"""Differences of outcomes, and the component at fault."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The contract checkers are asked of a topology's parts before any schedule: what they find is the
-verdict, with rule, hook and cure."""
+"""The contract checkers test a topology's parts before any schedule: their finding is the verdict,
+with rule, hook and cure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_committer_that_breaks_its_contract_is_told_with_the_rule_and_the_sche
 
 
 OF_BOLTS = ("chance", "a clock", "an address", "threads", "a dict shared between attempts", "a class attribute", "a grouping by chance")
-"""Mistakes of what only processes, by name."""
+"""Mistakes of purely processing bolts, by name."""
 
 
 def without_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ class Alternate:
 
 
 class KeepsAResource(Each):
-    """Counts batches in what is kept by the worker process."""
+    """Counts batches in a resource of the worker process."""
 
     def finish_batch(self) -> None:
         counted = self.context.resource("counted", list)
@@ -267,13 +267,13 @@ def test_a_basic_bolt_downstream_of_a_committer_is_told_with_the_schedule_that_s
 
 
 def test_a_bolt_that_reads_a_store_while_it_processes_is_left_to_schedules() -> None:
-    # No attempt that the checker compares has a commit behind it that another attempt has not.
+    # None of the compared attempts has a commit behind it that another attempt lacks.
     with Simulation(WRONG["a read-ahead in the processing phase"].topology(), {"max_spout_pending": 2}) as simulation:
         assert simulation.check_parts() is None
 
 
 class Remembers(Each):
-    """Right: looks up in a process-wide dict what it would compute again otherwise."""
+    """Right: looks up in a process-wide dict instead of computing again."""
 
     computed: ClassVar[dict[str, int]] = {}
 
@@ -283,8 +283,8 @@ class Remembers(Each):
 
 
 class NamesItsAttempt(Each):
-    """Right: says on a stream of its own which attempt that was, and only a bolt that commits
-    nothing listens."""
+    """Right: names the attempt on a stream of its own, to which only a bolt that commits nothing
+    listens."""
 
     def finish_batch(self) -> None:
         super().finish_batch()
@@ -296,14 +296,14 @@ class NamesItsAttempt(Each):
 
 
 class Plain:
-    """A value that shows where it lies in memory, and is no other value for that."""
+    """A value that shows its address in memory, and is equal regardless."""
 
     def __init__(self, value: int) -> None:
         self.value = value
 
 
 class EmitsObjects(Each):
-    """Right: emits objects that can only be compared by what is in them."""
+    """Right: emits objects that can only be compared by their content."""
 
     def finish_batch(self) -> None:
         for key, value in self.rows:

@@ -1,5 +1,5 @@
-"""Reads of ZooKeeper fail in schedules, and the threads that make batches meet what is recorded
-meanwhile."""
+"""Reads of ZooKeeper fail in schedules, and the threads that make batches meet records that are
+written meanwhile."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_batch_may_be_made_while_another_is_recorded(number: int) -> None:
 
 
 def committed_first(made: Any, txid: int) -> dict[int, Any]:
-    """Wrong: what is recorded between the two readings is in neither."""
+    """Wrong: a record between the two readings is in neither."""
     committed, positions = made._state.committed_positions()
     open_txids = list(made._in_use) if made._is_opaque else made._state.txids.txids()
     for earlier in sorted(open_txids):

@@ -1,4 +1,4 @@
-"""A verdict of the simulator shows what differs, and gives one cure that fits."""
+"""A verdict of the simulator shows the difference, and gives one cure that fits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Two interpreters with different hash seeds make the same of a topology, or ``simulate`` says who
-does not."""
+"""Two interpreters with different hash seeds compute the same from a topology, or ``simulate``
+names the component at fault."""
 
 from __future__ import annotations
 

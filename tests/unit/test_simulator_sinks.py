@@ -1,5 +1,5 @@
-"""Every store and every sink of the library under the simulator: what they hold is compared, and
-nothing of the user's is touched."""
+"""Every store and every sink of the library under the simulator: their content is compared, and the
+user's own places stay untouched."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ BOLTS: dict[str, tuple[type, Made]] = {
     "SqlSink, opaque, mark": (SqlLedger, lambda directory: SqlSink(MYSQL, "lines", ["word", "number"], opaque=True, mark="of")),
     "SqlSink, opaque, upserts": (SqlLedger, lambda directory: SqlSink(POSTGRESQL, "lines", ["word", "number"], key=["word"], opaque=True)),
 }
-"""What is written to, by what a person calls it: the class of the library it stands for, and a bolt
-that writes to one."""
+"""Destinations, by a person's name for each: the class of the library, and a bolt that writes to
+it."""
 
 
 def modules_of(package: ModuleType) -> Iterator[ModuleType]:
@@ -79,7 +79,7 @@ def destinations_of_the_library() -> set[type]:
 
 
 def test_no_store_and_no_sink_of_the_library_is_left_out() -> None:
-    """What is new in the library gets a line in ``BOLTS``, or this fails."""
+    """A new class of the library gets a line in ``BOLTS``, or this fails."""
     substitutes = {SimulatedStore, SimulatedLedger}
     assert destinations_of_the_library() - substitutes == {cls for cls, _ in BOLTS.values()} | {SqlSink}
 
@@ -163,7 +163,7 @@ def ledgers(directory: Path, arguments: dict[str, Any]) -> tuple[Shop, Ledger, S
 
 
 def applied(ledger: Ledger, resources: Resources, attempt: TransactionAttempt, task: int, rows: list[tuple[Any, ...]]) -> Any:
-    """What ``apply`` returned, or the kind of error it raised."""
+    """The result of ``apply``, or the kind of its error."""
     context = TopologyContext("topology", "generation", "write", task, {"write": 2}, "commit", resources.get)
     try:
         return ledger.apply(context, attempt, (), rows)

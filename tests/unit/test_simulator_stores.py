@@ -1,5 +1,5 @@
-"""The store in memory: what SQLite would do, without SQLite. Its contract is checked with every
-other store's."""
+"""The store in memory: a copy of SQLite's behaviour, without SQLite. Its contract is checked with
+every other store's."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_it_holds_what_sqlite_holds_whatever_is_done_to_both(tmp_path: Path, see
 
 
 def applied(store: Store, component: str, attempt: TransactionAttempt, changes: list[tuple[str, int | None]], fails: bool) -> Any:
-    """What a transaction returned, or the kind of error it raised."""
+    """The result of a transaction, or the kind of its error."""
     try:
         with store.transaction(context(component), attempt) as transaction:
             made = [transaction.delete(key) if more is None else transaction.update(key, partial(added, more)) for key, more in changes]

@@ -1,5 +1,4 @@
-"""A whole test of a topology: what it says while it runs, when it stops, and what its verdict looks
-like to a program."""
+"""A whole test of a topology: its output while it runs, its end, and its verdict for a program."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The checkers of the soak find what they are for: honest histories pass, and each kind of doctored
-one does not."""
+"""The checkers of the soak do their work: honest histories pass, and each kind of doctored history
+fails."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A fail-over of the soak: copies of stores are taken while they are written, put back whole, and a
-refusal is judged by what is recorded."""
+"""A fail-over of the soak: copies of stores are taken during writes, put back whole, and a refusal
+is judged by the recorded transactions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whom a nemesis may strike: descendants of what was started, told apart for good, and dead ones
-not taken for living ones."""
+"""Targets of a nemesis: descendants of the started processes, identified for good, and no dead
+process taken for a living one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the soak says of itself: the matrix is whole, a violation can be run again, numbers add up,
-and a driver that ends by itself is judged."""
+"""The soak's report: the matrix is whole, a violation can be run again, numbers add up, and a
+driver that ends by itself is judged."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_drivers_that_get_nowhere_are_noticed(drivers: Drivers) -> None:
 
 
 def struck_with(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The nemeses that a trial with this seed calls, one after the other."""
+    """The nemeses that a trial with this seed calls, in order."""
     called: list[str] = []
 
     def nemesis(name: str) -> Any:

@@ -1,5 +1,5 @@
-"""The soak's sources: what each gives is a function of the seed, the feed and the attempt, so that
-what must come out can be computed."""
+"""The soak's sources: their rows are a function of the seed, the feed and the attempt, so that the
+right results can be computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txtopo import Config, CoordinatorContext, Fields, TopologyConf, TopologyCon
 
 
 class Collected:
-    """A collector that keeps what it is given."""
+    """A collector that keeps its tuples."""
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []

@@ -1,4 +1,4 @@
-"""What would not count exactly once is refused when the topology is built: by spout, store,
+"""Topologies that would not count exactly once are refused when they are built: by spout, store,
 grouping and parallelism."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def store(opaque: bool = False) -> SqliteStore:
 
 
 class Writing(NotingCommitter):
-    """A committer with something in it."""
+    """A committer with an object in it."""
 
     def __init__(self, *held: Any) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def grouped(declarer: BoltDeclarer, kind: str) -> None:
 
 
 class Sink(Destination):
-    """Somewhere that takes anything from anybody, but gives nothing back."""
+    """A destination that takes writes from any task, but undoes none."""
 
     def guarantee(self) -> Guarantee:
         return Guarantee("a sink of mine", "rows", takes_back=False, is_keyed=False, cure="use a store")

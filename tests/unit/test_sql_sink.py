@@ -1,5 +1,5 @@
-"""What a sink is before it is connected: what a user may say, what is refused with its cure, and
-what becomes of a tuple."""
+"""A sink before it is connected: allowed arguments, refusals with their cures, and the row made
+from a tuple."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def test_a_sink_in_a_file_is_refused_where_executors_are_elsewhere() -> None:
 
 
 def problems_of(sink: SqlSink, opaque: bool = False, by: str = "") -> tuple[str, ...]:
-    """What is wrong with a topology of one spout and two tasks of ``sink``, fed by shuffle, or by
-    the field ``by``."""
+    """The mistakes of a topology of one spout and two tasks of ``sink``, fed by shuffle, or by the
+    field ``by``."""
     make = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
     builder = TransactionalTopologyBuilder("sales", "spout", make({0: [(1, 10)]}, Fields("number", "cents"), 1))
     write = builder.set_bolt("write", sink, 2)

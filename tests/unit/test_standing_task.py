@@ -1,5 +1,5 @@
-"""A task that stays: what it is asked, when it ends, and what is left of a request that gets no
-answer. A thread stands in for Spark's task."""
+"""A resident task: its requests, its end, and the rest of a request without an answer. A thread
+stands in for Spark's task."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BOUND_S = 8.0
 
 
 class Spark:
-    """Runs the "jobs": each answers what it is asked with what it was asked, its group in front,
-    until the driver hangs up."""
+    """Runs the "jobs": each answers a request with the request itself, its group in front, until
+    the driver hangs up."""
 
     def __init__(self) -> None:
         self.jobs: list[str] = []
@@ -91,8 +91,8 @@ def first(number: int = 1) -> bytes:
 
 
 def in_background(asked: Callable[[], object]) -> Callable[[], object]:
-    """Begin ``asked`` on a thread; what is returned waits for what it came to, an exception
-    included."""
+    """Begin ``asked`` on a thread; the returned function waits for the result, or raises the
+    exception."""
     answers: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def run() -> None:
@@ -214,8 +214,8 @@ def test_a_request_cancelled_beforehand_is_never_sent(spark: Spark) -> None:
 
 
 class Turnstile:
-    """A lock that somebody else is the first to get when it is given back: ``then`` is called once,
-    at a release on a thread that ``on`` names."""
+    """A lock that another thread takes first when it is released: ``then`` is called once, at a
+    release on a thread that ``on`` names."""
 
     def __init__(self, lock: threading.Lock, on: str, then: Callable[[], object]) -> None:
         self._lock, self._on, self._then = lock, on, then
@@ -263,7 +263,7 @@ def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
 
 
 def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_task, "_IDLE_S", 10 * BOUND_S)  # so that nothing else ends it
+    monkeypatch.setattr(resident_task, "_IDLE_S", 10 * BOUND_S)  # so that no other rule ends the task
     with tasks(spark) as standing_tasks:
         answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)
@@ -401,8 +401,8 @@ def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypa
 
 
 def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its worker something is left that has the socket, so that nothing would end the wait for
-    an answer."""
+    """A child of its worker still has the socket, so that no hang-up would end the wait for an
+    answer."""
     held: list[Connection] = []
 
     def dies(group: str, address: str) -> None:

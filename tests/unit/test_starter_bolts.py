@@ -55,8 +55,8 @@ NAMELESS = Fields("tx", *(f"field-{i}" for i in range(4)))
 def run_batch(
     bolt: Any, component_id: str, attempt: TransactionAttempt, rows: Sequence[Row], resources: Resources, fields: Fields = NAMELESS
 ) -> list[Row]:
-    """One attempt of one batch on one task of a fresh copy of ``bolt``; what it emits, the attempt
-    left out."""
+    """One attempt of one batch on one task of a fresh copy of ``bolt``; its emissions, without the
+    attempt."""
     source = TupleSource("source", 0, "default", fields)
     collector = CollectedByBasicBolt()
     fresh = pickling.loads(pickling.dumps(bolt))

@@ -1,5 +1,5 @@
-"""Two coordinators open a new topology at the same moment: one of them makes it, the other is
-refused as by any live coordinator."""
+"""Two coordinators open a new topology at the same moment: one of them makes the topology, the
+other is refused as by any live coordinator."""
 
 from __future__ import annotations
 

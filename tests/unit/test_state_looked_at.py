@@ -45,7 +45,8 @@ def test_a_record_that_is_removed_while_it_is_looked_at_is_not_shown_as_damaged(
 
 @pytest.mark.rule(26, 35)
 def test_nothing_is_accepted_of_a_topology_that_was_taken_just_before(tmp_path: Path) -> None:
-    """The coordinator raised the epoch after it was asked who runs, and before the epoch was read.
+    """The coordinator raised the epoch after it was asked for the holder, and before the epoch was
+    read.
     """
     remembered = Remembered(tmp_path)
     runs = remembered.run()

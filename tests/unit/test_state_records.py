@@ -1,4 +1,4 @@
-"""What the znodes say, and where they are."""
+"""The content of the znodes, and their paths."""
 
 from __future__ import annotations
 

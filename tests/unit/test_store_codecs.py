@@ -1,4 +1,4 @@
-"""What may be a codec, and what a store says it holds."""
+"""Allowed codecs, and the description of a store's content."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What merging keeps until the database combines it, and in which order it sees to what the
-database does not."""
+"""Integers that merging holds back until the database combines them, and the order of the keys left
+to the rules."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def test_merging_one_more_key_copies_none_of_those_before(reads: bool, tmp_path:
 
 @pytest.mark.rule(32)
 def test_of_several_conflicts_the_first_that_was_given_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A database may return what it refuses in any order, and a set's is another one in every
-    # process.
+    # A database may return refused keys in any order, and a set has another order in every process.
     monkeypatch.setattr(stores._Session, "merge_rows", lambda session, deltas, *_: sorted(deltas))
     store, task = stores.MemoryStore("results", str(tmp_path)), WorkerProcess().task
     with store.transaction(task(task=1), TransactionAttempt(1, 0)) as transaction:

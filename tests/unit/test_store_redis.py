@@ -1,5 +1,5 @@
-"""What a store in Redis is before it is connected: an address without secrets, which pickles and
-needs nothing installed; and what it keeps."""
+"""A store in Redis before it is connected: an address without secrets, picklable, with nothing
+installed; and its layout."""
 
 from __future__ import annotations
 
@@ -162,5 +162,5 @@ def test_all_keys_of_a_store_are_in_one_slot_which_its_name_says() -> None:
     names = layout.Names("counts")
     keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.served, names.written("{x}", "{y}")]
     assert len(set(keys)) == 7
-    # What is hashed is between the first { and the first } after it.
+    # Redis hashes the text between the first { and the first } after it.
     assert {key.partition("{")[2].partition("}")[0] for key in keys} == {"counts"}

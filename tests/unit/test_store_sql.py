@@ -1,5 +1,5 @@
-"""What a store in a database server is before it is connected: an address without secrets, which
-pickles and needs nothing installed."""
+"""A store in a database server before it is connected: an address without secrets, picklable, with
+nothing installed."""
 
 from __future__ import annotations
 

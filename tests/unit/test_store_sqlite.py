@@ -1,4 +1,4 @@
-"""What is particular to the SQLite store: its file, its layout, its messages."""
+"""Particulars of the SQLite store: its file, its layout, its messages."""
 
 from __future__ import annotations
 

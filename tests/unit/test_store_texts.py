@@ -1,5 +1,5 @@
-"""Keys and values that are written without JSON's help have the text that JSON gives them: a store
-is one, whoever wrote it."""
+"""Keys and values that are written without JSON's help have JSON's text: a store is the same under
+both writers."""
 
 from __future__ import annotations
 

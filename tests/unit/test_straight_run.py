@@ -1,5 +1,5 @@
-"""A whole transaction in one task: the parts follow each other, and what one hands to the next is
-checked as if it had been elsewhere meanwhile."""
+"""A whole transaction in one task: the parts follow each other, and values handed from part to part
+are checked as if they had travelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = planned({0: rows(1, 2), 1: rows(3)})
 
 
 def eager(bolt: Any, tup: Any) -> None:
-    """A committer that emits while executing: what is downstream of it runs in the late part."""
+    """A committer that emits while executing: its downstream runs in the late part."""
     pass_on(bolt, tup)
 
 
@@ -99,7 +99,7 @@ def test_what_another_task_attempt_made_is_not_taken(strange: str) -> None:
 
 @pytest.mark.rule(14)
 def test_each_task_has_values_of_its_own_although_all_are_in_one_process() -> None:
-    """What goes to all tasks goes to each: what one does to a list is nothing to the next."""
+    """A tuple for all tasks goes to each: changes to a list in one task do not reach the next."""
 
     def spoil(bolt: Any, tup: Any) -> None:
         tup["value"].append(bolt.context.task_index)

@@ -42,7 +42,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What is said of a line that must not be."""
+    """The message about a line that must not be."""
     code = cli.main(["submit", *arguments, *([] if "--" in arguments else ["--print"])])
     captured = capsys.readouterr()
     assert (code, captured.out) == (2, "")

@@ -1,4 +1,4 @@
-"""A store that failed in an attempt has failed the attempt, whatever user code does with the
+"""A store that failed in an attempt has failed the attempt, also if user code swallows the
 exception (R39)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TARGET on the command line: what it leads to, and what it says when it leads nowhere."""
+"""TARGET on the command line: the topology it names, and the message when it names none."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ conf = Config(max_spout_pending=7)
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory with a file, a package and a module; what loading changes in this process
-    is put back."""
+    """A working directory with a file, a package and a module; changes that loading makes to this
+    process are undone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "words.py").write_text(WORDS)

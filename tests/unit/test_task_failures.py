@@ -1,5 +1,5 @@
-"""Whatever user code raises becomes data: component, task, attempt, hook and the user's own
-traceback; nothing can undo it."""
+"""Any exception of user code becomes data: component, task, attempt, hook and the user's own
+traceback; no code can undo the failure."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def test_a_text_without_a_failure_gives_none() -> None:
 
 
 class Unpickled:
-    """Code that somebody has put where a text of Spark's quotes it."""
+    """Code in a place where a text of Spark's quotes it."""
 
     def __reduce__(self) -> Any:
         return _unpickled, ()

@@ -1,4 +1,4 @@
-"""What a worker process keeps between tasks: users' resources by name, and the runs it has seen."""
+"""State of a worker process between tasks: users' resources by name, and the runs it has seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is visible is what is recorded, of one moment, also while it changes and while nobody runs.
+"""Visible transactions are the recorded ones, of one moment, also during changes and without any
+run.
 """
 
 from __future__ import annotations

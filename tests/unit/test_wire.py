@@ -1,4 +1,4 @@
-"""What travels between tasks: rows, frames, chunks, and classes that cannot be imported where they
+"""Data between tasks: rows, frames, chunks, and classes that cannot be imported where they
 arrive."""
 
 from __future__ import annotations

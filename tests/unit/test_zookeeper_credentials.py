@@ -1,4 +1,4 @@
-"""Where the password for ZooKeeper may come from, where it may not, and that nobody gets to see it.
+"""Places for ZooKeeper's password, places that are refused, and the secrecy of the password.
 """
 
 from __future__ import annotations
