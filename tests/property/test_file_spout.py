@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topologies.planned_spouts import Drive
-from txtopo.connectors.files import FileTransactionalSpout, blocks
-from txtopo.connectors.files import lines as files
+from txtopo.connectors.files import FileTransactionalSpout, blocks, ranges
 
 LINES = st.sampled_from(["", "a", "bc", "d" * 9, "é", "x" * 40, "\r", "y\rz", "\u2028", "e\r"])
 CONTENTS = st.lists(st.lists(LINES, max_size=8), min_size=1, max_size=7)
@@ -41,7 +40,7 @@ def small_blocks() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", 5)
         patch.setattr(blocks, "PROBE_BYTES", 3)
-        patch.setattr(files, "FILES_PER_BATCH", 4)
+        patch.setattr(ranges, "FILES_PER_BATCH", 4)
         yield
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.topologies.planned_spouts import Drive
-from txtopo.connectors.files import FileTransactionalSpout, blocks, lines
+from txtopo.connectors.files import FileTransactionalSpout, blocks, ranges
 from txtopo.errors import ConfigError
 from txtopo.topology import pickling
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
@@ -53,7 +53,7 @@ def test_a_batch_spans_many_small_files_and_its_metadata_says_which_bytes(tmp_pa
 
 
 def test_a_batch_spans_a_bounded_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "FILES_PER_BATCH", 2)
+    monkeypatch.setattr(ranges, "FILES_PER_BATCH", 2)
     for name in "abcde":
         (tmp_path / name).write_text(f"{name}\n")
     assert lines_of(Drive(FileTransactionalSpout(f"{tmp_path}/*"))) == [{0: ["a", "b"]}, {0: ["c", "d"]}, {0: ["e"]}]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.topologies.planned_spouts import Drive
 from txtopo import TransactionAttempt
-from txtopo.connectors.files import ParquetTransactionalSpout, lines, parquet
+from txtopo.connectors.files import ParquetTransactionalSpout, parquet, ranges
 from txtopo.errors import ConfigError, InputError
 from txtopo.topology.conf import TopologyConf
 
@@ -52,7 +52,7 @@ def test_files_are_dealt_out_to_partitions_and_files_without_rows_are_passed_ove
 
 
 def test_a_batch_spans_a_bounded_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "FILES_PER_BATCH", 2)
+    monkeypatch.setattr(ranges, "FILES_PER_BATCH", 2)
     for i, name in enumerate("abcde"):
         write(tmp_path / name, range(i, i + 1))
     assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*")).run()) == [{0: [0, 1]}, {0: [2, 3]}, {0: [4]}]

@@ -25,7 +25,7 @@ from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
 from txtopo.engine.surroundings import Surroundings
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
-from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH, TransactionAttempt
+from txtopo.topology.transaction import TransactionAttempt, first_attempt_id
 
 _SMALL_AGAIN = 16
 """So many results in a row that would fit through the driver end the pinning."""
@@ -199,7 +199,7 @@ class AttemptRunner:
     ) -> JobResult:
         pinning = self._pinning["emission" if part == "emission" else "processing"]
         pinned = part not in COMMITTING and pinning.on
-        first = 0 if work.attempt.txid == self.resumed_txid else work.attempt.attempt_id // ATTEMPTS_PER_EPOCH * ATTEMPTS_PER_EPOCH
+        first = 0 if work.attempt.txid == self.resumed_txid else first_attempt_id(work.attempt)
         job = Job(
             self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, work.plan.cores, pinned,
             first_attempt=first, opened_at=self._batches.opened_at(work.attempt.txid), expected_stores=self._expected_stores,

@@ -208,7 +208,7 @@ class TopologyState:
         :raises BatchTooLargeError: recording that ``positions`` have moved would take more than
             ``metadata_bytes_max``.
         """
-        newest = transaction.RecordedAttempt(txid, self.epoch * transaction.ATTEMPTS_PER_EPOCH, records.COUNT_MAX)
+        newest = transaction.RecordedAttempt(txid, transaction.attempt_id(self.epoch + 1, 0), records.COUNT_MAX)
         size = self._required_bytes([*self._positions.operations(positions), self._set_stores(dict.fromkeys(self._known_stores, newest))], None)
         if size > self._bytes_max:
             raise self._too_large(f"the record of txid {txid}", size, len(positions))

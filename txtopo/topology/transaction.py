@@ -46,9 +46,19 @@ def count_of(attempt: TransactionAttempt) -> int | None:
     return attempt.count if isinstance(attempt, RecordedAttempt) else None
 
 
+def try_of(attempt: TransactionAttempt) -> int:
+    """The number of the try (0, 1, 2 …) in its epoch."""
+    return attempt.attempt_id % ATTEMPTS_PER_EPOCH
+
+
 def is_first_try(attempt: TransactionAttempt) -> bool:
     """Whether no attempt of the same epoch came before it."""
-    return attempt.attempt_id % ATTEMPTS_PER_EPOCH == 0
+    return try_of(attempt) == 0
+
+
+def first_attempt_id(attempt: TransactionAttempt) -> int:
+    """The id of the first try of the same epoch."""
+    return attempt.attempt_id - try_of(attempt)
 
 
 def attempt_id(epoch: int, n: int) -> int:

@@ -21,9 +21,8 @@ import pyarrow.csv
 import pyarrow.json
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, decimals, json_lines
+from txtopo.connectors.files import blocks, decimals, json_lines, ranges
 from txtopo.connectors.files import groups as file_groups
-from txtopo.connectors.files import lines as files
 from txtopo.connectors.files import records as file_records
 from txtopo.topology import exact_columns, spout
 from txtopo.topology.bolt import BatchOutputCollector
@@ -44,10 +43,10 @@ _WITHIN_QUOTES = (
 _CURE_OF_RETURNS = "A line ends with \\n or \\r\\n. Convert a file that ends lines with \\r alone: tr '\\r' '\\n' < FILE > NEW."
 
 
-class _ColumnFiles(files.ByteRanges):
+class _ColumnFiles(ranges.ByteRanges):
     emits_columns = True
 
-    def __init__(self, paths_or_glob: files.Paths, schema: pa.Schema, bytes_per_batch: int, partitions: int) -> None:
+    def __init__(self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int, partitions: int) -> None:
         super().__init__(paths_or_glob, partitions, bytes_per_batch)
         if not isinstance(schema, pa.Schema) or not schema.names:
             raise txtopo.errors.ConfigError(
@@ -83,7 +82,7 @@ class CsvTransactionalSpout(_ColumnFiles):
 
     def __init__(
         self,
-        paths_or_glob: files.Paths,
+        paths_or_glob: ranges.Paths,
         schema: pa.Schema,
         bytes_per_batch: int = 1 << 26,
         partitions: int = 1,
@@ -128,7 +127,7 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
     or has a number that would be another one in its column.
     """
 
-    def __init__(self, paths_or_glob: files.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
+    def __init__(self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
         super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
         for field in self.schema:
             try:
@@ -155,7 +154,7 @@ class _RefusedError(ValueError):
 _CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, _RefusedError, decimals.ChangedDecimalError, json_lines.LineError)
 
 
-class _ColumnEmitter(files.ByteRangeEmitter):
+class _ColumnEmitter(ranges.ByteRangeEmitter):
     """Parses blocks by Arrow, and makes sure that Arrow takes each line by itself: a batch may be
     cut between any two of them (R38)."""
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, lines
+from txtopo.connectors.files import blocks, ranges
 from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
@@ -33,7 +33,7 @@ _TAIL_BYTES = 8
 """A Parquet file ends with the length of its footer (4 bytes, little-endian) and ``PAR1``."""
 
 
-class ParquetTransactionalSpout(lines.ListedFiles):
+class ParquetTransactionalSpout(ranges.ListedFiles):
     """Emits the rows of Parquet files, each once and in order within its file, as RecordBatches.
 
     - ``paths_or_glob``, ``partitions``: as for
@@ -62,7 +62,7 @@ class ParquetTransactionalSpout(lines.ListedFiles):
 
     def __init__(
         self,
-        paths_or_glob: lines.Paths,
+        paths_or_glob: ranges.Paths,
         columns: Sequence[str] | None = None,
         rows_per_batch: int = 1_000_000,
         partitions: int = 1,
@@ -73,14 +73,14 @@ class ParquetTransactionalSpout(lines.ListedFiles):
         for argument, names in (("columns", columns), ("dictionaries", dictionaries)):
             if isinstance(names, str):
                 raise txtopo.errors.ConfigError(f"Parquet spout: {argument} is {names!r}; it is a list of names: [{names!r}]")
-        self.rows_per_batch = lines.at_least_one("rows_per_batch", rows_per_batch)
+        self.rows_per_batch = ranges.at_least_one("rows_per_batch", rows_per_batch)
         self.dictionaries = tuple(dictionaries)
         self.schema = self._of_columns(self._schema_of_first_file() if schema is None else schema, columns)
 
     def _schema_of_first_file(self) -> pa.Schema:
         paths = file_groups.listed(self.patterns)
         if not paths:
-            raise lines.none_matched(self.patterns)
+            raise ranges.none_matched(self.patterns)
         return Footer(paths[0]).schema(self.dictionaries)
 
     def _of_columns(self, schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -237,7 +237,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], rows_per_batch: int, context: CoordinatorContext
     ) -> None:
         if not any(group.paths for group in groups):
-            raise lines.none_matched(patterns)
+            raise ranges.none_matched(patterns)
         self._sizes = file_groups.sizes(groups)
         self._groups, self._rows_per_batch, self._context = groups, rows_per_batch, context
         self._footers: dict[str, _Planned] = {}
@@ -282,7 +282,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
                 rows += of_file[end]
                 end += 1
             following = end_file + 1
-            if end < len(of_file) or following == min(len(group.paths), file + lines.FILES_PER_BATCH):
+            if end < len(of_file) or following == min(len(group.paths), file + ranges.FILES_PER_BATCH):
                 break
             if not self._fits(rows, next(iter(self._footer(group.paths[following]).rows), 0)):
                 break
@@ -302,7 +302,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         group = self._groups[partition]
         file, row_group = 0, 0
         if last_metadata is not None:
-            lines.checked_group(self._groups, partition, last_metadata)
+            ranges.checked_group(self._groups, partition, last_metadata)
             file, row_group = last_metadata["end_file"], last_metadata["end_row_group"]
         while file < len(group.paths) and row_group >= len(self._footer(group.paths[file]).rows):
             file, row_group = file + 1, 0
@@ -316,8 +316,8 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
 
     def _check_continuation(self, partition: int, last_metadata: Any) -> None:
         """Refuse files that are not those an earlier run read."""
-        lines.check_partition(len(self._groups), partition)
-        group = lines.checked_group(self._groups, partition, last_metadata)
+        ranges.check_partition(len(self._groups), partition)
+        group = ranges.checked_group(self._groups, partition, last_metadata)
         Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1], *(last_metadata.get("written") or [None])[-1:])
 
 
@@ -326,7 +326,7 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         self._groups, self._schema, self._dictionaries = groups, schema, dictionaries
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
-        group = lines.checked_group(self._groups, partition, metadata)
+        group = ranges.checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
         written = metadata.get("written") or [None] * len(metadata["footers"])
         for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):

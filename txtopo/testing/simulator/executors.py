@@ -50,7 +50,7 @@ class Executors:
 
     def launch(self, running: Running) -> None:
         """A driver has submitted a job."""
-        if running.job.attempt.attempt_id % transaction.ATTEMPTS_PER_EPOCH > ATTEMPTS_MAX:
+        if transaction.try_of(running.job.attempt) > ATTEMPTS_MAX:
             self._world.ended_with(errors.TxtopoError(f"transaction {running.job.attempt.txid} is replayed for ever"))
         self._running.append(running)
         self._world.decisions.shuffled(running.state.waiting, running.job.name)

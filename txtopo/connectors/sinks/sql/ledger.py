@@ -36,12 +36,29 @@ from txtopo.topology import transaction as attempts
 TABLE = "sink_transactions"
 """The default name of the table of auxiliary rows."""
 
-_WRITERS = {
-    "sqlite": "txtopo.connectors.sinks.sql.sqlite",
-    "postgresql+psycopg": "txtopo.connectors.sinks.sql.postgresql",
-    "mysql+pymysql": "txtopo.connectors.sinks.sql.mysql",
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Database:
+    """What a ledger must know of a database before it connects."""
+
+    writer: str
+    """The module that writes rows."""
+    extra: str = ""
+    """The extra of txtopo's package that brings the driver."""
+    no_undo_log: str = ""
+    """Why the database cannot have an undo log; empty if it can."""
+
+
+_DATABASES = {
+    "sqlite": _Database("txtopo.connectors.sinks.sql.sqlite"),
+    "postgresql+psycopg": _Database("txtopo.connectors.sinks.sql.postgresql", "postgres"),
+    "mysql+pymysql": _Database(
+        "txtopo.connectors.sinks.sql.mysql", "mysql", "which MySQL and MariaDB cannot make inside a transaction"
+    ),
 }
-"""By the scheme of an address: what writes rows there."""
+"""By the scheme of an address. The one registry of the databases of sinks, beside that of the
+servers of stores (``txtopo.stores.servers.store``) and the quotes of statements (``parameters``)."""
 
 
 class Ledger(base.Store):
@@ -143,9 +160,9 @@ class Ledger(base.Store):
 
     def _writer(self) -> Any:
         try:
-            return importlib.import_module(_WRITERS[self.scheme])
+            return importlib.import_module(_DATABASES[self.scheme].writer)
         except ImportError as error:
-            extra = "mysql" if self.scheme.startswith("mysql") else "postgres"
+            extra = _DATABASES[self.scheme].extra
             raise errors.SetupError(f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'") from error
 
 
@@ -178,20 +195,20 @@ def open_ledger(database: str, table: str, target: sql_target.Target, options: d
     """The ledger ``table`` in ``database``, an address of a server or the path of a SQLite file;
     nothing is connected to."""
     scheme, separator, rest = database.partition("://")
-    made: Ledger
+    ledger: Ledger
     if separator and scheme != "sqlite":
-        made = SqlLedger(database, table, opaque=target.opaque, **options)
+        ledger = SqlLedger(database, table, opaque=target.opaque, **options)
     else:
         # As SQLAlchemy has it: sqlite:///relative.db, sqlite:////absolute.db
-        made = SqliteLedger(rest.removeprefix("/") if separator else database, table, opaque=target.opaque, **options)
+        ledger = SqliteLedger(rest.removeprefix("/") if separator else database, table, opaque=target.opaque, **options)
         scheme = "sqlite"
-    if scheme == "mysql+pymysql" and target.has_undo_log:
+    if (why := _DATABASES[scheme].no_undo_log) and target.has_undo_log:
         raise errors.UsageError(
-            f"an opaque SqlSink with a key needs an undo log, which MySQL and MariaDB cannot make inside a transaction ({target.name})\n"
+            f"an opaque SqlSink with a key needs an undo log, {why} ({target.name})\n"
             "  Give mark='column' instead of key=; or use a transactional spout, and no opaque=True; or an SqlStore with opaque=True."
         )
-    made.target, made.scheme = target, scheme
-    return made
+    ledger.target, ledger.scheme = target, scheme
+    return ledger
 
 
 def _stamp(context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> stamps.Stamp:

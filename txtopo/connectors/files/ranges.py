@@ -1,0 +1,250 @@
+"""Ranges of bytes of listed files: the base of spouts over files whose records are lines.
+
+The driver plans every batch as a range of bytes that begins and ends between lines, reading a few
+kilobytes where a batch may end; executors read the range. Emitters run on executors: nothing here
+may import more than the standard library and ``txtopo.topology``.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO
+
+import txtopo.errors
+from txtopo.connectors.files import blocks, records
+from txtopo.connectors.files import groups as file_groups
+from txtopo.topology import spout
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext
+from txtopo.topology.transaction import TransactionAttempt
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+FILES_PER_BATCH = 1000
+"""How many files one partition's part of a batch may span: bounds the metadata, and the files a
+task opens one after the other."""
+
+
+class ListedFiles(spout.BasePartitionedTransactionalSpout):
+    """A spout over files, as far as they are a list: frozen when the topology is built, dealt out
+    to partitions."""
+
+    def __init__(self, paths_or_glob: Paths, partitions: int) -> None:
+        self.patterns = _absolute(paths_or_glob)
+        self.partitions = at_least_one("partitions", partitions)
+        self._files: bytes | None = None
+
+    def groups(self) -> tuple[file_groups.FileGroup, ...]:
+        """The files of each partition."""
+        if self._files is None:
+            self._files = file_groups.packed(file_groups.listed(self.patterns))
+        return file_groups.groups(self._files, self.partitions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Building a topology pickles the spout: the list is made now, so that coordinator and
+        # emitters have the same one.
+        found_any = any(group.paths for group in self.groups())
+        # What was asked for may be thousands of paths; once there is a list, nobody needs it.
+        return {**self.__dict__, "patterns": () if found_any else self.patterns}
+
+
+class ByteRanges(ListedFiles):
+    """A spout over files, as far as its batches are ranges of bytes that begin and end between
+    lines."""
+
+    def __init__(self, paths_or_glob: Paths, partitions: int, bytes_per_batch: int) -> None:
+        super().__init__(paths_or_glob, partitions)
+        self.bytes_per_batch = at_least_one("bytes_per_batch", bytes_per_batch)
+
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+        return _FileCoordinator(self.groups(), self.patterns, self.bytes_per_batch, context)
+
+
+class _FileCoordinator(spout.PartitionedSpoutCoordinator):
+    """Plans batches from sizes taken once. It keeps no position: that is the metadata.
+
+    Metadata of a partition: ``file`` and ``start``, ``end_file`` and ``end`` (numbers of files in
+    the group, and byte offsets in them); ``sizes`` of the files from ``file`` to before
+    ``end_file``, so that a replay reads the same bytes though they have grown; ``tails``, what
+    identifies the last bytes that are read of each; ``group``, the identity of files 0 …
+    ``end_file``; ``read``, how many bytes of the group have been read with this batch.
+    """
+
+    def __init__(
+        self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], bytes_per_batch: int, context: CoordinatorContext
+    ) -> None:
+        if not any(group.paths for group in groups):
+            raise none_matched(patterns)
+        self._groups = [file_groups.SizedGroup(group, sizes) for group, sizes in zip(groups, file_groups.sizes(groups), strict=True)]
+        self._bytes_per_batch, self._context = bytes_per_batch, context
+        self._continued: dict[tuple[int, int], int] = {}
+        for partition, metadata in (context.last_metadata or {}).items():
+            if metadata is not None:
+                self._check_continuation(partition, metadata)
+
+    def is_ready(self) -> bool:
+        last = self._context.last_metadata or {}
+        return any(self._position(partition, last.get(partition)) < group.total for partition, group in enumerate(self._groups))
+
+    def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
+        """How many of the bytes have been read and committed."""
+        total = sum(group.total for group in self._groups)
+        return sum(self._position(partition, metadata) for partition, metadata in last_metadata.items()) / total if total else None
+
+    def num_partitions(self) -> int:
+        return len(self._groups)
+
+    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
+        """The next bytes of each partition, ``None`` where all have been read."""
+        return {partition: self._plan(partition, last.get(partition)) for partition in range(len(self._groups))}
+
+    def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
+        sized = self._groups[partition]
+        position = self._position(partition, last_metadata)
+        if position >= sized.total:
+            return None
+        self._check_tail(partition, last_metadata)
+        batch_end = sized.batch_end(position, self._bytes_per_batch, FILES_PER_BATCH)
+        if batch_end == sized.total:
+            sized.leave_unfinished_line()
+            batch_end = sized.total
+            if batch_end == position:
+                return None
+        file, start = sized.beginning_at(position)
+        end_file, end = sized.ending_at(batch_end)
+        sized.check_whole(range(file, end_file + (end == sized.sizes[end_file])))
+        sizes = sized.sizes[file:end_file]
+        return {
+            "file": file, "start": start, "end_file": end_file, "end": end, "sizes": sizes, "group": sized.group.identities[end_file],
+            "tails": [blocks.tail(path, at) for path, at in zip(sized.group.paths[file:], [*sizes, end], strict=False)], "read": batch_end,
+        }  # fmt: skip
+
+    def _check_tail(self, partition: int, last_metadata: Any) -> None:
+        """Refuse a file that is another one than was read up to where ``last_metadata`` ends. An
+        older version noted no tails."""
+        if last_metadata is not None and "tails" in last_metadata:
+            path = self._groups[partition].group.paths[last_metadata["end_file"]]
+            blocks.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
+
+    def _position(self, partition: int, last_metadata: Any) -> int:
+        """Where the batch after ``last_metadata`` begins, once it is sure that what was read is
+        still there."""
+        if last_metadata is None:
+            return 0
+        sized = self._groups[partition]
+        _check_group(sized.group, partition, last_metadata)
+        file, end = last_metadata["end_file"], last_metadata["end"]
+        path = sized.group.paths[file]
+        if sized.sizes[file] < end:
+            raise blocks.shrunk(path, sized.sizes[file], end)
+        position = sized.position(file, end)
+        if position != last_metadata["read"]:
+            had = last_metadata["read"] - end
+            raise txtopo.errors.InputError(
+                f"partition {partition}: the files before {path} have {position - end} bytes; they had {had} when they were read\n"
+                "  They are not read again. Restore them and put new lines into a file that sorts last, or start over with `txtopo state reset`."
+            )
+        return self._continued.get((partition, position), position)
+
+    def _check_continuation(self, partition: int, last_metadata: Any) -> None:
+        """Refuse files that are not those an earlier run read; note where to go on behind a last
+        line that has got its end since."""
+        check_partition(len(self._groups), partition)
+        sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
+        position = self._position(partition, last_metadata)
+        self._check_tail(partition, last_metadata)
+        path = sized.group.paths[file]
+        skipped = blocks.bytes_of_line_end(path, end, sized.sizes[file])
+        if skipped is None:
+            raise txtopo.errors.InputError(
+                f"{path}: the line before byte {end} was read as the last one, without an end, and has been continued since\n"
+                "  Restore the file so that a line ends there, or start over with `txtopo state reset`."
+            )
+        self._continued[partition, position] = position + skipped
+
+
+class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
+    """Reads what was planned, block by block."""
+
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...]) -> None:
+        self._groups = groups
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        group = checked_group(self._groups, partition, metadata)
+        first, last = metadata["file"], metadata["end_file"]
+        ends = [*metadata["sizes"], metadata["end"]]
+        tails = metadata.get("tails") or [None] * len(ends)
+        for file in range(first, last + 1):
+            path, start = group.paths[file], metadata["start"] if file == first else 0
+            with blocks.opened(path) as open_file:
+                self.begin_file(path, open_file)
+                for offset, block in blocks.line_blocks(open_file, path, start, ends[file - first], tails[file - first]):
+                    if offset == 0:
+                        records.check_uncompressed(path, block)
+                    self.emit_block(attempt, collector, path, offset, block)
+
+    def begin_file(self, path: str, open_file: BinaryIO) -> None:
+        """Look at the beginning of the file, before the first block of a batch in it."""
+
+    @abc.abstractmethod
+    def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+        """Emit a block of whole lines, which begins at byte ``offset`` of ``path``."""
+
+
+def none_matched(patterns: tuple[str, ...]) -> txtopo.errors.InputError:
+    """The error that there are no files."""
+    named = ", ".join(patterns) or "an empty list"
+    return txtopo.errors.InputError(
+        f"no file matched {named} when the topology was built\n"
+        "  Mend the paths: relative ones start from the directory current when the spout was made; only ** matches files of any depth."
+    )
+
+
+def check_partition(partitions: int, partition: int) -> None:
+    """:class:`~txtopo.errors.InputError` if an earlier run has read ``partition``, which is none
+    any more."""
+    if partition >= partitions:
+        raise txtopo.errors.InputError(
+            f"partition {partition} was read by an earlier run, but now there are {partitions} partitions\n"
+            "  Set partitions as it was, or start over with `txtopo state reset`."
+        )
+
+
+def checked_group(groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any) -> file_groups.FileGroup:
+    """The files of ``partition``; :class:`~txtopo.errors.InputError` if they are not those that
+    ``metadata`` was made of."""
+    if partition >= len(groups):
+        raise _group_changed(partition)
+    _check_group(groups[partition], partition, metadata)
+    return groups[partition]
+
+
+def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
+    file = metadata["end_file"]
+    if file >= len(group.paths) or group.identities[file] != metadata["group"]:
+        raise _group_changed(partition)
+
+
+def _group_changed(partition: int) -> txtopo.errors.InputError:
+    return txtopo.errors.InputError(
+        f"partition {partition} no longer has the files that were read: one was added among them, removed or renamed, or partitions changed\n"
+        "  Restore the list of files (new ones must sort behind all others) and partitions, or start over with `txtopo state reset`."
+    )
+
+
+def _absolute(paths: Paths) -> tuple[str, ...]:
+    several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    for path in several:
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or not os.fspath(path):
+            raise txtopo.errors.ConfigError(f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these.")
+    return tuple(file_groups.absolute(os.fspath(path)) for path in several)
+
+
+def at_least_one(name: str, value: int) -> int:
+    """``value``; :class:`~txtopo.errors.ConfigError` if it is no whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is a whole number of at least 1")
+    return value
