@@ -700,15 +700,15 @@ MUTATIONS = (
     Mutation(
         "a live batch is compared with another one of its txid",
         "txtopo/testing/simulator/judge.py",
-        "        return found.batches == self.expected.batches\n",
+        "        return outcome.batches == self.expected.batches\n",
         "        return True\n",
         ("tests/unit/test_simulator_live_sources.py",),
     ),
     Mutation(
         "what a spout loses is not looked for",
         "txtopo/testing/simulator/judge.py",
-        "        made = [*self._emitted_otherwise(found), *self._lost(schedule)]\n",
-        "        made = self._emitted_otherwise(found)\n",
+        "        of_the_source = [*self._emitted_otherwise(outcome), *self._lost(schedule)]\n",
+        "        of_the_source = self._emitted_otherwise(outcome)\n",
         ("tests/unit/test_simulator_live_sources.py", "-k", "gives_everything_once"),
     ),
     Mutation(
@@ -764,7 +764,7 @@ MUTATIONS = (
     Mutation(
         "the committer that shows it is blamed",
         "txtopo/testing/simulator/blame.py",
-        "                if _same(places, found.taken, expected.taken):\n",
+        "                if _same(places, recorded.taken, expected.taken):\n",
         "                if False:\n",
         ("tests/unit/test_simulator_blame.py", "-k", "read_ahead or only or chance or read-ahead"),
     ),

@@ -58,8 +58,8 @@ SIMULATED = (
     Mutation(
         "what a sink writes is not compared by the simulator",
         "txtopo/testing/simulator/outcome.py",
-        "[*_stores(found, expected), *_rows(found, expected)]",
-        "[*_stores(found, expected)]",
+        "[*_stores(actual, expected), *_rows(actual, expected)]",
+        "[*_stores(actual, expected)]",
         ("tests/unit/test_simulator_sinks.py", "-k", "a_wrong_topology_is_found_with_every_store_and_sink"),
     ),
     Mutation(
@@ -107,7 +107,7 @@ SIMULATED = (
     Mutation(
         "what is imported inside a function has the real clock",
         "txtopo/testing/simulator/clocks.py",
-        "            if name in _MODULES and id(globals) in mine:\n                return _MODULES[name]\n",
+        "            if name in _MODULES and id(globals) in users:\n                return _MODULES[name]\n",
         "",
         CLOCKS,
     ),

@@ -1,7 +1,8 @@
-"""What tests of topologies are made of.
+"""Parts for tests of topologies: memory spouts and stores, contract checkers, the simulator.
 
 Executors import this package to unpickle the memory spouts, so it must not import more than the
-standard library and ``txtopo.topology``. What needs more is imported when it is first asked for.
+standard library and ``txtopo.topology``. Parts that need more are imported when they are first
+used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A transactional spout over RecordBatches given in the program: the memory spout, for columns.
 
-Apart from the memory spouts over rows because it needs pyarrow. The RecordBatches live in the same
-kind of spool, one as one row of it.
+Apart from the memory spouts over rows because it needs pyarrow. The RecordBatches live in a spool
+of the same kind, each as one row.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
         self, partitions: Mapping[int, Columns], take_per_partition: int = 1, always_ready: bool = False, rows_per_record_batch: int = 65_536
     ) -> None:
         self._rows_per_record_batch = rows_per_record_batch
-        given = {partition: self._batches(columns) for partition, columns in partitions.items()}
-        first = next((batch for batches in given.values() for batch in batches), None)
+        by_partition = {partition: self._batches(columns) for partition, columns in partitions.items()}
+        first = next((batch for batches in by_partition.values() for batch in batches), None)
         if first is None:
             raise errors.ConfigError("memory spout: no RecordBatch at all\n  Give one, perhaps without rows, that says which columns there are.")
         self.schema = first.schema.remove_metadata()
-        for partition, batches in given.items():
+        for partition, batches in by_partition.items():
             self._check(partition, batches)
-        super().__init__({partition: _spooled(batches) for partition, batches in given.items()}, self.schema.names, take_per_partition, always_ready)
+        spooled = {partition: _spooled(batches) for partition, batches in by_partition.items()}
+        super().__init__(spooled, self.schema.names, take_per_partition, always_ready)
 
     def append(self, partition: int, rows: Columns) -> None:
         """Add RecordBatches behind those of ``partition``."""
@@ -73,11 +74,11 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
 
     def _check(self, partition: int, batches: list[pa.RecordBatch]) -> None:
         for i, batch in enumerate(batches):
-            which = f"memory spout: number {i} of what is given for partition {partition}"
+            where = f"memory spout: number {i} of what is given for partition {partition}"
             if not isinstance(batch, pa.RecordBatch):
-                raise errors.ConfigError(f"{which} is a {type(batch).__name__}\n  Give a pyarrow.Table, a RecordBatch, or several RecordBatches.")
+                raise errors.ConfigError(f"{where} is a {type(batch).__name__}\n  Give a pyarrow.Table, a RecordBatch, or several RecordBatches.")
             if not batch.schema.equals(self.schema):
-                raise errors.ConfigError(f"{which} has another schema than the first RecordBatch\n  Cast it: batch.cast(first.schema).")
+                raise errors.ConfigError(f"{where} has another schema than the first RecordBatch\n  Cast it: batch.cast(first.schema).")
 
     def _checked(self, partition: int, rows: Iterable[Any]) -> list[Any]:
         return list(rows)

@@ -1,8 +1,8 @@
 """Jobs in this process: the data plane without Spark.
 
-The same ``SlotRun`` that Spark's workers run, level after level, with everything that would cross a
-process pickled as it would be. A job is computed slot by slot, by whoever holds it: what happens
-between two slots, and to what a slot sent, is not decided here.
+Level after level, the ``SlotRun`` of Spark's workers runs, and data between processes is pickled as
+in Spark. The holder of a job computes the job slot by slot, and decides about everything between
+two slots, and about the chunks that a slot has sent.
 
 Invariants: a level begins when every slot of the one before has delivered; a slot delivers once.
 """
@@ -25,13 +25,12 @@ Outputs = list[tuple[int, bytes]]
 """What a slot sends: (receiving slot, bytes)."""
 
 FORWARDING = -1
-"""The level at which pinned results are sent on, where the job that reads them has other slots than
-the ones that hold them."""
+"""The level at which pinned results are sent on, if the reading job has another number of slots."""
 
 
 @dataclass(slots=True)
 class Computed:
-    """One computation of one slot; ``runs`` are its parts, of which a forwarding one has none."""
+    """One computation of one slot; ``runs`` are its parts, none for a forwarding computation."""
 
     outputs: Outputs
     runs: Sequence[execute.SlotRun] = ()
@@ -71,7 +70,7 @@ class InProcessJob:
 
     @property
     def is_last_level(self) -> bool:
-        """What slots deliver now are the job's results."""
+        """Slots deliver the job's results now."""
         return self.level + 1 == len(self.levels)
 
     @property
@@ -80,8 +79,8 @@ class InProcessJob:
         return list(itertools.chain.from_iterable(self.inputs))
 
     def compute(self, slot: int) -> Computed:
-        """Compute a slot of the current level; may be done repeatedly. Raises what Spark's task
-        would raise."""
+        """Compute a slot of the current level; may be done repeatedly. Raises the errors of a Spark
+        task."""
         task_attempt = next(self._task_attempts)
         incoming = iter(self.inputs[slot])
         if self.level == FORWARDING:
@@ -107,12 +106,12 @@ class InProcessJob:
         self.waiting = list(range(len(self.inputs)))
         receiving = self.levels[self.level if self.is_last_level else self.level + 1].slots
         self.outputs: list[list[bytes]] = [[] for _ in range(receiving)]
-        """What has been delivered to each slot of the next level so far."""
+        """The chunks delivered to each slot of the next level so far."""
 
 
 def _seeded(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
-    mine = [frame for frame in seeds if frame.task % slots == slot]
-    return [wire.pack_frames(mine, wire.SEED) if mine else b""]
+    seeded = [frame for frame in seeds if frame.task % slots == slot]
+    return [wire.pack_frames(seeded, wire.SEED) if seeded else b""]
 
 
 class InProcessJobs:

@@ -1,17 +1,14 @@
-"""Rows in append-only files: how processes of one machine share a source that grows while they read
-it.
+"""Rows in append-only files: a growing source that processes of one machine share.
 
-Apart from the spouts because this is all that knows of files, and it knows nothing of transactions.
-Every instance that names the same directory sees the same rows, in whatever process or copy it
-lives.
+Apart from the spouts because a spool knows files and no transactions. Every instance over the same
+directory sees the same rows, in every process and copy.
 
 Invariants:
 - Entry k of a partition's index is where the pickle of row k ends; the entry is written after the
   row, so a reader never sees half a row.
-- What an index entry covers is never changed again.
+- A row with an index entry never changes again.
 - One writer at a time: appending holds the lock of the directory.
-- A partition is disabled while the file ``<partition>.disabled`` is there; that says nothing about
-  its rows.
+- A partition is disabled while the file ``<partition>.disabled`` is there; its rows stay.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ class RowSpool:
         return max((int(name.removesuffix(".index")) + 1 for name in names if name.endswith(".index")), default=0)
 
     def count(self, partition: int) -> int:
-        """How many rows ``partition`` has now; 0 for one that was never appended to."""
+        """How many rows ``partition`` has now; 0 if none was ever appended."""
         try:
             return os.stat(self._path(partition, "index")).st_size // _ENTRY_BYTES
         except FileNotFoundError:
@@ -69,8 +66,7 @@ class RowSpool:
             return 0
 
     def append(self, partition: int, rows: Sequence[Sequence[Any]]) -> None:
-        """Add ``rows`` to ``partition``, making it if it is new; the rows are copied here and now.
-        """
+        """Append copies of ``rows`` to ``partition``, which is made if it is new."""
         pickled = [_dumps(tuple(row)) for row in rows]
         try:
             lock = open(os.path.join(self.directory, "lock"), "ab")  # noqa: SIM115
@@ -82,8 +78,8 @@ class RowSpool:
 
     def _write(self, partition: int, pickled: list[bytes]) -> None:
         with self._open_to_write(partition, "index") as index, self._open_to_write(partition, "rows") as data:
-            # Where the index ends is the truth: a writer that died half-way left bytes behind that
-            # nobody can see.
+            # The index is the truth: bytes behind its last entry come from a writer that died
+            # half-way, and no reader sees them.
             count = os.fstat(index.fileno()).st_size // _ENTRY_BYTES
             end = 0
             if count:
@@ -108,7 +104,8 @@ class RowSpool:
             elif self.is_disabled(partition):
                 os.unlink(self._path(partition, "disabled"))
         except FileNotFoundError:
-            # Somebody else has enabled it in the same moment, or there is nothing left to enable.
+            # Another process has enabled the partition in the same moment, or the partition was not
+            # disabled.
             if not os.path.isdir(self.directory):
                 raise self._gone() from None
 

@@ -23,7 +23,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class _MemorySpout:
-    """What the memory spouts have in common: rows, and how they are given."""
+    """Base of the memory spouts: rows, and their partitions."""
 
     local_only_reason = "its rows are kept in temporary files on the driver's machine"
 
@@ -56,12 +56,12 @@ class _MemorySpout:
         _check_partition(partition)
         checked = list(rows)
         for i, row in enumerate(checked):
-            which = f"memory spout: row {i} given for partition {partition}"
+            where = f"memory spout: row {i} given for partition {partition}"
             if isinstance(row, str | bytes) or not isinstance(row, Sequence):
-                raise errors.ConfigError(f"{which} is {row!r}\n  A row is a tuple of values, for example ({row!r},).")
+                raise errors.ConfigError(f"{where} is {row!r}\n  A row is a tuple of values, for example ({row!r},).")
             if len(row) != len(self.fields) - 1:
                 names = ", ".join(list(self.fields)[1:])
-                raise errors.ConfigError(f"{which} has {len(row)} values: {row!r}\n  Give one for each of the fields {names}.")
+                raise errors.ConfigError(f"{where} has {len(row)} values: {row!r}\n  Give one for each of the fields {names}.")
         return checked
 
 
@@ -104,8 +104,8 @@ class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTr
         """Take ``partition`` away (True) or bring it back (False), at once, also while a topology
         runs.
 
-        (Storm's ``setDisabled`` does the opposite of what it says: ``false`` takes the partition
-        away, and loses its position.)
+        (Storm's ``setDisabled`` does the opposite of its name: ``false`` takes the partition away,
+        and loses its position.)
         """
         _check_partition(partition)
         self._spool.set_disabled(partition, disabled)
@@ -169,7 +169,7 @@ class _MemoryCoordinator(_Planner, spout.PartitionedSpoutCoordinator):
 
 
 class _OpaqueMemoryCoordinator(_Planner, spout.OpaquePartitionedSpoutCoordinator):
-    """The planner, for an opaque spout: what a disabled partition has cannot be had."""
+    """The planner, for an opaque spout: a disabled partition gives no rows."""
 
     def _available(self, partition: int, last_metadata: Any) -> int:
         return 0 if self._rows.is_disabled(partition) else super()._available(partition, last_metadata)

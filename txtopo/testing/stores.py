@@ -1,13 +1,13 @@
-"""A store in this process's memory: the contract of every store, nothing to install, and fast
-enough for thousands of runs a minute.
+"""A store in this process's memory: the contract of every store without a database, fast enough for
+thousands of runs a minute.
 
-The rules are those of every store (``stores.base``); here is only what a database does: a
+The rules of every store are in ``stores.base``; this module does the work of a database: a
 transaction that is all or nothing, and rows in order. Copies of a store, also pickled ones, find
 the same results; they last until the process ends, or :meth:`MemoryStore.forget`. Local to one
 process, so never for a topology that runs in Spark.
 
-Invariants: a transaction works on a copy, which replaces what is there when it commits. Threads
-take turns on a database.
+Invariants: a transaction works on a copy, which replaces the table at the commit. Threads take
+turns on a database.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Database:
     """The thread whose turn it is."""
     commits: int = 0
     beside: dict[Any, Any] = field(default_factory=dict)
-    """What a subclass keeps there that is no value of a store."""
+    """Data of a subclass beside the values of a store."""
 
 
 _databases: dict[str, _Database] = {}
@@ -74,7 +74,7 @@ class MemoryStore(base.Store):
     :param opaque: True with an opaque spout (R30, R31).
     :param plain: True for values that are only set and deleted, and keep nothing but the last
         write.
-    :param codec: what makes texts of values; JSON by default.
+    :param codec: turns values into texts; JSON by default.
     """
 
     local_only_reason: str | None = "MemoryStore keeps its results in the memory of one process"
@@ -145,8 +145,8 @@ class MemoryStore(base.Store):
 
 
 class _Session(sessions.Session):
-    """One transaction, on the copy ``table``; ``beside`` is what a subclass writes in the same one.
-    """
+    """One transaction, on the copy ``table``; ``beside`` are writes of a subclass in the same
+    transaction."""
 
     beside: Any = None
 
@@ -204,13 +204,13 @@ class _Session(sessions.Session):
                 del self._table.rows[row.key]
 
     def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        found = self._rows_where(lambda stamp: (stamp.topology_id, stamp.component) == (topology_id, component))
-        for row in found:
+        rows = self._rows_where(lambda stamp: (stamp.topology_id, stamp.component) == (topology_id, component))
+        for row in rows:
             stamp = dataclasses.replace(
                 row.stamp, topology_id=mine.topology_id, generation=mine.generation, txid=mine.txid, attempt=mine.attempt
             )
             self._table.rows[row.key] = stamps.Row(row.key, stamp, None, 0, [row.curr])
-        return len(found)
+        return len(rows)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
         rows = self._rows_where(lambda stamp: stamp.topology_id == topology_id and component in (None, stamp.component))

@@ -1,7 +1,6 @@
-"""What ``txtopo test`` says while it runs and when it has ended: progress, the verdict as text, the
-verdict as one JSON document.
+"""Output of ``txtopo test``: progress, the verdict as text, the verdict as one JSON document.
 
-Apart from ``command``, which is what can be typed.
+Apart from ``command``, which parses the command line.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def warning(topology: TopologyGraph) -> str | None:
-    """What is said first of a topology that reaches outside of the simulation."""
+    """The warning about a topology that reaches outside of the simulation."""
     outside = [id for id, component in topology.components.items() if guarantees.writes_elsewhere(component)]
     if not outside:
         return None
@@ -96,7 +95,7 @@ def warning(topology: TopologyGraph) -> str | None:
 
 
 def again(report: SimulationReport, typed: str) -> str | None:
-    """The command that shows the same violation again."""
+    """The command line that shows a violation again."""
     if report.violation is None or report.violation.seed is None:
         return None
     return f"txtopo test {typed} --seed {report.violation.seed} --seeds 1"

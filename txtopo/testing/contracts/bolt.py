@@ -1,5 +1,5 @@
-"""The contract of committers: a transaction takes effect once, and what is emitted for it is the
-same, however often and wherever it runs (R28)."""
+"""The contract of committers: a transaction takes effect once and emits the same tuples, in every
+process and after every replay (R28)."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ def check_bolt_idempotence(
     - ``batches``, ``fields``: for a bolt alone, the tuples of each transaction without the attempt,
       and the names of their values. The bolt is a committer with ``tasks`` tasks; tuples with equal
       values of ``group_by`` go to the same.
-    - ``effects(directory)``: all that the bolts have written, as a value that can be compared. By
-      default the contents of every store of txtopo that is found in their attributes.
+    - ``effects(directory)``: everything that the bolts have written, as a value that can be
+      compared. By default the contents of every store of txtopo in the bolts.
     - ``transactions``: at most so many of a topology's.
     - ``task_counts``: numbers of tasks by component that bolts ask the context for, beyond those of
       the topology.
-    - ``late_tasks=False``: do not ask for what only a fence can give (R29).
-      ``other_processes=False``: stay in this process.
+    - ``late_tasks=False``: skip the check that needs a fence (R29). ``other_processes=False``: stay
+      in this process.
 
-    :raises ContractError: the first difference, naming component, what was done, and rule.
+    :raises ContractError: the first difference, with component, action and rule.
     """
     setting = Setting(make, batches, fields, tasks, group_by, effects, transactions, task_counts or {}, conf)
     return check_setting(setting, late_tasks, other_processes)
@@ -111,8 +111,8 @@ def check_setting(setting: Setting, late_tasks: bool = True, other_processes: bo
 
 @dataclass
 class _Check:
-    """``after`` and ``emitted`` are what a run without failures came to, by txid; ``after[0]`` is
-    what was there before."""
+    """``after`` and ``emitted`` are the effects and emits of a run without failures, by txid;
+    ``after[0]`` are the effects before the first transaction."""
 
     setting: Setting
     directory: Path
@@ -130,8 +130,8 @@ class _Check:
     # -- the runs --------------------------------------------------------------------------------------------------------------
 
     def without_failures(self) -> None:
-        """Each transaction once: what all others are compared with. Nothing may be written before
-        the commit phase."""
+        """Each transaction once, as the measure of all other runs. No effect may come before the
+        commit phase."""
         with self._scene() as scene:
             self.components, self.emitting = scene.components, scene.emitting
             self.before = scene.effects()
@@ -145,7 +145,7 @@ class _Check:
                 scene.run.record(work)
 
     def once_more(self) -> None:
-        """The same again, in the same process: what outlived the first run must not matter."""
+        """The same run again, in the same process: leftovers of the first run must not matter."""
         with self._scene() as scene:
             for txid in scene.txids():
                 work = self._process(scene, txid)
@@ -209,8 +209,8 @@ class _Check:
                 self._apply(scene, replay, 1)
                 for work in (first, replay):
                     self._same_emits(work, f"attempt {work.attempt} in another process", 17, _CURES["process"])
-                what = f"after attempt {first.attempt} was committed in one process and replayed as {replay.attempt} in another"
-                self._same_effects(scene, self.after[txid], what, 28, f"{_REPLAY} {_CURES['process']}")
+                done = f"after attempt {first.attempt} was committed in one process and replayed as {replay.attempt} in another"
+                self._same_effects(scene, self.after[txid], done, 28, f"{_REPLAY} {_CURES['process']}")
                 scene.run.record(replay)
 
     # -- steps -----------------------------------------------------------------------------------------------------------------
@@ -256,28 +256,28 @@ class _Check:
         self.applications += 1
         with contextlib.suppress(local_run.HookFailedError):
             scene.run.apply(zombie, scene.run.processes[0])
-        what = f"after {live.attempt} was committed, and then a late task of attempt {zombie.attempt} ran"
-        self._same_effects(scene, self.after[live.attempt.txid], what, 29, _CURES["late"])
+        done = f"after {live.attempt} was committed, and then a late task of attempt {zombie.attempt} ran"
+        self._same_effects(scene, self.after[live.attempt.txid], done, 29, _CURES["late"])
 
     # -- comparing -------------------------------------------------------------------------------------------------------------
 
-    def _same(self, scene: Scene, work: Work, what: str, rule: int, cure: str) -> None:
-        self._same_effects(scene, self.after[work.attempt.txid], what, rule, cure)
-        self._same_emits(work, what, rule, cure)
+    def _same(self, scene: Scene, work: Work, done: str, rule: int, cure: str) -> None:
+        self._same_effects(scene, self.after[work.attempt.txid], done, rule, cure)
+        self._same_emits(work, done, rule, cure)
 
-    def _same_effects(self, scene: Scene, expected: Effects, what: str, rule: int, cure: str) -> None:
-        found = scene.effects()
+    def _same_effects(self, scene: Scene, expected: Effects, done: str, rule: int, cure: str) -> None:
+        actual = scene.effects()
         for name, value in expected.items():
-            difference = _difference(found[name], value)
+            difference = _difference(actual[name], value)
             if difference is not None:
-                self._broken(rule, f"{_named(self.components)}: {name} {what}: {difference}", cure)
+                self._broken(rule, f"{_named(self.components)}: {name} {done}: {difference}", cure)
 
-    def _same_emits(self, work: Work, what: str, rule: int, cure: str) -> None:
+    def _same_emits(self, work: Work, done: str, rule: int, cure: str) -> None:
         expected = self.emitted[work.attempt.txid]
         for component in self.emitting:
             difference = equality.multiset_difference(_of(component, work.probed), _of(component, expected))
             if difference is not None:
-                self._broken(rule, f"component {component!r} emits other tuples, {what}: {difference}", cure)
+                self._broken(rule, f"component {component!r} emits other tuples, {done}: {difference}", cure)
 
     def _raised(self, failure: outcome.Failure) -> NoReturn:
         error, rule = failure.to_error(), None
@@ -286,14 +286,15 @@ class _Check:
         if isinstance(error, errors.UsageError) and failure.phase == "processing":
             rule = 32
         where = f"component {failure.component!r}, task {failure.task}, {failure.hook} of attempt {failure.attempt} in the {failure.phase} phase"
-        # What is held here is the probe around the bolt; which of the bolt's own attributes it is,
-        # pickle does not say.
-        what = f"{where}: {failure.error}".replace("its attribute 'inner'", "one of its attributes")
+        # The held object is the probe around the bolt, so pickle does not name the attribute of the
+        # bolt.
+        fault = f"{where}: {failure.error}".replace("its attribute 'inner'", "one of its attributes")
         trace = failure.traceback.rstrip()
-        raise violation.ContractError("bolt", rule, f"{what}\n{trace}" if trace else what, "Mend the hook: no failure was asked for here.") from error
+        fault = f"{fault}\n{trace}" if trace else fault
+        raise violation.ContractError("bolt", rule, fault, "Mend the hook: no failure was asked for here.") from error
 
-    def _broken(self, rule: int, what: str, cure: str) -> NoReturn:
-        raise violation.ContractError("bolt", rule, what, cure)
+    def _broken(self, rule: int, fault: str, cure: str) -> NoReturn:
+        raise violation.ContractError("bolt", rule, fault, cure)
 
 
 def _local(run: Run) -> list[processes.Process]:
@@ -314,12 +315,12 @@ def _of(component: str, emitted: Iterable[probe.Emitted]) -> list[tuple[str, int
     return [(each.stream, each.direct, each.values) for each in emitted if each.component == component]
 
 
-def _difference(found: Any, expected: Any) -> str | None:
-    if isinstance(found, Mapping) and isinstance(expected, Mapping):
-        return equality.mapping_difference(found, expected)
-    if equality.identity(found) == equality.identity(expected):
+def _difference(actual: Any, expected: Any) -> str | None:
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        return equality.mapping_difference(actual, expected)
+    if equality.identity(actual) == equality.identity(expected):
         return None
-    return f"{equality.short(found)}, it should be {equality.short(expected)}"
+    return f"{equality.short(actual)}, it should be {equality.short(expected)}"
 
 
 def _named(components: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """One scene for committers: a fresh directory, a fresh topology and its stores, and the effects
 that can be seen there.
 
-Apart from the check because it says what there is to compare, and not what must be equal.
+Apart from the check because a scene collects effects, and the check compares them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 from txtopo.topology.transaction import TransactionAttempt
 
 Effects = dict[str, Any]
-"""What is in each store, or what the user's function returned, by what it is called in a message.
-"""
+"""The contents of each store, or the value of the user's function, by its name in messages."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +45,23 @@ class Setting:
     task_counts: Mapping[str, int] = field(default_factory=dict)
     conf: Mapping[str, Any] | None = None
     token: str | None = None
-    """What the classes of the topology are registered for, where they are not to be made anew."""
+    """The token under which the classes of the topology are registered, if they must not be made
+    anew."""
 
     def graph(self, directory: Path) -> TopologyGraph:
         """The topology in ``directory``: the user's, or one around the user's bolt."""
-        made = self.make(directory)
-        if isinstance(made, TopologyGraph):
-            return made
-        if isinstance(made, builder.TransactionalTopologyBuilder):
-            return made.build_topology()
-        if not isinstance(made, IBatchBolt):
-            raise errors.UsageError(f"make returned a {type(made).__name__}\n  Return a batch bolt, a topology, or its builder.")
+        result = self.make(directory)
+        if isinstance(result, TopologyGraph):
+            return result
+        if isinstance(result, builder.TransactionalTopologyBuilder):
+            return result.build_topology()
+        if not isinstance(result, IBatchBolt):
+            raise errors.UsageError(f"make returned a {type(result).__name__}\n  Return a batch bolt, a topology, or its builder.")
         if not self.batches or not self.fields:
             cure = "Give batches=[[(value, …), …], …], one list per transaction, and fields=(name, …)."
             raise errors.UsageError(f"a bolt alone needs batches to execute\n  {cure}")
         build = builder.TransactionalTopologyBuilder("contract", "feeder", _Feeder(self.batches, self.fields))
-        declarer = build.set_committer_bolt("bolt", made, self.tasks)
+        declarer = build.set_committer_bolt("bolt", result, self.tasks)
         if self.group_by:
             declarer.fields_grouping("feeder", Fields(self.group_by))
         elif self.tasks > 1:
@@ -72,8 +72,8 @@ class Setting:
 
 
 class _Dealt:
-    """Deals tuples to tasks in turn, as shuffle grouping does: which tasks write which keys is what
-    the check is to find out."""
+    """Deals tuples to tasks in turn, as shuffle grouping does, so that several tasks may write one
+    key."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks, self._dealt = tasks, 0
@@ -94,7 +94,7 @@ class Scene:
         self.components = [id for id, component in graph.components.items() if id in held and component.kind == "batch"]
         """The batch bolts that finish in the commit phase, and so may write."""
         self.emitting = [id for id, component in graph.components.items() if id in held and component.kind != "spout"]
-        """The same, and basic bolts downstream of them."""
+        """These batch bolts, and basic bolts downstream."""
         if not self.components:
             raise errors.UsageError(f"topology {graph.id!r} has no committer\n  Mark a bolt with ICommitter, or use set_committer_bolt.")
         self._stores = list(_stores_of(graph))
@@ -134,7 +134,7 @@ class Scene:
         self.run.apply(work, self.run.processes[process], strike)
 
     def effects(self) -> Effects:
-        """What can be seen now of what the bolts have written."""
+        """The visible effects of the bolts."""
         if self._setting.effects is not None:
             return {"effects": copy.deepcopy(self._setting.effects(self._directory))}
         return {name: dict(store.items()) for name, store in self._stores}

@@ -74,7 +74,7 @@ def equal(found: Any, expected: Any, what: str) -> None:
 
 
 def true(condition: bool, what: str) -> None:
-    """``condition`` must hold; ``what`` says what is wrong if it does not."""
+    """``condition`` must hold; ``what`` describes the violation."""
     if not condition:
         raise BrokenClauseError(what)
 

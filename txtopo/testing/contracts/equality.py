@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _PLAIN = frozenset({type(None), bool, int, str, bytes, datetime.date})
-"""Types whose values are the same exactly if they are equal; most values of tuples are of these."""
+"""Types for whose values ``==`` is exact; most values of tuples have such a type."""
 _SHOWN = 3
 _TEXT_MAX = 120
 
 
 def identity(value: Any) -> Any:
-    """Something hashable that is equal for two values exactly if they are the same: type, and
-    contents all the way down."""
+    """A hashable key. Two values have equal keys exactly if they agree in type and in contents all
+    the way down."""
     if type(value) in _PLAIN:
         return type(value), value
     if type(value) is tuple and _PLAIN.issuperset(types := tuple(map(type, value))):
@@ -49,18 +49,19 @@ def counted(values: Iterable[Any]) -> collections.Counter[Any]:
     return collections.Counter(map(identity, values))
 
 
-def multiset_difference(found: Iterable[Any], expected: Iterable[Any]) -> str | None:
-    """What ``found`` lacks and what it has too much of, whatever the order; ``None`` if nothing."""
-    found, expected = list(found), list(expected)
-    mine, theirs = counted(found), counted(expected)
-    if mine == theirs:
+def multiset_difference(actual: Iterable[Any], expected: Iterable[Any]) -> str | None:
+    """The items that ``actual`` lacks and has too often, in any order; ``None`` if there are
+    none."""
+    actual, expected = list(actual), list(expected)
+    ours, theirs = counted(actual), counted(expected)
+    if ours == theirs:
         return None
-    lacking, surplus = theirs - mine, mine - theirs
-    parts = [part for part in (_few("missing", lacking, expected), _few("too many", surplus, found)) if part]
+    lacking, surplus = theirs - ours, ours - theirs
+    parts = [part for part in (_few("missing", lacking, expected), _few("too many", surplus, actual)) if part]
     return "; ".join(parts) or None
 
 
-def _few(what: str, differing: collections.Counter[Any], values: list[Any]) -> str:
+def _few(label: str, differing: collections.Counter[Any], values: list[Any]) -> str:
     """How many values differ, and the first of them."""
     if not differing:
         return ""
@@ -70,21 +71,21 @@ def _few(what: str, differing: collections.Counter[Any], values: list[Any]) -> s
         if key in differing and len(first) < _SHOWN:
             first.setdefault(key, value)
     shown = ", ".join(short(value) + (f" ×{differing[key]}" if differing[key] > 1 else "") for key, value in first.items())
-    return f"{differing.total()} {what}, {'first' if len(differing) > _SHOWN else 'namely'} {shown}"
+    return f"{differing.total()} {label}, {'first' if len(differing) > _SHOWN else 'namely'} {shown}"
 
 
-def mapping_difference(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str | None:
+def mapping_difference(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str | None:
     """The first keys whose values differ; ``None`` if none do."""
     parts = []
-    for key in [*expected, *(key for key in found if key not in expected)]:
-        if key not in found:
+    for key in [*expected, *(key for key in actual if key not in expected)]:
+        if key not in actual:
             parts.append(f"{short(key)} is missing, it should be {short(expected[key])}")
         elif key not in expected:
-            parts.append(f"{short(key)} is {short(found[key])}, it should not be there")
-        elif identity(found[key]) != identity(expected[key]):
-            mine, theirs = found[key], expected[key]
-            inner = mapping_difference(mine, theirs) if isinstance(mine, Mapping) and isinstance(theirs, Mapping) else None
-            parts.append(f"{short(key)} is {short(mine)}, it should be {short(theirs)}" if inner is None else f"{short(key)}: {inner}")
+            parts.append(f"{short(key)} is {short(actual[key])}, it should not be there")
+        elif identity(actual[key]) != identity(expected[key]):
+            ours, theirs = actual[key], expected[key]
+            inner = mapping_difference(ours, theirs) if isinstance(ours, Mapping) and isinstance(theirs, Mapping) else None
+            parts.append(f"{short(key)} is {short(ours)}, it should be {short(theirs)}" if inner is None else f"{short(key)}: {inner}")
     more = f", and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
     return "; ".join(parts[:_SHOWN]) + more if parts else None
 

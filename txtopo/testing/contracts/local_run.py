@@ -1,12 +1,13 @@
-"""One run of a topology, transaction by transaction, where and when its caller says: the spout's
-coordinator, the state, and the jobs.
+"""One run of a topology, transaction by transaction: its caller chooses process and moment of each
+step.
 
-Apart from the engine because a contract is refuted by doing the unlikely on purpose: replaying what
-has committed, committing what is long replaced. Everything that is done is done by the parts a real
-run is made of; this only chooses the order.
+Apart from the engine because a checker does unlikely things on purpose: it replays a committed
+attempt, commits a replaced attempt, or runs the spout alone. The parts of a real run do the work;
+the run chooses their order. ``engine.attempts`` turns failures into texts for a log, where a
+checker needs the failed hook, so the steps of an attempt are here once more.
 
-Invariants: the attempts of a txid are numbered as in a real run, and never twice. What a batch is
-made of is decided by ``engine.batches``.
+Invariants: the attempts of a txid are numbered as in a real run, and never twice.
+``engine.batches`` decides the contents of a batch.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class PartitionCountError(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """One attempt so far. ``frames`` is what its last job left: held instances, recorded rows.
-    ``metadata`` is in the stored form."""
+    """One attempt so far. ``frames`` are the results of its last job: held instances, recorded
+    rows. ``metadata`` is in the stored form."""
 
     attempt: TransactionAttempt
     task_counts: Mapping[str, int]
@@ -69,11 +70,12 @@ class Work:
     metadata: Any = None
     stores: Mapping[str, int] = field(default_factory=dict)
     rows: dict[int, list[EmittedRow]] = field(default_factory=dict)
-    """What each task of the spout emitted, in order; only where the spout was run alone."""
+    """The rows that each task of the spout emitted, in order; only where the spout was run
+    alone."""
     probed: list[probe.Emitted] = field(default_factory=list)
-    """What its probed bolts emitted, in the jobs that ended well."""
+    """The tuples of the probed bolts, from jobs that ended well."""
     points: list[probe.Point] = field(default_factory=list)
-    """What they passed in the commit phase."""
+    """The points that probed bolts passed in the commit phase."""
 
     @property
     def emitted(self) -> list[EmittedRow]:
@@ -82,8 +84,8 @@ class Work:
 
 
 class LocalRun:
-    """A run over the state kept in ``server``; another one over the same server is a restart. Close
-    it before."""
+    """A run over the state kept in ``server``; a new run over the same server is a restart. Close
+    the old run before."""
 
     def __init__(
         self,
@@ -133,8 +135,8 @@ class LocalRun:
     # -- an attempt, step by step ----------------------------------------------------------------------------------------------
 
     def emit(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process) -> Work:
-        """Run the spout alone, and keep what it emits. What is learnt by emitting becomes the
-        attempt's metadata, now in use."""
+        """Run the spout alone, and keep its rows. Metadata learnt by emitting becomes the attempt's
+        metadata, now in use."""
         batch = self._batch(attempt)
         done = self._emission(attempt, counts, process, batch)
         work = Work(attempt, counts, [frame for frame in done.frames if frame.kind == "held"], batch)
@@ -150,7 +152,7 @@ class LocalRun:
         return work
 
     def _emission(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process, batch: Batch) -> processes.Done:
-        """The emission job; what it learns is put to use."""
+        """The emission job; metadata that the job learns is put to use."""
         done = self._job("emission", attempt, counts, process, batch)
         if batch.mode in ("new", "opaque"):
             tally = outcome.Tally()
@@ -190,12 +192,12 @@ class LocalRun:
         work.probed, work.points = work.probed + done.emitted, done.points
 
     def seal(self, work: Work) -> None:
-        """Make it durable that effects of the attempt may exist."""
+        """Make durable that effects of the attempt may exist."""
         txid = work.attempt.txid
         self.state.seal(work.attempt, work.task_counts, self.batches.metadata(txid), self.batches.opened_at(txid))
 
     def record(self, work: Work) -> None:
-        """Make it durable that the attempt has committed."""
+        """Make the commit of the attempt durable."""
         self.state.record(work.attempt, self.batches.moved(work.attempt.txid), work.stores)
         self.batches.discard(work.attempt)
 

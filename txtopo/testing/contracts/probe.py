@@ -1,12 +1,12 @@
-"""Bolts under observation: what they emit is written down, and at any point of a ``finish_batch``
-they can be made to fail.
+"""Bolts under observation: emits are written down, and a bolt can be made to fail at any point of
+its ``finish_batch``.
 
-A point is where a worker may die or a ``FailedException`` may come from: before ``finish_batch``
-and after it, where it asks for a resource, where a store's transaction has committed, where it
-emits (a receiver in the same process may fail). Apart from the check because this travels with the
-bolt, is pickled while it is held, and works in whatever process the bolt does.
+A worker may die, or a ``FailedException`` may arise, at a point: before ``finish_batch`` and after
+it, at a request for a resource, after the commit of a store's transaction, at an emit (a receiver
+in the same process may fail). Apart from the check because a probe travels with the bolt, is
+pickled while the bolt is held, and works in the bolt's process.
 
-Invariants: a bolt that is not struck sees what it sees without a probe. One observer at a time in a
+Invariants: a bolt that is not struck runs as without a probe. One observer at a time in a
 process.
 """
 
@@ -140,8 +140,8 @@ class ProbedBasicBolt(bolt.BaseBasicBolt):
 
 
 class _ProbedContext:
-    """Everything of ``context``; not one itself, because held bolts would get another one in its
-    place."""
+    """Everything of ``context``; not a ``TopologyContext``, because held bolts would get a new
+    context in its place."""
 
     def __init__(self, context: TopologyContext) -> None:
         self.context = context
@@ -168,7 +168,7 @@ class _ProbedContext:
 
 
 class _AnnouncingDict(MutableMapping[str, int]):
-    """``counts``, telling ``on_set`` of what is counted: stores do so when their transaction has
+    """``counts``, telling ``on_set`` of each new count: stores count when their transaction has
     committed."""
 
     def __init__(self, counts: dict[str, int], on_set: Callable[[str], None]) -> None:
@@ -232,8 +232,8 @@ class _NotingCollector(_ProbedCollector, bolt.BasicOutputCollector):
 def probed(graph: TopologyGraph, token: str | None = None) -> TopologyGraph:
     """``graph`` with every bolt that finishes in the commit phase under observation.
 
-    Its classes are pickled by value, as for workers; by reference where they are registered for
-    ``token``, so that loading does not make them anew.
+    Classes of the graph are pickled by value, as for workers; by reference if they are registered
+    for ``token``, so that loading does not make them anew.
     """
     components, by_value = dict(graph.components), list(graph.by_value)
     for id in compiler.held_components(graph):

@@ -1,8 +1,8 @@
-"""Worker processes: this one, or another one of the machine's with other module globals and another
-seed of Python's ``hash``.
+"""Worker processes: this process, or a new process with its own module globals and its own seed of
+Python's ``hash``.
 
-Apart from ``local_run`` because what a job computes must not depend on which of them computes it,
-and the checkers find out whether it does.
+Apart from ``local_run`` because the results of a job must not depend on the process, and the
+checkers compare processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a job came to, and what its probed bolts did meanwhile."""
+    """The results of a job, with the emits and points of its probed bolts."""
 
     reports: list[Report]
     frames: list[Frame]
@@ -55,7 +55,7 @@ class Process(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what tasks opened."""
+        """Close the resources of all tasks."""
         ...
 
 
@@ -126,8 +126,8 @@ class RemoteProcess:
 
 
 def serve() -> None:
-    """The other process: jobs come by standard input, what they came to goes by standard output.
-    Prints of user code go to standard error."""
+    """The other process: jobs come by standard input, results go by standard output. Prints of user
+    code go to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     process: LocalProcess | None = None

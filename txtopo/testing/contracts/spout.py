@@ -25,8 +25,8 @@ _HISTORY_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class SpoutReport:
-    """What was checked. Assert that ``is_exhausted``: otherwise the run was cut at
-    ``transactions``, and losses cannot be told from what is left."""
+    """The extent of a check. Assert that ``is_exhausted``: otherwise the run was cut at
+    ``transactions``, and lost tuples look like tuples still to come."""
 
     kind: str
     """``"transactional"``, ``"committer"``, ``"partitioned"`` or ``"opaque"``."""
@@ -64,19 +64,19 @@ def check_spout(
     - ``make_spout()``: a spout whose source is at its beginning; called once for each run. Restarts
       and tasks get pickled copies of it.
     - ``expected``: the tuples, without the attempt and in any order, that the source holds in the
-      end. Without it the runs are compared with each other only, which does not find a tuple that
-      is lost in each of them.
+      end. Without it the runs are compared with each other only, which misses a tuple that every
+      run loses.
     - ``grow(spout)``: adds tuples to the source; called twice in each run, while a batch is open
-      and when nothing was left.
+      and when the source was exhausted.
 
-    :raises ContractError: the first thing that is broken, with hook and rule.
+    :raises ContractError: the first broken promise, with hook and rule.
     """
     if transactions < 1 or stories < 0 or not parallelisms or min(parallelisms) < 1:
         raise errors.UsageError("check_spout: transactions and parallelisms are at least 1, stories at least 0\n  Give other numbers.")
 
     def make() -> tuple[TopologyGraph, Any]:
-        given = make_spout()
-        return spout_graph(given), given
+        user_spout = make_spout()
+        return spout_graph(user_spout), user_spout
 
     return check_graph(make, expected, Plot(transactions, tuple(parallelisms), grow), stories, seed, conf)
 
@@ -90,12 +90,12 @@ def check_graph(
     conf: Mapping[str, Any] | None = None,
 ) -> SpoutReport:
     """The check of :func:`check_spout`, of the spout of a graph; ``make()`` gives the graph, and
-    what ``plot`` may grow."""
+    the spout that ``plot`` may grow."""
     graph, _ = make()
 
     def tell(rng: random.Random | None = None, replays: bool = False) -> Told:
-        made, given = make()
-        return spout_story.Story(made, given, dataclasses.replace(plot, rng=rng, replays=replays), conf).tell()
+        graph, user_spout = make()
+        return spout_story.Story(graph, user_spout, dataclasses.replace(plot, rng=rng, replays=replays), conf).tell()
 
     straight = tell(replays=True)
     told = [straight]
@@ -116,16 +116,16 @@ def check_graph(
 
 
 class _Sink(BaseBatchBolt):
-    """Listens to direct streams, so that they can be emitted to."""
+    """Listens to direct streams, so that a spout can emit on them."""
 
     def execute(self, tup: Tuple) -> None:
         pass
 
 
-def spout_graph(given: Any) -> TopologyGraph:
-    """A topology of ``given`` alone; :class:`ContractError` if it cannot be one."""
+def spout_graph(user_spout: Any) -> TopologyGraph:
+    """A topology of ``user_spout`` alone; :class:`ContractError` if it cannot be one."""
     try:
-        build = builder.TransactionalTopologyBuilder("contract", "spout", given)
+        build = builder.TransactionalTopologyBuilder("contract", "spout", user_spout)
         graph = build.build_topology()
         direct = [stream for stream, spec in graph.spout.outputs.items() if spec.direct]
         if direct:
@@ -159,9 +159,9 @@ def _compare_stories(hook: str, story: Told, straight: Told, tell: Callable[[], 
     _compare(hook, story.rows, straight.rows, story, may_lack=not story.is_exhausted, against=f"a run without failures ({name})")
 
 
-def _compare(hook: str, found: Sequence[Any], truth: Sequence[Any], told: Told, may_lack: bool, against: str) -> None:
-    lacks_only = not equality.counted(found) - equality.counted(truth)
-    difference = equality.multiset_difference(found, truth)
+def _compare(hook: str, actual: Sequence[Any], truth: Sequence[Any], told: Told, may_lack: bool, against: str) -> None:
+    lacks_only = not equality.counted(actual) - equality.counted(truth)
+    difference = equality.multiset_difference(actual, truth)
     if difference is None or (may_lack and lacks_only):
         return
     history = "\n".join(f"    {line}" for line in told.history[-_HISTORY_SHOWN:])

@@ -1,9 +1,8 @@
-"""One story of a spout: a whole run, its attempts and restarts, and what was emitted by the
-attempts that were committed.
+"""One story of a spout: a whole run, its attempts and restarts, and the tuples of the committed
+attempts.
 
-Apart from the check because it only tells what happens; what must be true of several stories
-together is said there. What must be true at every step is asserted here: the same batch again,
-metadata that comes back, tasks that agree.
+Apart from the check, which compares several stories. A story asserts the promises of a single step:
+the same batch again, metadata that comes back, tasks that agree.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Plot:
 
 @dataclass
 class Told:
-    """What came of a story. ``committed`` is by txid; ``history`` says what happened, for a
+    """The outcome of a story. ``committed`` is by txid; ``history`` lists the events, for a
     message."""
 
     committed: dict[int, list[EmittedRow]] = field(default_factory=dict)
@@ -64,24 +63,24 @@ class Told:
 
     @property
     def rows(self) -> list[EmittedRow]:
-        """Everything that was committed, in order."""
+        """All committed tuples, in order."""
         return [row for txid in sorted(self.committed) for row in self.committed[txid]]
 
 
 class Story:
     """Tells one. ``graph`` holds the spout alone; ``given`` is the spout, for ``grow``."""
 
-    def __init__(self, graph: TopologyGraph, given: Any, plot: Plot, conf: Mapping[str, Any] | None = None) -> None:
-        self.graph, self.given, self.plot, self.conf = graph, given, plot, conf
+    def __init__(self, graph: TopologyGraph, user_spout: Any, plot: Plot, conf: Mapping[str, Any] | None = None) -> None:
+        self.graph, self.given, self.plot, self.conf = graph, user_spout, plot, conf
         self.spout_id, self.kind = graph.spout.id, graph.spout.spout_kind
         self.metadata_type = pickling.loads(graph.spout.template).metadata_type
         self.told = Told()
         self.server = memory.MemoryServer()
         self.window: dict[int, Work] = {}
         self.first: dict[int, tuple[str, Work]] = {}
-        """By txid: its metadata as it was first made, as text, and the attempt that emitted it."""
+        """By txid: the metadata as first made, as text, and the attempt that emitted the batch."""
         self.asked: set[int] = set()
-        """Txids that were opened in this run: they are not asked for again."""
+        """Txids opened in this run, for which the coordinator is not asked again."""
         self.grows_left = 2 if plot.grow is not None else 0
         self.empties = 0
 
@@ -96,7 +95,7 @@ class Story:
             self._until_quiet()
             self._check_quiet_after_restart()
         except BaseException:
-            # What close raises now follows from the first error, or would hide it.
+            # An error of close follows from the first error, or would hide the first.
             with contextlib.suppress(Exception):
                 self.run.close()
             raise
@@ -126,7 +125,7 @@ class Story:
             self.plot.grow(self.given)
             self.empties = -len(self.window)
             if self.kind != "opaque":
-                # What is open already stays as it is, also if it was empty.
+                # A batch that is open already stays, even if the batch was empty.
                 for txid, work in self.window.items():
                     self._check_same(txid, self._emit(txid, work.task_counts[self.spout_id]))
 
@@ -146,10 +145,10 @@ class Story:
         if self.grows_left == 2 and self.run.state.current >= 2:
             self._grow(f"while transactions {sorted(self.window)} were open")
         rng = self.plot.rng
-        what = "commit" if rng is None else rng.choices(["commit", "abandon", "restart"], [6, 3, 1])[0]
-        if what == "abandon":
+        step = "commit" if rng is None else rng.choices(["commit", "abandon", "restart"], [6, 3, 1])[0]
+        if step == "abandon":
             self._abandon(random_of(rng, sorted(self.window)), "on purpose")
-        elif what == "restart":
+        elif step == "restart":
             self._restart(f"while transactions {sorted(self.window)} were open")
         else:
             self._commit(min(self.window))
@@ -248,7 +247,7 @@ class Story:
             return work
         return self._keeps_failing(f"emitting transaction {txid}")
 
-    # -- what must be true at every step -----------------------------------------------------------------------------------------
+    # -- promises of every step ----------------------------------------------------------------------------------------------
 
     @property
     def emit_hook(self) -> str:
@@ -263,16 +262,16 @@ class Story:
         has_same_tasks = spout_tasks[0] == spout_tasks[1]
         if work is was or (has_same_tasks and equality.identity(work.rows) == equality.identity(was.rows)):
             return
-        what = f"{self.emit_hook} of attempt {work.attempt} with {spout_tasks[1]} tasks, against {was.attempt} with {spout_tasks[0]}"
+        case = f"{self.emit_hook} of attempt {work.attempt} with {spout_tasks[1]} tasks, against {was.attempt} with {spout_tasks[0]}"
         difference = equality.multiset_difference(work.emitted, was.emitted)
         if difference is not None:
             cure = "Emit from the metadata alone: not from what is there now, from memory, from the attempt, or differently for each number of tasks."
-            self._broken(19 if self.kind == "partitioned" and not has_same_tasks else 18, f"{what}: {difference}", cure)
+            self._broken(19 if self.kind == "partitioned" and not has_same_tasks else 18, f"{case}: {difference}", cure)
         if has_same_tasks:
-            self._broken(17, f"{what}: the same tuples in another order, or in other tasks", "Emit in an order that depends on the metadata alone.")
+            self._broken(17, f"{case}: the same tuples in another order, or in other tasks", "Emit in an order that depends on the metadata alone.")
 
     def _check_metadata(self, work: Work) -> None:
-        """What is given to the spout is what it made."""
+        """The spout gets back the metadata that it made."""
         if self.kind == "transactional":
             stored = [work.metadata]
         else:
@@ -316,14 +315,14 @@ class Story:
             rule, cure = (21, "Return metadata for every batch that has tuples.") if "None as metadata" in failure.error else (4, "Return JSON.")
         elif isinstance(error, errors.HeldStateError):
             rule, cure = 22, "Keep connections in context.resource."
-        what = f"{failure.hook} of attempt {failure.attempt}, task {failure.task}: {failure.error}\n{failure.traceback}"
-        self._broken(rule, what.rstrip(), cure, error)
+        fault = f"{failure.hook} of attempt {failure.attempt}, task {failure.task}: {failure.error}\n{failure.traceback}"
+        self._broken(rule, fault.rstrip(), cure, error)
 
-    def _keeps_failing(self, what: str) -> NoReturn:
-        self._broken(7, f"{what} raised FailedException {TRIES_MAX} times in a row", "Raise it for what passes, and nothing else.")
+    def _keeps_failing(self, fault: str) -> NoReturn:
+        self._broken(7, f"{fault} raised FailedException {TRIES_MAX} times in a row", "Raise it for what passes, and nothing else.")
 
-    def _broken(self, rule: int | None, what: str, cure: str, cause: BaseException | None = None) -> NoReturn:
-        raise violation.ContractError("spout", rule, what, cure) from cause
+    def _broken(self, rule: int | None, fault: str, cure: str, cause: BaseException | None = None) -> NoReturn:
+        raise violation.ContractError("spout", rule, fault, cure) from cause
 
 
 def random_of(rng: random.Random | None, choices: Sequence[Any]) -> Any:

@@ -10,9 +10,9 @@ from __future__ import annotations
 class ContractError(AssertionError):
     """An implementation breaks a contract.
 
-    ``contract`` is which one (``"spout"``, ``"store"``, ``"state"``, ``"bolt"``), ``rule`` the
-    number of the rule in the semantics, ``None`` where the contract asks for something that no rule
-    does. ``what`` names the hook or component and what it did, ``cure`` says what to do.
+    ``contract`` is ``"spout"``, ``"store"``, ``"state"`` or ``"bolt"``, ``rule`` the number of the
+    rule in the semantics, ``None`` for a promise without a rule. ``what`` names the hook or
+    component and its fault, ``cure`` the remedy.
     """
 
     def __init__(self, contract: str, rule: int | None, what: str, cure: str) -> None:

@@ -15,7 +15,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class WorkerProcess:
-    """One process. ``close`` closes what its tasks have opened."""
+    """One process. ``close`` closes the resources of its tasks."""
 
     def __init__(self) -> None:
         self._resources: dict[str, Any] = {}
@@ -40,8 +40,8 @@ class WorkerProcess:
         first_attempt: int = 0,
         expected_stores: Sequence[str] | None = None,
     ) -> contexts.TopologyContext:
-        """The context of one task in one attempt; of ``num_tasks`` that the component has, by
-        default no more than up to this one."""
+        """The context of one task in one attempt. The component has ``num_tasks`` tasks; by default
+        this task is the last."""
         counts = {component: task + 1 if num_tasks is None else num_tasks}
         return contexts.TopologyContext(
             topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores, first_attempt,
@@ -50,8 +50,8 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Close every resource that can be closed, and forget them all."""
-        for made in self._resources.values():
-            close = getattr(made, "close", None)
+        for resource in self._resources.values():
+            close = getattr(resource, "close", None)
             if callable(close):
                 close()
         self._resources.clear()

@@ -3,9 +3,9 @@ fail.
 
 The same plan, coordinator, engine, batches, data plane, state and stores as in Spark, and the
 user's own objects, on virtual time, under a scheduler that a seed decides: it interleaves attempts,
-delays and drops answers, fails hooks, kills workers, lets tasks run on that nobody wants any more,
-loses writes to ZooKeeper or their acknowledgements, and kills or suspends the driver wherever it
-can be killed. What is left must be what is left when nothing fails.
+delays and drops answers, fails hooks, kills workers, lets tasks of cancelled jobs run on, loses
+writes to ZooKeeper or their acknowledgements, and kills or suspends the driver wherever it can be
+killed. At the end stores and effects must be as after a run without failures.
 
 ::
 

@@ -1,11 +1,11 @@
 """Schedules in several processes: each plays every n-th seed and tells how far it is; a seed that
 shows a violation is played again here.
 
-Apart from ``trial`` because it knows processes and pipes. Run as a module it is one of those
-processes.
+Apart from ``trial`` because it knows processes and pipes. Run as a module, ``abreast`` is such a
+process.
 
-Invariants: what travels back is text, so that classes of the user's need not. No process outlives
-:func:`run`.
+Invariants: results travel back as text, so that the user's classes need not travel. No process
+outlives :func:`run`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def run(
     processes: int,
     goes_on: Callable[[], bool],
 ) -> SimulationReport:
-    """Play ``seeds`` schedules in ``processes``; what they come to goes into ``report``, also while
-    they run."""
+    """Play ``seeds`` schedules in ``processes``; their results go into ``report`` while the
+    schedules are still being played."""
     began = time.perf_counter()
     heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
     children = [_start(simulation, conf, options, seeds, first_seed, number, processes) for number in range(min(processes, seeds))]
@@ -115,7 +115,7 @@ def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
 
 
 if __name__ == "__main__":
-    # As __main__ this module is not the one that others import.
+    # Other modules import this module by its name, and not the copy that runs as __main__.
     from txtopo.testing.simulator import abreast
 
     answers = os.fdopen(os.dup(1), "w")

@@ -1,13 +1,13 @@
 """The component that is the first to differ: transaction by transaction, and in each from the spout
 downstream.
 
-What a component makes of a transaction is what it emits and what it writes to stores. The first
-component that makes something else of the same input is at fault; all that differs downstream of
-it, or later, may follow from that. If its input came in another order, or at other tasks, the
+The results of a component in a transaction are its tuples and its writes to stores. The first
+component with other results from the same input is at fault; differences downstream, or in later
+transactions, may follow from the first. If its input came in another order, or at other tasks, the
 component upstream that changed the order or chose the tasks is at fault.
 
-Apart from ``diagnosis``, which says what the mistake is, and from ``judge``, which says that there
-is one.
+Apart from ``diagnosis``, which names the mistake, and from ``judge``, which finds that results
+differ.
 
 Invariants: two recordings are of runs with the same batches.
 """
@@ -28,13 +28,14 @@ Place = tuple[int, str, int]
 """(txid, component, task)."""
 
 Fault = Literal["output", "order", "routing"]
-"""Other tuples or results · the same tuples in another order · the same tuples to other tasks."""
+"""Different tuples or results · equal tuples in a different order · equal tuples at different
+tasks."""
 
 
 @dataclass(slots=True)
 class Recording:
-    """What every task took and emitted, in order, and what every component had written when its
-    transaction was committed; as text."""
+    """The tuples that every task took and emitted, in order, and the rows of every component after
+    each committed transaction; all as text."""
 
     taken: Mapping[Place, list[str]] = field(default_factory=dict)
     emitted: Mapping[Place, list[str]] = field(default_factory=dict)
@@ -73,37 +74,37 @@ def recording(
     return Recording(dict(taken), dict(emitted), dict(stored))
 
 
-def first_to_differ(graph: TopologyGraph, found: Recording, expected: Recording) -> Blame | None:
-    """Who is to blame; ``None`` if what every component made of its input is the same."""
-    return next(_suspects(graph, found, expected), None)
+def first_to_differ(graph: TopologyGraph, recorded: Recording, expected: Recording) -> Blame | None:
+    """The component to blame; ``None`` if every component made equal results of equal input."""
+    return next(_suspects(graph, recorded, expected), None)
 
 
-def _suspects(graph: TopologyGraph, found: Recording, expected: Recording) -> Iterator[Blame]:
-    everywhere = {*found.taken, *found.emitted, *expected.taken, *expected.emitted}
-    for txid in sorted({place[0] for place in (*found.taken, *found.emitted)} & {place[0] for place in (*expected.taken, *expected.emitted)}):
+def _suspects(graph: TopologyGraph, recorded: Recording, expected: Recording) -> Iterator[Blame]:
+    everywhere = {*recorded.taken, *recorded.emitted, *expected.taken, *expected.emitted}
+    for txid in sorted({place[0] for place in (*recorded.taken, *recorded.emitted)} & {place[0] for place in (*expected.taken, *expected.emitted)}):
         disordered: Blame | None = None
         for component in graph.components:
             places = sorted(place for place in everywhere if place[:2] == (txid, component))
-            if differing := tuple(_outputs(places, found, expected)) or tuple(_stored(txid, component, found, expected)):
-                if _same(places, found.taken, expected.taken):
+            if differing := tuple(_outputs(places, recorded, expected)) or tuple(_stored(txid, component, recorded, expected)):
+                if _same(places, recorded.taken, expected.taken):
                     yield Blame(component, "output", txid, differing)
-                elif disordered is not None and _same(places, found.taken, expected.taken, in_any_order=True):
+                elif disordered is not None and _same(places, recorded.taken, expected.taken, in_any_order=True):
                     yield disordered
-                elif sender := _sender(graph, places, found, expected):
+                elif sender := _sender(graph, places, recorded, expected):
                     yield Blame(sender, "routing", txid, differing)
-            elif disordered is None and not _same(places, found.emitted, expected.emitted) and _same(places, found.taken, expected.taken):
-                disordered = Blame(component, "order", txid, tuple(_orders(places, found, expected)))
+            elif disordered is None and not _same(places, recorded.emitted, expected.emitted) and _same(places, recorded.taken, expected.taken):
+                disordered = Blame(component, "order", txid, tuple(_orders(places, recorded, expected)))
 
 
-def _same(places: Sequence[Place], found: Mapping[Place, list[str]], expected: Mapping[Place, list[str]], in_any_order: bool = False) -> bool:
+def _same(places: Sequence[Place], recorded: Mapping[Place, list[str]], expected: Mapping[Place, list[str]], in_any_order: bool = False) -> bool:
     order = sorted if in_any_order else list
-    return all(order(found.get(place, [])) == order(expected.get(place, [])) for place in places)
+    return all(order(recorded.get(place, [])) == order(expected.get(place, [])) for place in places)
 
 
-def _sender(graph: TopologyGraph, places: Sequence[Place], found: Recording, expected: Recording) -> str | None:
-    """Whose tuples are the same, but come to other tasks."""
+def _sender(graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording) -> str | None:
+    """The source whose tuples are equal, but come to other tasks."""
     for subscription in graph.components[places[0][1]].inputs if places else ():
-        both = (found.taken, expected.taken)
+        both = (recorded.taken, expected.taken)
         prefix = f"{subscription.source}/{subscription.stream}: "
         ours, theirs = ([sorted(row for row in taken.get(place, []) if row.startswith(prefix)) for place in places] for taken in both)
         if ours != theirs and sorted(itertools.chain(*ours)) == sorted(itertools.chain(*theirs)):
@@ -111,23 +112,23 @@ def _sender(graph: TopologyGraph, places: Sequence[Place], found: Recording, exp
     return None
 
 
-def _outputs(places: Sequence[Place], found: Recording, expected: Recording) -> Iterator[Difference]:
+def _outputs(places: Sequence[Place], recorded: Recording, expected: Recording) -> Iterator[Difference]:
     for place in places:
-        ours, theirs = found.emitted.get(place, []), expected.emitted.get(place, [])
+        ours, theirs = recorded.emitted.get(place, []), expected.emitted.get(place, [])
         if sorted(ours) != sorted(theirs):
             yield Difference(f"what task {place[2]} of {place[1]!r} emitted in transaction {place[0]}", _listed(ours), _listed(theirs), place[1])
 
 
-def _orders(places: Sequence[Place], found: Recording, expected: Recording) -> Iterator[Difference]:
+def _orders(places: Sequence[Place], recorded: Recording, expected: Recording) -> Iterator[Difference]:
     for place in places:
-        ours, theirs = found.emitted.get(place, []), expected.emitted.get(place, [])
+        ours, theirs = recorded.emitted.get(place, []), expected.emitted.get(place, [])
         if ours != theirs:
             where = f"the order in which task {place[2]} of {place[1]!r} emitted in transaction {place[0]}"
             yield Difference(where, _listed(ours), _listed(theirs), place[1])
 
 
-def _stored(txid: int, component: str, found: Recording, expected: Recording) -> Iterator[Difference]:
-    ours, theirs = found.stored.get((txid, component), {}), expected.stored.get((txid, component), {})
+def _stored(txid: int, component: str, recorded: Recording, expected: Recording) -> Iterator[Difference]:
+    ours, theirs = recorded.stored.get((txid, component), {}), expected.stored.get((txid, component), {})
     for place in sorted(ours.keys() | theirs.keys()):
         if ours.get(place) != theirs.get(place):
             yield Difference(f"{place} after transaction {txid}", ours.get(place, "absent"), theirs.get(place, "absent"), component)

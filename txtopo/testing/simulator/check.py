@@ -1,4 +1,4 @@
-"""A topology's promise as a check for tests: all that ``txtopo test`` does, in one call.
+"""A topology's promise as a check for tests: the whole of ``txtopo test`` in one call.
 
 Apart from ``trial`` because it fails a test instead of reporting.
 """

@@ -11,7 +11,7 @@ are not shifted.
 Apart from ``processes``, which knows the namespaces, and from ``schedule``, which says when the
 clock jumps.
 
-Invariants: while nothing is shifted, the namespaces hold what they held before.
+Invariants: while no clock is shifted, the namespaces hold their own modules and functions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JUMPS: Mapping[str, float] = MappingProxyType({
     "the clock jumps by a day": DAY_S + 3 * 3600 + 11 * 60 + 17,
     "the clock jumps by a month": 31 * DAY_S + 5 * 3600 + 17 * 60 + 19,
 })  # fmt: skip
-"""What may happen to it, and by how many seconds: never full minutes, hours or days alone."""
+"""The jumps of a clock, in seconds: never full minutes, hours or days alone."""
 
 _shift_s = 0.0
 
@@ -45,8 +45,8 @@ def _of_now(function: Callable[..., Any], place: int) -> Callable[..., Any]:
     """``function``, whose argument number ``place`` is the present if it is left out."""
 
     def of_now(*args: Any) -> Any:
-        given = len(args) > place and args[place] is not None
-        return function(*args) if given else function(*args[:place], _time() if function is not time.strftime else time.localtime(_time()))
+        has_time = len(args) > place and args[place] is not None
+        return function(*args) if has_time else function(*args[:place], _time() if function is not time.strftime else time.localtime(_time()))
 
     return of_now
 
@@ -56,7 +56,8 @@ def _asctime(*args: Any) -> str:
 
 
 class _Shifted(type):
-    """Of a class that stands for another: what is an instance of that is one of this."""
+    """Metaclass of a stand-in class: instances of the real class count as instances of the
+    stand-in."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _REAL[cls])
@@ -99,9 +100,9 @@ _REAL: dict[type, type] = {ShiftedDate: datetime.date, ShiftedDatetime: datetime
 
 
 def _copy_of(module: ModuleType, **other: Any) -> ModuleType:
-    made = ModuleType(module.__name__, module.__doc__)
-    made.__dict__.update({**vars(module), **other})
-    return made
+    copied = ModuleType(module.__name__, module.__doc__)
+    copied.__dict__.update({**vars(module), **other})
+    return copied
 
 
 _TIME = _copy_of(
@@ -115,11 +116,11 @@ _INSTEAD: dict[int, Any] = {
     id(time): _TIME, id(datetime): _DATETIME, id(datetime.datetime): ShiftedDatetime, id(datetime.date): ShiftedDate,
     **{id(getattr(time, name)): getattr(_TIME, name) for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime")},
 }  # fmt: skip
-"""By the identity of what is replaced."""
+"""By the identity of the object to replace."""
 
 
 class Clocks:
-    """Those of the user's code, whose globals are ``namespaces``."""
+    """The clocks of the user's code, whose globals are ``namespaces``."""
 
     def __init__(self, namespaces: Sequence[dict[str, Any]]) -> None:
         self._namespaces = namespaces
@@ -134,7 +135,7 @@ class Clocks:
             self._install()
 
     def restore(self) -> None:
-        """Let it be the time that it is."""
+        """Give the user's code the real time again."""
         global _shift_s
         _shift_s = 0.0
         if self._import is None:
@@ -153,7 +154,7 @@ class Clocks:
         for namespace, name, value in self._replaced:
             namespace[name] = _INSTEAD[id(value)]
         original = self._import = builtins.__import__
-        mine = {id(namespace) for namespace in self._namespaces}
+        users = {id(namespace) for namespace in self._namespaces}
 
         def importing(
             name: str,
@@ -162,7 +163,7 @@ class Clocks:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> ModuleType:
-            if name in _MODULES and id(globals) in mine:
+            if name in _MODULES and id(globals) in users:
                 return _MODULES[name]
             imported: ModuleType = original(name, globals, locals, fromlist, level)
             return imported

@@ -1,5 +1,5 @@
-"""What the code of a component uses that is not the same twice: clocks, dice, threads, addresses,
-hashes. Read from its functions, not run.
+"""Clues in the code of a component to results that change from run to run: clocks, dice, threads,
+addresses, hashes. The functions are read, not run.
 
 Apart from ``diagnosis``, which asks only about a component that is at fault already: a clock alone
 is no mistake.
@@ -36,16 +36,15 @@ _SETS = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
 
 
 def clues_in(classes: Iterable[type]) -> dict[Clue, str]:
-    """What the user's functions in ``classes`` use, each with the function that does, and its line.
-    """
-    found: dict[Clue, str] = {}
+    """The clues in the user's functions of ``classes``, each with its function and line."""
+    clues: dict[Clue, str] = {}
     for cls in classes:
         for base in cls.__mro__:
             for name, value in vars(base).items():
                 if isinstance(value, types.FunctionType) and is_users(value):
                     for clue, word, line in _uses(value, value.__code__):
-                        found.setdefault(clue, f"{cls.__name__}.{name} uses {word}, line {line}")
-    return found
+                        clues.setdefault(clue, f"{cls.__name__}.{name} uses {word}, line {line}")
+    return clues
 
 
 def _uses(function: Callable[..., Any], code: types.CodeType) -> Iterator[tuple[Clue, str, int]]:

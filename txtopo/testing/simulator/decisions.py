@@ -1,8 +1,8 @@
-"""What a schedule decides: which fault strikes where, and who comes first. Made by chance, written
-down, played again.
+"""Decisions of a schedule: the faults, their places, and the order of concurrent steps. Made by
+chance, written down, played again.
 
 A schedule is its *script*: the faults by name of the place where they strike, and the few moments
-at which somebody else than the first in line was chosen. Everything else follows. A script with
+at which a step other than the first in line was chosen. Everything else follows. A script with
 parts left out is a script too, which is how a violation is made short.
 
 Invariants: without chance, a :class:`Decisions` depends on its script alone. At most ``FAULTS_MAX``
@@ -27,7 +27,7 @@ is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle i
 cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or
 its acknowledgement, is lost · settings: a driver starts with other settings · clock: the clock of
 the user's code jumps · read: a read from ZooKeeper, or its answer, is lost · opening: the spout's
-thread waits for others, where it meets what they change."""
+thread waits before it reads state that other threads change."""
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
@@ -73,8 +73,8 @@ class Fault:
 
     @property
     def in_any_attempt(self) -> Fault:
-        """The same in whichever attempt gets there first: it strikes also when other faults, which
-        made more attempts, are left out."""
+        """The fault at the same place in any attempt, so that it still strikes when other faults,
+        which made more attempts, are left out."""
         return Fault(self.kind, _in_any_attempt(self.where), self.how)
 
 
@@ -84,8 +84,8 @@ def _in_any_attempt(where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All that a schedule decides. ``picks`` are (number of the choice, what was chosen instead of
-    0)."""
+    """All decisions of a schedule. ``picks`` are pairs (number of the choice, index chosen instead
+    of 0)."""
 
     faults: tuple[Fault, ...] = ()
     picks: tuple[tuple[int, int], ...] = ()
@@ -94,7 +94,7 @@ class Script:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """What makes one script shorter than another."""
+        """The key by which scripts are compared for length."""
         return len(self.faults), len(self.picks), self.shuffle_seed is not None
 
 
@@ -122,8 +122,7 @@ class Chance:
 
 @dataclass(slots=True)
 class Decisions:
-    """Asked wherever something may go one way or another. Without ``chance`` it is ``script`` that
-    answers."""
+    """Decides each open question of a schedule. Without ``chance``, ``script`` decides."""
 
     script: Script = field(default_factory=Script)
     chance: Chance | None = None
@@ -159,7 +158,7 @@ class Decisions:
         return how
 
     def pick(self, count: int) -> int:
-        """Which of ``count`` comes first; 0 unless somebody is to jump the queue."""
+        """Which of ``count`` comes first; 0 unless a later step is to come first."""
         if count < 2:
             return 0
         self._moments += 1
@@ -183,5 +182,5 @@ class Decisions:
             random.Random(f"{self.shuffle_seed}/{where}").shuffle(items)
 
     def written_down(self) -> Script:
-        """The script of what was decided."""
+        """The script of the decisions so far."""
         return Script(tuple(self.struck), tuple(self._picked), self.shuffle_seed)

@@ -1,9 +1,9 @@
-"""Whose mistake it is, and which: a violating schedule, played once more while every hook is looked
-at closely.
+"""Diagnosis of a violation: a violating schedule is played once more while every hook is watched,
+to name the component at fault and its mistake.
 
-Before and after each hook the effects, the stores and the user's variables are compared; what
-changed in between is that hook's doing. The pattern of these *touches* tells the classic mistakes
-apart.
+Before and after each hook the effects, the stores and the user's variables are compared; each
+change in between is the doing of that hook. The pattern of these *touches* tells the classic
+mistakes apart.
 
 Apart from ``schedule`` because looking is slow, and only done when something was found.
 
@@ -73,7 +73,7 @@ class Probe:
                 self._last = None
 
     def _note(self, world: World) -> None:
-        """Attribute what changed since the last look to the hook that is running."""
+        """Attribute each change since the last look to the running hook."""
         now = self._look(world)
         if self._last is not None and self._hooks:
             effects = frozenset(key for key in self._last.effects.keys() | now.effects.keys() if self._last.effects.get(key) != now.effects.get(key))
@@ -90,8 +90,8 @@ class Probe:
         shown: dict[str, str] = {}
         if self._effects is not None:
             with processes.outside():
-                found = self._effects()
-            shown = {str(key): repr(value) for key, value in found.items()} if isinstance(found, Mapping) else {"": repr(found)}
+                effects = self._effects()
+            shown = {str(key): repr(value) for key, value in effects.items()} if isinstance(effects, Mapping) else {"": repr(effects)}
         commits = sum(store.commits for store in world.stores if isinstance(store, stores.MemoryStore))
         return _Look(shown, variables, commits, world.store_reads)
 
@@ -108,8 +108,8 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is known beside the touches: ``order`` are the components, the spout first; ``clues``
-    says what the code of one uses."""
+    """Facts beside the touches: ``order`` are the components, the spout first; ``clues`` returns
+    the clues in the code of a component."""
 
     order: Sequence[str] = ()
     committers: frozenset[str] = frozenset()
@@ -123,8 +123,8 @@ class Case:
 
 
 def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame: Blame | None = None, case: Case | None = None) -> Diagnosis:
-    """What explains ``differences``, given what the hooks of the violating schedule touched and
-    which component was the first to differ."""
+    """The diagnosis of ``differences``, from the touches of the violating schedule's hooks and from
+    the first component that differs."""
     case = Case() if case is None else case
     spout = case.order[0] if case.order else None
     named = [difference for difference in differences if difference.component == spout]
@@ -150,8 +150,8 @@ def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame:
 
 
 def _is_upstream(blame: Blame | None, touching: Sequence[Touch], case: Case) -> bool:
-    """Whether ``blame`` falls on a component that comes before all those that touched what differs.
-    """
+    """Whether ``blame`` falls on a component upstream of every component with a touch in
+    ``touching``."""
     if blame is None or blame.component not in case.order:
         return False
     return all(case.order.index(blame.component) < case.order.index(touch.component) for touch in touching)
@@ -195,30 +195,30 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
     if early:
         return Diagnosis(early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_described(early[0]),))
     component = _most_suspicious(touching)
-    mine = [touch for touch in touching if touch.component == component]
-    found: list[Mistake] = []
+    own = [touch for touch in touching if touch.component == component]
+    recognised: list[Mistake] = []
     details: list[str] = []
     variables = sorted({name for touch in touches if touch.component == component for name in touch.variables})
     if variables:
-        found.append(mistakes.MODULE_GLOBAL)
+        recognised.append(mistakes.MODULE_GLOBAL)
         details.extend(f"the global is {name}" for name in variables)
-    late = _older_after_newer(mine)
-    again = _applied_again(mine)
+    late = _older_after_newer(own)
+    again = _applied_again(own)
     if any(touch.has_written_store for touch in touches if touch.component == component):
-        found.append(mistakes.OUTSIDE_THE_STORE)
+        recognised.append(mistakes.OUTSIDE_THE_STORE)
     elif late is not None and again is None:
-        found.append(mistakes.OLDER_AFTER_NEWER)
+        recognised.append(mistakes.OLDER_AFTER_NEWER)
         details.append(f"{_described(late)}, after a later transaction had been written")
     elif again is not None:
-        found.append(mistakes.APPLIED_AGAIN)
+        recognised.append(mistakes.APPLIED_AGAIN)
         details.append(f"{_described(again)}, although an earlier attempt of the same transaction had written")
-    return Diagnosis(component, tuple(found), tuple(details))
+    return Diagnosis(component, tuple(recognised), tuple(details))
 
 
 def _most_suspicious(touching: Sequence[Touch]) -> str:
     for component in dict.fromkeys(touch.component for touch in touching):
-        mine = [touch for touch in touching if touch.component == component]
-        if _older_after_newer(mine) is not None or _applied_again(mine) is not None:
+        own = [touch for touch in touching if touch.component == component]
+        if _older_after_newer(own) is not None or _applied_again(own) is not None:
             return component
     return touching[0].component
 

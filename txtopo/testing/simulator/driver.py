@@ -1,10 +1,11 @@
 """A driver process, simulated: the real engine, coordinator, batches and state on virtual time,
 parked threads and a loop that is turned by hand.
 
-It may die at every named fault point, between two slots of a job, and right after a write to
-ZooKeeper was applied; or be suspended there, and wake up when another one has taken the topology.
+A driver may die at every named fault point, between two slots of a job, and right after a write to
+ZooKeeper was applied; or be suspended at such a point, and wake up when another driver has taken
+the topology.
 
-Apart from ``schedule``, which has several of them, one after the other and sometimes two at once.
+Apart from ``schedule``, which has several drivers in turn, and sometimes two at once.
 
 Invariants: when a driver is dead none of its code runs any more, except to unwind.
 """
@@ -46,7 +47,7 @@ READ_FAULTS = ("the answer is lost", "the session expires", "the driver dies")
 
 
 class DriverDied(BaseException):
-    """Unwinds what the driver was doing when it died."""
+    """Unwinds the code that ran when its driver died."""
 
 
 class SimulatedStateStore(memory.MemoryStateStore):
@@ -112,8 +113,8 @@ class SimulatedStateStore(memory.MemoryStateStore):
 
 
 class SimulatedThreads:
-    """Threads of a driver: each parks where the real one would wait; those that make batches also
-    where they meet what other threads change."""
+    """Threads of a driver: each parks where the real one would wait; threads that make batches also
+    park where they read state that other threads change."""
 
     def __init__(self, driver: Driver, count: int) -> None:
         self._driver, self._count = driver, count
@@ -163,7 +164,7 @@ class Driver:
         self.sleeps_until: int | None = None
         """Suspended until so many transactions are committed, by others."""
         self.ready: deque[tuple[turns.Carrier, object]] = deque()
-        """Threads that may go on, with what they waited for."""
+        """Threads that may go on, with the answers that they waited for."""
         self.emitted: dict[TransactionAttempt, list[Emission]] = {}
         self.executed: dict[TransactionAttempt, list[Any]] = {}
         self._queue: deque[Action] = deque()
@@ -224,7 +225,8 @@ class Driver:
         return self._engine.error
 
     def require_alive(self) -> None:
-        """For everything that reaches beyond this process."""
+        """Unwind the calling code if this driver is dead: a dead process reaches no server and no
+        executor."""
         if self.is_dead:
             raise DriverDied
 
@@ -234,7 +236,7 @@ class Driver:
         raise DriverDied
 
     def bury(self) -> None:
-        """After it died: nothing of it is left but what it has sent to others."""
+        """Forget everything but the messages that the dead driver has sent."""
         self.is_dead = True
         self._queue.clear()
         self._timers.clear()
@@ -300,15 +302,15 @@ class Driver:
         raise AssertionError("the schedule turns this loop by hand")
 
     def threads(self, name: str, count: int) -> Threads:
-        made = SimulatedThreads(self, count)
-        self._threads.append(made)
+        threads = SimulatedThreads(self, count)
+        self._threads.append(threads)
         if name in ("spout", "process"):
-            self._stepping_threads.append(made)
-        return made
+            self._stepping_threads.append(threads)
+        return threads
 
     def step_aside(self, when: str) -> None:
         """Where a batch is made: wait until a transaction is recorded, if the schedule wants that.
-        Here it meets what other threads change."""
+        At this point the thread reads state that other threads change."""
         if self._world.is_asking_again or not turns.is_carried():
             return
         if not any(turns.current() in threads.carriers for threads in self._stepping_threads):
@@ -321,8 +323,8 @@ class Driver:
             self.require_alive()
 
     def go_on(self) -> bool:
-        """Nothing else can happen: what has stepped aside is ready to go on. Whether there was
-        anything."""
+        """Let threads that have stepped aside go on, because no other step is possible; returns
+        whether a thread had stepped aside."""
         had_any = bool(self._aside)
         self.ready.extend((carrier, None) for _, carrier in self._aside)
         self._aside.clear()
@@ -333,9 +335,9 @@ class Driver:
         is used."""
 
         def read(*args: Any) -> Any:
-            found = reads(*args)
+            value = reads(*args)
             self.step_aside(f"{reads.__name__} was read")
-            return found
+            return value
 
         return read
 
@@ -362,16 +364,16 @@ class Driver:
     # -- what it can do next ---------------------------------------------------------------------------------------------------
 
     def actions(self) -> list[Action]:
-        """What may happen in this process now, in the order in which it would by itself."""
-        found: list[Action] = []
+        """The possible next steps of this process, the usual one first."""
+        steps: list[Action] = []
         if self._aside and self._aside[0][0] < self._world.commits:
             self.go_on()
         if self._queue or (self._timers and self._timers[0][0] <= self._world.now):
-            found.append(self._turn_loop)
+            steps.append(self._turn_loop)
         if self.ready:
-            found.append(self._resume)
-        found.extend(threads.start for threads in self._threads if threads.can_start)
-        return found
+            steps.append(self._resume)
+        steps.extend(threads.start for threads in self._threads if threads.can_start)
+        return steps
 
     def _turn_loop(self) -> None:
         if self._timers and self._timers[0][0] <= self._world.now:
@@ -380,8 +382,8 @@ class Driver:
             self._queue.popleft()()
 
     def _resume(self) -> None:
-        carrier, given = self.ready.popleft()
-        carrier.resume(given)
+        carrier, answer = self.ready.popleft()
+        carrier.resume(answer)
 
     @property
     def due(self) -> float | None:

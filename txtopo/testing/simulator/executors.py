@@ -1,8 +1,7 @@
-"""The executors of a schedule: its jobs, slot by slot, and the tasks of jobs that nobody wants any
-more.
+"""The executors of a schedule: its jobs, slot by slot, and tasks of jobs that were given up.
 
-Apart from ``schedule``, which only asks what could happen here next, and from ``jobs``, which is
-what a driver sees.
+Apart from ``schedule``, which only asks for the possible next steps, and from ``jobs``, the
+driver's side.
 
 Invariants: executors' code runs on the schedule's thread, one slot at a time, in the worker process
 that slot belongs to. A job that is listed is waited for by a driver.
@@ -41,11 +40,11 @@ class Executors:
         """How many commit jobs have ended well."""
 
     def wanted(self) -> Iterator[Action]:
-        """Steps of jobs that somebody waits for, and that are not stuck."""
+        """Steps of jobs whose driver waits, without stuck jobs."""
         return (functools.partial(self._step, running) for running in self._running if running.fault is None)
 
     def unwanted(self) -> Iterator[Action]:
-        """Tasks that nobody waits for, and whose moment has come."""
+        """Steps of tasks whose job was given up, and whose moment has come."""
         return (functools.partial(self._run_zombie, zombie) for zombie in self._zombies if zombie.after <= self._applied)
 
     def launch(self, running: Running) -> None:
@@ -157,8 +156,8 @@ class Executors:
         """A driver gives up the jobs of ``group``."""
         for running in [running for running in self._running if running.group == group]:
             if running.fault is not None and running.fault.answers:
-                # The cancellation comes too late: whoever waits for the answer will get it, though
-                # nobody wants it any more.
+                # The cancellation comes too late: the waiting thread gets an answer that its
+                # attempt no longer needs.
                 running.fault, running.is_cancelled = None, True
             elif running.fault is not None:
                 self._lose(running, "cancelled", running.fault.tasks)
@@ -188,6 +187,6 @@ class Executors:
             self._on_worker(running, slot)
 
     def run_out(self) -> None:
-        """The run is over: whatever still runs on, runs now."""
+        """The run is over: run the tasks that are left of jobs that were given up."""
         while self._zombies and self._world.error is None:
             self._run_zombie(self._zombies[0])

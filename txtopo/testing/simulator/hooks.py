@@ -2,10 +2,10 @@
 may die there.
 
 Apart from ``schedule`` because this is all that stands between the data plane and a user's hook:
-the slots and their guard, and the spout coordinator on the driver. What is emitted is written down
-on the way.
+the slots and their guard, and the spout coordinator on the driver. Emissions are written down on
+the way.
 
-Invariants: without a fault, the user's code sees exactly what it sees in Spark.
+Invariants: without a fault, the user's code runs exactly as in Spark.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def _write_columns_down(emitted: list[Emission], task: BoltTask | SpoutTask, str
 
 
 class EndangeredSpout:
-    """Stands for the spout on the simulated driver: its coordinator's hooks may fail. Nothing but
-    ``get_coordinator`` is asked of it there."""
+    """Stands for the spout on the simulated driver: its coordinator's hooks may fail. The driver
+    calls ``get_coordinator`` alone."""
 
     def __init__(self, template: bytes) -> None:
         self._spout = pickling.loads(template)
@@ -211,9 +211,9 @@ class EndangeredCoordinator:
         self._calls = 0
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._coordinator, name)
-        if not callable(found) or name == "close":
-            return found
+        member = getattr(self._coordinator, name)
+        if not callable(member) or name == "close":
+            return member
 
         def call(*args: Any) -> Any:
             self._calls += 1
@@ -224,11 +224,11 @@ class EndangeredCoordinator:
                 _fail()
             txid = args[0] if args and isinstance(args[0], int) else 0
             with world.watched(self._component, 0, name, "opening", TransactionAttempt(txid, 0)):
-                result = found(*args)
+                result = member(*args)
                 if name == "is_ready" and world.is_patient and not result:
                     world.is_asking_again = True
                     try:
-                        result = any(found() for _ in range(_ASKED_MAX - 1))
+                        result = any(member() for _ in range(_ASKED_MAX - 1))
                     finally:
                         world.is_asking_again = False
                     world.source_paused = world.source_paused or result

@@ -1,11 +1,11 @@
 """Spark, simulated: jobs that are computed slot by slot when the schedule says so, and may be lost,
-be slow, or run on when nobody wants them.
+be slow, or run on after they were cancelled.
 
-The driver's side is what the engine calls, with the same results, merged and checked by the same
-code; it parks until the job has come to an end. The executors' side is :class:`Running`, stepped by
-:class:`~txtopo.testing.simulator.executors.Executors`.
+The driver's side is the engine's port: results are merged and checked by the code that serves
+Spark, and the calling thread parks until the job has ended. The executors' side is
+:class:`Running`, stepped by :class:`~txtopo.testing.simulator.executors.Executors`.
 
-Apart from ``executors`` because it knows what can happen to a job, and not when.
+Apart from ``executors``, which decide when a fault strikes: here is the list of faults.
 
 Invariants: a job that ended is not stepped any more. Of a job that was given up only tasks that had
 been launched run on: those of its level.
@@ -37,8 +37,8 @@ THE_END = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class RunsOn:
-    """Tasks that were launched run on, when nobody wants them any more, after so many commit jobs
-    have ended well. ``None``: they do not."""
+    """Launched tasks of a job that was given up run on after so many commit jobs have ended well.
+    ``None``: the tasks end with the job."""
 
     after: int | None = None
 
@@ -51,8 +51,8 @@ class RunsOn:
 
 @dataclass(frozen=True, slots=True)
 class JobFault:
-    """What happens to a job: Spark loses it, or it is so slow that its phase times out and it is
-    cancelled; ``answers`` all the same, then."""
+    """What happens to a job: Spark loses the job, or the job is so slow that its phase times out
+    and the job is cancelled. A slow job may answer nevertheless: ``answers``."""
 
     is_slow: bool
     tasks: RunsOn = RunsOn()
@@ -95,7 +95,7 @@ class Submitter(Protocol):
 
     number: int
     ready: deque[tuple[turns.Carrier, object]]
-    """Threads that may go on, with the answers that they waited for."""
+    """Threads that may go on, each with its answer."""
     emitted: dict[TransactionAttempt, list[Emission]]
     executed: dict[TransactionAttempt, list[Any]]
 
@@ -116,7 +116,7 @@ class Running:
     carrier: turns.Carrier
     state: InProcessJob = field(init=False)
     fault: JobFault | None = None
-    """It does nothing more until it is given up."""
+    """Stops the job until its driver gives the job up."""
     is_cancelled: bool = False
     """The driver has given it up, but will be answered all the same."""
     emitted: list[Emission] = field(default_factory=list)
@@ -199,8 +199,8 @@ class SimulatedJobs:
         self._cancel_tasks(group)
 
     def result_of(self, running: Running) -> JobResult:
-        """What a job that delivered everything has come to; :class:`JobLostError` if what it
-        delivered does not fit together."""
+        """The result of a job that has delivered all its records; :class:`JobLostError` if the
+        records do not fit together."""
         job, state = running.job, running.state
         keep: Callable[[tuple[int, ...]], Pinned] | None = None
         records = state.records

@@ -2,11 +2,12 @@
 same batches.
 
 If the spout makes the same batches whenever it runs, one run without failures serves for all
-schedules. A source that lives makes other batches. Then only what is made of the *same* metadata is
+schedules. A live source cuts its batches otherwise. Then only results of *equal* metadata are
 compared, the reference run has the batches of the schedule, and the source must still give all of
 its tuples.
 
-Apart from ``simulation``, which plays schedules, and from ``outcome``, which compares two of them.
+Apart from ``simulation``, which plays schedules, and from ``outcome``, which compares two
+schedules.
 
 Invariants: a difference is told only if the two compared had the same input.
 """
@@ -30,7 +31,7 @@ RUNS_TO_BE_SURE = 24
 spout's fault."""
 
 FEW_RUNS, LONG_S = 3, 5.0
-"""So many are enough where they take longer than this."""
+"""Only ``FEW_RUNS`` further runs are made where they take longer than ``LONG_S``."""
 
 REFERENCES_KEPT = 64
 
@@ -57,7 +58,7 @@ class Judge:
                 self._made[self._batch(self.expected, txid)] = self.expected.emitted[txid][self._spout]
 
     def reference_of(self, schedule: Schedule) -> Outcome:
-        """What a run without failures makes of the batches of ``schedule``."""
+        """The outcome of a run without failures over the batches of ``schedule``."""
         if self._has_the_batches(schedule.outcome):
             return self.expected
         key = json.dumps([sorted(schedule.outcome.batches.items()), sorted(schedule.outcome.emitted.items())] , default=str)
@@ -76,53 +77,53 @@ class Judge:
             return _played(subject, **watched)
 
     def differences(self, schedule: Schedule) -> list[Difference]:
-        """How ``schedule``, which was played, differs from what it should have come to."""
-        found = schedule.outcome
-        if found.error is not None:
-            return differences(found, self.expected, self._compares_outputs)
-        made = [*self._emitted_otherwise(found), *self._lost(schedule)]
+        """How the played ``schedule`` differs from the expected outcome."""
+        outcome = schedule.outcome
+        if outcome.error is not None:
+            return differences(outcome, self.expected, self._compares_outputs)
+        of_the_source = [*self._emitted_otherwise(outcome), *self._lost(schedule)]
         if not self._subject.is_opaque:
-            return [*made, *differences(found, self.reference_of(schedule), self._compares_outputs)]
-        differing = differences(found, self.expected, self._compares_outputs)
-        return [*made, *(differing and differences(found, self.reference_of(schedule), self._compares_outputs))]
+            return [*of_the_source, *differences(outcome, self.reference_of(schedule), self._compares_outputs)]
+        differing = differences(outcome, self.expected, self._compares_outputs)
+        return [*of_the_source, *(differing and differences(outcome, self.reference_of(schedule), self._compares_outputs))]
 
     # -- the spout -----------------------------------------------------------------------------------------------------------
 
-    def _has_the_batches(self, found: Outcome) -> bool:
+    def _has_the_batches(self, outcome: Outcome) -> bool:
         if self._subject.is_opaque:
-            return {txid: rows[self._spout] for txid, rows in found.emitted.items()} == {
+            return {txid: rows[self._spout] for txid, rows in outcome.emitted.items()} == {
                 txid: rows[self._spout] for txid, rows in self.expected.emitted.items()
             }
-        return found.batches == self.expected.batches
+        return outcome.batches == self.expected.batches
 
-    def _begins_with_the_batches(self, found: Outcome) -> bool:
+    def _begins_with_the_batches(self, outcome: Outcome) -> bool:
         """Whether a run that ended with an error had the batches of a run without failures up to
         there."""
-        return found.error is not None and not self._subject.is_opaque and found.batches.items() <= self.expected.batches.items()
+        return outcome.error is not None and not self._subject.is_opaque and outcome.batches.items() <= self.expected.batches.items()
 
-    def _batch(self, found: Outcome, txid: int) -> str:
-        return f"{txid} {json.dumps(found.batches.get(txid), sort_keys=True)}"
+    def _batch(self, outcome: Outcome, txid: int) -> str:
+        return f"{txid} {json.dumps(outcome.batches.get(txid), sort_keys=True)}"
 
-    def _emitted_otherwise(self, found: Outcome) -> list[Difference]:
+    def _emitted_otherwise(self, outcome: Outcome) -> list[Difference]:
         """Batches that came out otherwise than the same metadata did before (R18)."""
         if self._subject.is_opaque:
             return []
-        made = []
-        for txid, rows in found.emitted.items():
-            known = self._made.setdefault(self._batch(found, txid), rows[self._spout])
+        changed = []
+        for txid, rows in outcome.emitted.items():
+            known = self._made.setdefault(self._batch(outcome, txid), rows[self._spout])
             if known != rows[self._spout]:
-                place = f"what {self._spout!r} emitted in transaction {txid}, of metadata {short(shown(found.batches.get(txid)))},"
+                place = f"what {self._spout!r} emitted in transaction {txid}, of metadata {short(shown(outcome.batches.get(txid)))},"
                 lacks = not Counter(rows[self._spout]) - Counter(known)
-                made.append(Difference(place, _listed(rows[self._spout]), _listed(known), self._spout, is_lack=lacks))
-        return made
+                changed.append(Difference(place, _listed(rows[self._spout]), _listed(known), self._spout, is_lack=lacks))
+        return changed
 
     def _lost(self, schedule: Schedule) -> list[Difference]:
-        """What the spout gave as a whole, where that is another than without failures; nothing if
-        that is so without failures, too."""
-        found = schedule.outcome
-        if self.is_live or self._has_the_batches(found) or not (self._is_exhausted(found) and self._is_exhausted(self.expected)):
+        """Differences in the spout's tuples as a whole; none if runs without failures differ in the
+        same way."""
+        outcome = schedule.outcome
+        if self.is_live or self._has_the_batches(outcome) or not (self._is_exhausted(outcome) and self._is_exhausted(self.expected)):
             return []
-        whole, expected = self._whole(found), self._whole(self.expected)
+        whole, expected = self._whole(outcome), self._whole(self.expected)
         if whole == expected:
             return []
         if not self.is_steady():
@@ -132,8 +133,8 @@ class Judge:
             return []
         place = f"all that {self._spout!r} emitted"
         lost, doubled = sorted((expected - whole).elements()), sorted((whole - expected).elements())
-        what = [f"without {_listed(lost)}"] * bool(lost) + [f"with {_listed(doubled)} too often"] * bool(doubled)
-        return [Difference(place, " and ".join(what), f"{expected.total():,} tuples, each once", self._spout, is_lack=not doubled)]
+        faults = [f"without {_listed(lost)}"] * bool(lost) + [f"with {_listed(doubled)} too often"] * bool(doubled)
+        return [Difference(place, " and ".join(faults), f"{expected.total():,} tuples, each once", self._spout, is_lack=not doubled)]
 
     def _only_ended_early(self, schedule: Schedule) -> bool:
         """Whether the source gives all that it should when the same happens again, and it is asked
@@ -158,11 +159,11 @@ class Judge:
         same = all(played.emitted[txid][self._spout] == rows[self._spout] for txid, rows in self.expected.emitted.items() if txid in played.emitted)
         return played.batches == self.expected.batches and same
 
-    def _is_exhausted(self, found: Outcome) -> bool:
-        return found.committed < self._subject.transactions_max
+    def _is_exhausted(self, outcome: Outcome) -> bool:
+        return outcome.committed < self._subject.transactions_max
 
-    def _whole(self, found: Outcome) -> Counter[str]:
-        return Counter(row for rows in found.emitted.values() for row in rows[self._spout])
+    def _whole(self, outcome: Outcome) -> Counter[str]:
+        return Counter(row for rows in outcome.emitted.values() for row in rows[self._spout])
 
 
 def _played(subject: Subject, **watched: Any) -> Schedule:

@@ -1,9 +1,9 @@
-"""What a simulation compares, by name, and the effects that it cannot look at: a verdict is about
-no more than these.
+"""Names of the effects that a simulation compares, and of those it cannot see: a verdict is about
+the compared effects alone.
 
 Apart from ``outcome``, which compares, so that a verdict can name both without having run.
 
-Invariants: what is named as compared is read after every schedule.
+Invariants: every effect named as compared is read after every schedule.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What every schedule is judged by: addresses of stores, tables of sinks, components whose
-    emissions are compared."""
+    """The effects that decide about every schedule: addresses of stores, tables of sinks,
+    components whose emissions are compared."""
 
     stores: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
     effects: bool = False
-    """Whether the module says what it writes elsewhere."""
+    """Whether ``effects()`` is compared."""
     emissions: tuple[str, ...] = ()
 
     @classmethod
@@ -64,11 +64,11 @@ class Compared:
 
 
 def unseen(graph: TopologyGraph, strange: frozenset[str], compared: Compared) -> tuple[Unseen, ...]:
-    """What no schedule of ``graph`` is judged by; ``strange`` are components with destinations that
-    have no substitute."""
+    """The effects of ``graph`` that no schedule is judged by; ``strange`` are components with
+    destinations that have no substitute."""
     if compared.effects:
         return ()
-    found = [id for id, component in graph.components.items() if id in strange or guarantees.writes_elsewhere(component)]
-    if not found and not (compared.stores or compared.sinks):
+    elsewhere = [id for id, component in graph.components.items() if id in strange or guarantees.writes_elsewhere(component)]
+    if not elsewhere and not (compared.stores or compared.sinks):
         return (Unseen(None),)
-    return tuple(map(Unseen, found))
+    return tuple(map(Unseen, elsewhere))

@@ -1,6 +1,6 @@
-"""The classic mistakes, by name: what each is, how it shows, what to do instead.
+"""The classic mistakes by name, each with its reason, its symptom and its cure.
 
-Apart from ``diagnosis``, which finds out which one it was, so that all of them can be read here.
+Apart from ``diagnosis``, which recognises a mistake, so that the list can be read alone.
 """
 
 from __future__ import annotations
@@ -122,4 +122,4 @@ SPOUT_GLOBAL = Mistake(
 )
 
 BY_CLUE: dict[str, Mistake] = {"clock": CLOCK, "chance": CHANCE, "thread": A_THREAD, "address": AN_ADDRESS, "hash": HASH}
-"""What a component that differs is taken for, by what its code uses."""
+"""The mistake of a component that differs, by the clue in its code."""

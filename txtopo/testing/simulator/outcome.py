@@ -1,4 +1,4 @@
-"""What a schedule came to, and how it differs from what a run without failures comes to.
+"""Outcome of a schedule, and the differences from the outcome of a run without failures.
 
 Apart from ``schedule`` so that comparing can be read, and argued about, alone.
 """
@@ -23,8 +23,8 @@ _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``place`` holds ``found`` where a run without failures has ``expected``. ``component`` is
-    whose doing it is, if that can be seen."""
+    """``place`` holds ``found`` where a run without failures has ``expected``. ``component`` is the
+    component at fault, if known."""
 
     place: str
     found: str
@@ -33,7 +33,7 @@ class Difference:
     effect: str | None = None
     """The key in ``effects()`` that differs."""
     is_lack: bool = False
-    """Nothing but tuples that are missing."""
+    """Only tuples are missing."""
 
     def __str__(self) -> str:
         return f"{self.place} is {self.found}; without failures it is {self.expected}" if self.expected else f"{self.place}: {self.found}"
@@ -41,7 +41,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Outcome:
-    """What is left when everything has ended."""
+    """Stores, rows, emissions and effects after the end of a schedule."""
 
     committed: int = 0
     stores: dict[str, dict[Any, Any]] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class Outcome:
     """Which component wrote a row of a sink."""
     effects: Any = None
     emitted: dict[int, dict[str, list[str]]] = field(default_factory=dict)
-    """Per txid, what the spout and the held components emitted in the attempt that committed."""
+    """Per txid, the tuples of the spout and the held components in the attempt that committed."""
     batches: dict[int, Any] = field(default_factory=dict)
     """Per txid, the metadata as it was stored; of an opaque spout nothing is."""
     error: str | None = None
-    """What ended the run, if that was no end of a run without failures."""
+    """The error that ended the run; empty if the run ended well."""
     error_component: str | None = None
 
     def read_stores(self, stores: Iterable[base.Store]) -> None:
@@ -82,8 +82,7 @@ class Outcome:
             self.row_writers[ledger.sink, str(row)] = row.component
 
     def add_emissions(self, txid: int, emissions: Iterable[Emission], components: Iterable[str]) -> None:
-        """Take down what ``components`` emitted for ``txid``: the tuples, not from which task they
-        came."""
+        """Keep the tuples that ``components`` emitted for ``txid``, without their tasks."""
         of = {component: list[str]() for component in components}
         for component, _, stream, values in emissions:
             if component in of:
@@ -92,22 +91,21 @@ class Outcome:
         self.emitted[txid] = {component: sorted(rows) for component, rows in of.items()}
 
 
-def differences(found: Outcome, expected: Outcome, compares_outputs: bool) -> list[Difference]:
-    """How ``found`` differs from ``expected``; outputs only if ``compares_outputs``."""
-    if found.error is not None:
-        return [Difference("the run ended with an error", found.error, "", found.error_component)]
-    made = [*_stores(found, expected), *_rows(found, expected)]
-    made.extend(_effects(found.effects, expected.effects))
+def differences(actual: Outcome, expected: Outcome, compares_outputs: bool) -> list[Difference]:
+    """How ``actual`` differs from ``expected``; outputs only if ``compares_outputs``."""
+    if actual.error is not None:
+        return [Difference("the run ended with an error", actual.error, "", actual.error_component)]
+    differing = [*_stores(actual, expected), *_rows(actual, expected)]
+    differing.extend(_effects(actual.effects, expected.effects))
     if compares_outputs:
-        made.extend(_outputs(found, expected))
-        if found.committed != expected.committed:
-            made.append(Difference("the number of transactions committed", str(found.committed), str(expected.committed)))
-    return made
+        differing.extend(_outputs(actual, expected))
+        if actual.committed != expected.committed:
+            differing.append(Difference("the number of transactions committed", str(actual.committed), str(expected.committed)))
+    return differing
 
 
 def shown(value: Any) -> str:
-    """``value`` as text that is the same whenever the values are equal, whatever order a set or a
-    dict has."""
+    """``value`` as text. Equal values give equal text, also if a set or dict has another order."""
     if type(value) in _SCALARS:
         return repr(value)
     if isinstance(value, set | frozenset):
@@ -127,53 +125,53 @@ def _rows_shown(stream: bytes) -> list[str]:
     return [shown(row[1:]) for batch in arrow.loaded(stream) for row in arrow.rows(batch, None)]
 
 
-def _stores(found: Outcome, expected: Outcome) -> Iterable[Difference]:
-    for address in expected.stores.keys() | found.stores.keys():
-        mine, theirs = found.stores.get(address, {}), expected.stores.get(address, {})
-        for key in sorted(mine.keys() | theirs.keys(), key=repr):
-            if mine.get(key) != theirs.get(key):
-                writer = found.writers.get((address, key)) or expected.writers.get((address, key))
-                yield Difference(f"key {key!r} of store {address}", _shown(mine, key), _shown(theirs, key), writer)
+def _stores(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
+    for address in expected.stores.keys() | actual.stores.keys():
+        ours, theirs = actual.stores.get(address, {}), expected.stores.get(address, {})
+        for key in sorted(ours.keys() | theirs.keys(), key=repr):
+            if ours.get(key) != theirs.get(key):
+                writer = actual.writers.get((address, key)) or expected.writers.get((address, key))
+                yield Difference(f"key {key!r} of store {address}", _shown(ours, key), _shown(theirs, key), writer)
 
 
-def _rows(found: Outcome, expected: Outcome) -> Iterable[Difference]:
-    for sink in sorted(expected.rows.keys() | found.rows.keys()):
-        mine, theirs = found.rows.get(sink, {}), expected.rows.get(sink, {})
-        for row in sorted(mine.keys() | theirs.keys()):
-            if mine.get(row) != theirs.get(row):
-                writer = found.row_writers.get((sink, row)) or expected.row_writers.get((sink, row))
-                yield Difference(f"row {row} of sink {sink}", _times(mine.get(row, 0)), _times(theirs.get(row, 0)), writer)
+def _rows(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
+    for sink in sorted(expected.rows.keys() | actual.rows.keys()):
+        ours, theirs = actual.rows.get(sink, {}), expected.rows.get(sink, {})
+        for row in sorted(ours.keys() | theirs.keys()):
+            if ours.get(row) != theirs.get(row):
+                writer = actual.row_writers.get((sink, row)) or expected.row_writers.get((sink, row))
+                yield Difference(f"row {row} of sink {sink}", _times(ours.get(row, 0)), _times(theirs.get(row, 0)), writer)
 
 
 def _times(count: int) -> str:
     return "absent" if not count else "there once" if count == 1 else f"there {count} times"
 
 
-def _effects(found: Any, expected: Any) -> Iterable[Difference]:
-    if isinstance(found, Mapping) and isinstance(expected, Mapping):
-        for key in sorted(found.keys() | expected.keys(), key=repr):
-            if found.get(key) != expected.get(key):
-                yield Difference(f"effects()[{key!r}]", _shown(found, key), _shown(expected, key), effect=str(key))
-    elif isinstance(found, list) and isinstance(expected, list) and (counts := _counted(found, expected)):
-        for item, (mine, theirs) in counts.items():
-            yield Difference(f"{short(item)} in effects()", _times(mine), _times(theirs), effect="")
-    elif found != expected:
-        yield Difference("effects()", short(repr(found)), short(repr(expected)), effect="")
+def _effects(actual: Any, expected: Any) -> Iterable[Difference]:
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        for key in sorted(actual.keys() | expected.keys(), key=repr):
+            if actual.get(key) != expected.get(key):
+                yield Difference(f"effects()[{key!r}]", _shown(actual, key), _shown(expected, key), effect=str(key))
+    elif isinstance(actual, list) and isinstance(expected, list) and (counts := _counted(actual, expected)):
+        for item, (ours, theirs) in counts.items():
+            yield Difference(f"{short(item)} in effects()", _times(ours), _times(theirs), effect="")
+    elif actual != expected:
+        yield Difference("effects()", short(repr(actual)), short(repr(expected)), effect="")
 
 
-def _counted(found: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
+def _counted(actual: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
     """How often each item is in both, as text, where that differs."""
-    mine, theirs = Counter(map(shown, found)), Counter(map(shown, expected))
-    return {item: (mine[item], theirs[item]) for item in sorted(mine | theirs) if mine[item] != theirs[item]}
+    ours, theirs = Counter(map(shown, actual)), Counter(map(shown, expected))
+    return {item: (ours[item], theirs[item]) for item in sorted(ours | theirs) if ours[item] != theirs[item]}
 
 
-def _outputs(found: Outcome, expected: Outcome) -> Iterable[Difference]:
-    for txid in sorted(found.emitted.keys() & expected.emitted.keys()):
+def _outputs(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
+    for txid in sorted(actual.emitted.keys() & expected.emitted.keys()):
         for component, rows in expected.emitted[txid].items():
-            mine = found.emitted[txid].get(component, [])
-            if mine != rows:
+            ours = actual.emitted[txid].get(component, [])
+            if ours != rows:
                 place = f"what {component!r} emitted in transaction {txid}"
-                yield Difference(place, short(", ".join(mine) or "nothing"), short(", ".join(rows) or "nothing"), component)
+                yield Difference(place, short(", ".join(ours) or "nothing"), short(", ".join(rows) or "nothing"), component)
 
 
 def _shown(values: Mapping[Any, Any], key: Any) -> str:

@@ -1,13 +1,13 @@
-"""The contracts of a topology's parts, asked before any schedule is played: of its spout, of what
-it processes, of what it commits.
+"""The contracts of a topology's parts, checked before any schedule is played: of the spout, of the
+processing phase, of the commit phase.
 
-A contract checker does on purpose what schedules do by chance, so it finds the usual mistakes in a
-moment and names rule, hook and cure. It is asked of the topology as it is simulated: over the same
-substitutes of stores, with ``reset()`` before each of its runs.
+A contract checker fails, replays and reorders on purpose, where schedules do so by chance. The
+usual mistakes are found in a moment, with rule, hook and cure. The checkers get the topology as
+simulated: over the same substitutes of stores, with ``reset()`` before each of its runs.
 
 Apart from ``simulation`` because the checkers know nothing of schedules, engines or coordinators.
 
-Invariants: what a checker says of a source that gives something else in every run is no verdict.
+Invariants: a finding about a source whose batches change from run to run is no verdict.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ find out."""
 _PROCESS = "contract"
 _SPOUT_RULES = frozenset({4, 5, 17, 18, 19, 20, 21})
 _OF_THE_WHOLE = frozenset({5, 20})
-"""Rules that are checked by what a run gives as a whole, which a source that lives may change."""
+"""Rules about the tuples of a whole run, which a live source may change."""
 _BOLT_RULES: Mapping[int | None, Mistake] = {28: mistakes.APPLIED_AGAIN, 29: mistakes.OLDER_AFTER_NEWER, 32: mistakes.WRITE_WHILE_PROCESSING}
 _SAME_AGAIN: Mapping[Fault, tuple[int, str]] = {
     "output": (10, "Make the same of the same tuples: from attributes that prepare makes, the tuples, the txid and context.opened_at alone."),
     "order": (17, "Emit the same tuples in the same order."),
     "routing": (17, "Choose the same tasks for the same tuples."),
 }
-"""The rule and the cure of what differs between two attempts of a batch."""
+"""The rule and the cure of a difference between two attempts of a batch."""
 
 
 def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tuple[Diagnosis, ContractError] | None:
-    """What the spout breaks; ``None`` if nothing, or if its source cannot be held to it."""
+    """The contract that the spout breaks; ``None`` if the spout keeps its contract, or if the
+    contract does not hold for its source."""
     until = time.monotonic() + ENOUGH_S
     names = subject.processes.variables.names()
     before: list[str] = []
@@ -91,8 +92,8 @@ def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tu
 
 
 def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
-    """What a bolt breaks that makes something else of the same tuples in another attempt; or a
-    grouping that chooses other tasks."""
+    """The contract broken by a bolt with other results from the same tuples in another attempt, or
+    by a grouping with other tasks."""
 
     def first_otherwise(watch: Watch) -> Otherwise | None:
         until = time.monotonic() + ENOUGH_S
@@ -110,22 +111,22 @@ def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | Non
     otherwise = first_otherwise(LookingOn())
     if otherwise is None:
         return None
-    # Once more, more slowly: what each hook changes tells the mistakes apart.
+    # Once more, more slowly: the changes of each hook tell the mistakes apart.
     probe = Probe(None)
     otherwise = first_otherwise(probe) or otherwise
     blamed, graph = otherwise.blame, subject.graph
     case = Case(tuple(graph.components), frozenset(compiler.held_components(graph)), subject.is_opaque, clues=subject.clues_of)
     diagnosis = diagnose(blamed.differences, probe.touches, blamed, case)
     difference, first, second = blamed.differences[0], otherwise.first.attempt, otherwise.second
-    what = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
+    fact = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
     rule, cure = _SAME_AGAIN[blamed.fault]
-    broken = ContractError("bolt", rule, f"component {blamed.component!r}: {what}", cure)
+    broken = ContractError("bolt", rule, f"component {blamed.component!r}: {fact}", cure)
     return Diagnosis(blamed.component, diagnosis.mistakes, diagnosis.details), broken
 
 
 def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
-    """What the components that finish in the commit phase break; the component is ``None`` where
-    there are several, and any may have done it."""
+    """The contract broken by a component that finishes in the commit phase; the component is
+    ``None`` where several components may be at fault."""
     if subject.is_opaque or not judge.gives_the_same_batches():
         return None
     until = time.monotonic() + ENOUGH_S
@@ -160,7 +161,8 @@ def hook_of(broken: ContractError) -> str:
 
 
 class _EnoughError(BaseException):
-    """Unwinds a checker. Not an ``Exception``, so that it is nothing that a part has raised."""
+    """Unwinds a checker. Not an ``Exception``, so that user code cannot swallow it and is not
+    blamed for it."""
 
 
 _NO_VERDICT = (_EnoughError, errors.TxtopoError, local_run.HookFailedError, local_run.PartitionCountError)

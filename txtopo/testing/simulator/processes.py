@@ -2,8 +2,8 @@
 and may be replaced by a fresh one.
 
 In Spark the tasks of a topology run in several processes, which outlive transactions and then
-suddenly do not. Code that keeps something in a global therefore sees what some earlier tasks left
-there. Here the globals of the user's modules are exchanged whenever another process is on.
+suddenly do not. Code that keeps values in a global therefore sees values of earlier tasks. Here the
+globals of the user's modules are exchanged whenever another process is on.
 
 Apart from ``schedule`` because it knows modules and classes, and no transaction.
 
@@ -38,7 +38,7 @@ _LIBRARIES = tuple(
 )
 
 _FOLDERS_OF_PACKAGES = ("site-packages", "dist-packages")
-"""Also those of another environment, whose packages this one sees."""
+"""Also the libraries of an environment whose packages this environment can import."""
 
 Owner = dict[str, Any] | type | FunctionType
 """Where a variable lives: a module's globals, a class, or a function, whose defaults are kept."""
@@ -179,12 +179,12 @@ class _Copier:
 
     def copy(self) -> list[Any]:
         """A new one."""
-        made: list[Any] = copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
-        return made
+        values: list[Any] = copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
+        return values
 
 
 class Process:
-    """One process: its variables while it is not on, and its resources."""
+    """One process: its resources, and its variables while another process is on."""
 
     def __init__(self, values: list[Any]) -> None:
         self.values, self.resources = values, worker.Resources()
@@ -211,7 +211,7 @@ class Processes:
 
     @contextlib.contextmanager
     def outside(self) -> Iterator[None]:
-        """None of them is on while this lasts."""
+        """No simulated process is on while this context lasts."""
         on = self._on
         self.leave()
         try:
@@ -250,7 +250,7 @@ class Processes:
         return [name for name, old, new in zip(names, before, after, strict=True) if old != new]
 
     def shown(self) -> list[str]:
-        """What the variables of the process that is on hold, as text that changes when they do."""
+        """The variables of the process that is on, as text that changes when a variable does."""
         return [_show(value) for value in self.variables.values()]
 
 
@@ -261,10 +261,10 @@ def _show(value: Any) -> str:
 
 
 def classes_of(instances: Iterable[Any]) -> list[type]:
-    """The classes of ``instances`` and of what they hold directly."""
-    found: list[type] = []
+    """The classes of ``instances`` and of the values of their attributes."""
+    classes: list[type] = []
     for instance in instances:
         for part in [instance, *getattr(instance, "__dict__", {}).values()]:
-            if type(part) not in found and type(part).__module__ not in sys.builtin_module_names:
-                found.append(type(part))
-    return found
+            if type(part) not in classes and type(part).__module__ not in sys.builtin_module_names:
+                classes.append(type(part))
+    return classes

@@ -1,16 +1,16 @@
 """A batch must come out the same in another process: two interpreters with different
 ``PYTHONHASHSEED`` compute it.
 
-Within one process ``hash()`` never changes, so no schedule can show that something depends on it.
-Here the topology runs in fresh interpreters, without failures and then in a few schedules, the same
-in both. What a task makes of the same tuples must be the same, and so must be the task that a tuple
-goes to. If something differs, it is computed once more with the same hash seed, to tell ``hash()``
-from dice.
+Within one process ``hash()`` never changes, so no schedule can show that results depend on
+``hash()``. Here the topology runs in fresh interpreters, without failures and then in a few
+schedules, the same in both. A task must make equal results of equal tuples, and a tuple must go to
+the same task. After a difference the topology is computed once more with the first hash seed, to
+tell ``hash()`` from dice.
 
-Apart from ``simulation`` because it costs a second, not milliseconds; one process plays all that is
-asked of it.
+Apart from ``simulation`` because a comparison costs a second, not milliseconds. One process plays
+all the schedules of its hash seed.
 
-Invariants: what travels back is text, so that classes of the user's need not.
+Invariants: results travel back as text, so that the user's classes need not travel.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ TIMEOUT_S = 300.0
 
 @dataclass(slots=True)
 class Recomputed:
-    """What one process made of the topology in one schedule, as text."""
+    """The results of one process in one schedule, as text."""
 
     outcome: Outcome
     """Values are text."""
     taken: dict[Place, list[str]] = field(default_factory=dict)
-    """What a task took, each tuple behind its source; sorted."""
+    """The tuples that a task took, each behind its source; sorted."""
     emitted: dict[Place, list[str]] = field(default_factory=dict)
-    """What a task emitted; sorted."""
+    """The tuples that a task emitted; sorted."""
 
 
 class _Text(str):
@@ -75,18 +75,17 @@ def check_recomputation(
     clues: Callable[[str], Mapping[Clue, str]] = lambda component: {},
 ) -> Violation | None:
     """A violation if processes with different hash seeds make different things of ``topology``;
-    ``clues`` says what the code of a component uses."""
+    ``clues`` returns the clues in the code of a component."""
     payload = pickling.dumps((topology, conf, transactions, effects, reset))
-    # What is outside of the simulation is there once, and so is written and read by one process at
-    # a time.
+    # Effects outside of the simulation exist once, so one process at a time writes and reads them.
     alone = effects is not None or reset is not None
     first, second = _in_processes(payload, HASH_SEEDS, alone)
-    found = _compare(topology, first, second)
-    if not found:
+    differing = _compare(topology, first, second)
+    if not differing:
         return None
     (again,) = _in_processes(payload, HASH_SEEDS[:1], alone)
-    component = next((difference.component for difference in found if difference.component is not None), None)
-    return Violation(topology.id, None, tuple(found), _diagnosis(component, bool(_compare(topology, first, again)), clues))
+    component = next((difference.component for difference in differing if difference.component is not None), None)
+    return Violation(topology.id, None, tuple(differing), _diagnosis(component, bool(_compare(topology, first, again)), clues))
 
 
 def _diagnosis(component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]) -> Diagnosis:
@@ -99,8 +98,8 @@ def _diagnosis(component: str | None, by_itself: bool, clues: Callable[[str], Ma
 
 
 def _in_processes(payload: bytes, hash_seeds: Sequence[int], alone: bool) -> list[list[Recomputed]]:
-    """What processes with these hash seeds make of it; side by side unless each is to be ``alone``.
-    """
+    """The results of processes with these hash seeds; the processes run side by side unless each
+    must run ``alone``."""
     with concurrent.futures.ThreadPoolExecutor(1 if alone else len(hash_seeds)) as threads:
         return list(threads.map(functools.partial(_in_process, payload), hash_seeds))
 
@@ -144,8 +143,8 @@ def _played(subject: Subject, decisions: Decisions) -> Recomputed:
 
 
 def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]) -> list[Difference]:
-    """What a task made of the same, or the task that got something; or, if there is no such thing,
-    results that differ."""
+    """The first task with other results from the same tuples, or with other tuples; if there is
+    none, all results that differ."""
     for ours, theirs in zip(first, second, strict=True):
         culprit = next(_culprits(topology, ours, theirs), None)
         if culprit is not None:
@@ -156,8 +155,8 @@ def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Seque
 
 
 def _culprits(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> Iterator[Difference]:
-    """From the first transaction and the spout on: where the same became something else. After a
-    batch that is rightly another all may be."""
+    """From the first transaction and the spout on: where equal input gave other results. After a
+    batch that may rightly differ, all results may."""
     spout = topology.spout.id
     for txid in sorted(first.outcome.emitted.keys() & second.outcome.emitted.keys()):
         ours, theirs = first.outcome, second.outcome
@@ -177,10 +176,10 @@ def _dealt_otherwise(topology: TopologyGraph, first: Recomputed, second: Recompu
         if any(first.emitted.get(sender) != second.emitted.get(sender) for sender in senders):
             continue
         for task in tasks:
-            ours, theirs = (_of(made.taken.get((txid, component, task), []), f"{source}/{stream}: ") for made in (first, second))
+            ours, theirs = (_of(results.taken.get((txid, component, task), []), f"{source}/{stream}: ") for results in (first, second))
             if ours != theirs:
-                what = f"what task {task} of {component!r} gets of the same tuples of {source!r} of transaction {txid} in another process"
-                yield Difference(what, _short(theirs), _short(ours), component)
+                where = f"what task {task} of {component!r} gets of the same tuples of {source!r} of transaction {txid} in another process"
+                yield Difference(where, _short(theirs), _short(ours), component)
 
 
 def _made_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str) -> Iterator[Difference]:
@@ -189,8 +188,8 @@ def _made_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomput
         place = (txid, component, task)
         ours, theirs = first.emitted.get(place, []), second.emitted.get(place, [])
         if ours != theirs and first.taken.get(place) == second.taken.get(place):
-            what = f"what task {task} of {component!r} makes of the same tuples of transaction {txid} in another process"
-            yield Difference(what, _short(theirs), _short(ours), component)
+            where = f"what task {task} of {component!r} makes of the same tuples of transaction {txid} in another process"
+            yield Difference(where, _short(theirs), _short(ours), component)
 
 
 def _of(rows: list[str], source: str) -> list[str]:

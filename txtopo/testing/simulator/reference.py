@@ -1,11 +1,11 @@
-"""The run that a schedule is compared with: the same batches, and nothing fails.
+"""The reference of a schedule: a run with equal batches and without failures.
 
-A source that lives gives other batches from run to run: what it has now, or for how long it has
-waited, decides where a batch ends. That is right, as long as the metadata says what the batch is
-(R4). What such a schedule leaves behind is compared with a run that has the very same batches:
-their tuples are emitted again, task by task, by a spout that stands for the user's.
+A live source gives other batches in every run: a batch ends where the rows end, or after a time.
+This is right as long as the metadata describes the batch (R4). The results of such a schedule are
+compared with a run over the very same batches: their tuples are emitted again, task by task, by a
+spout that stands for the user's.
 
-Apart from ``judge``, which says when such a run is needed.
+Apart from ``judge``, which decides when a reference is needed.
 
 Invariants: a reference asks the user's spout for nothing, except that of a committer spout the
 ``commit`` is called as always.
@@ -78,7 +78,7 @@ class _Repeated(spout.TransactionalSpoutEmitter):
 
 
 class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
-    """The user's emitter emits as well, but nobody hears it; so it is ready to commit."""
+    """The user's emitter emits too, into the void, so that the emitter is ready to commit."""
 
     def __init__(self, batches: Sequence[tuple[Rows, Any]], task: int, inner: Any, metadata_type: Any) -> None:
         super().__init__(batches, task)
@@ -97,7 +97,7 @@ class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
 
 
 class _Deaf:
-    """A collector that takes everything and hands on nothing."""
+    """A collector that drops its tuples."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

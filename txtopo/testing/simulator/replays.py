@@ -1,8 +1,8 @@
 """The processing phase of a few batches, each in several attempts: in one process, and in a fresh
 process on a single slot.
 
-Apart from ``parts``, which says what an attempt may not change, and from schedules: nothing fails
-here, and nothing is committed.
+Apart from ``parts``, which knows the contracts, and from schedules: in replays no step fails and no
+effect is committed.
 
 Invariants: stores stay as they are, so that reading a store in the processing phase makes no
 difference. The attempts of a transaction have the same metadata, unless the spout is opaque.
@@ -37,8 +37,8 @@ FRESH_PROCESS = "in a fresh process with a single slot"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One attempt of a transaction, and what its tasks took and emitted. ``where`` is the attempt's
-    process, beside that of the first attempt."""
+    """One attempt of a transaction, with the tuples that its tasks took and emitted. ``where`` is
+    the attempt's process, beside that of the first attempt."""
 
     attempt: TransactionAttempt
     where: str
@@ -57,8 +57,8 @@ class Otherwise:
 
 
 def first_otherwise(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Otherwise | None:
-    """The first bolt, or grouping, that makes something else of the same batch in another attempt,
-    if committers are given something else for it.
+    """The first bolt or grouping whose results change between attempts of the same batch, if the
+    tuples of committers change too.
 
     ``begin_process`` puts a fresh process in the place of the one that is on.
     """
@@ -85,14 +85,14 @@ def _counts(graph: TopologyGraph, blamed: Blame, first: Replayed, second: Replay
 
 
 def _is_other(component: str, first: Replayed, second: Replayed) -> bool:
-    """Whether what ``component`` emitted differs in more than how it is shown."""
+    """Whether the emissions of ``component`` differ in value, and not only as text."""
     ours, theirs = ([row for row in hooks.in_rows(each.emissions) if row[0] == component] for each in (second, first))
     return equality.multiset_difference(ours, theirs) is not None
 
 
 def _replays(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Iterator[list[Replayed]]:
-    """The attempts of one transaction after the other. A process has earlier batches behind it, but
-    for the last attempt of each transaction."""
+    """The attempts of each transaction in turn. A process has earlier batches behind it, but for
+    the last attempt of each transaction."""
     server = memory.MemoryServer()
     begin_process()
     for _ in range(TRANSACTIONS):

@@ -1,11 +1,11 @@
-"""One schedule: from nothing committed to everything committed, through whatever its decisions make
-happen.
+"""One schedule: from the first transaction to the last, through all the faults that its decisions
+let strike.
 
-Theory of operation. At any moment several things may happen next: a driver's loop takes an answer,
-one of its threads goes on, a job computes one more slot, a task that nobody wants any more runs
-after all. Decisions say which. When nothing can happen, (virtual) time passes until a timer goes
-off; so what never answers ends as a time-out. When a driver dies another one starts; a suspended
-one wakes up when it is too late.
+Theory of operation. At any moment several steps are possible: a driver's loop takes an answer, one
+of its threads goes on, a job computes one more slot, a task of a cancelled job runs after all.
+Decisions choose the step. When no step is possible, (virtual) time passes until a timer goes off,
+so that a missing answer ends as a time-out. When a driver dies, a new driver starts; a suspended
+driver wakes up when it is too late.
 
 Invariants: the schedule depends on its decisions and the user's code alone. Executors' code runs on
 this thread, one slot at a time.
@@ -32,15 +32,15 @@ TURNS_MAX = 100_000
 """A schedule that takes more steps than this goes round in circles."""
 
 class StoppedError(BaseException):
-    """Unwinds a schedule that is not to be played to its end. Not an ``Exception``, so that it is
-    not one of the schedule's."""
+    """Unwinds a schedule that is not to be played to its end. Not an ``Exception``, so that the
+    schedule does not count it as a failure of its own."""
 
 
 class Schedule:
-    """``trace``, if given, is told what happens, line by line; ``watch`` looks at every hook; the
+    """``trace`` gets the events of the schedule, line by line; ``watch`` looks at every hook; the
     user's clock is ``clock_s`` ahead.
 
-    A schedule that ``is_patient`` does not end because the source has nothing at one moment: see
+    A schedule that ``is_patient`` does not end when the source is empty for a moment: see
     ``hooks``.
     """
 
@@ -62,13 +62,14 @@ class Schedule:
             trace=trace, watch=watch, clock_s=clock_s, is_patient=is_patient,
         )  # fmt: skip
         self.executed: dict[int, list[Any]] = {}
-        """Per txid, what was executed in the attempt that committed, where it is watched."""
+        """Per txid, the tuples executed in the attempt that committed; only in watched
+        schedules."""
         self.emitted: dict[int, list[Any]] = {}
-        """Per txid, what was emitted in the attempt that committed: by every component where it is
-        watched, else by those reported."""
+        """Per txid, the tuples emitted in the attempt that committed: by every component in watched
+        schedules, else by the reported components."""
         self.stored: dict[int, dict[str, tuple[str, str]]] = {}
-        """Per txid, what stores held when it was committed: by place (component that wrote it,
-        value), where it is watched."""
+        """Per txid, the rows of all stores after the commit, each with its writer and value; only
+        in watched schedules."""
         self._drivers: list[Driver] = []
         self.executors = Executors(self.world)
 
@@ -119,15 +120,15 @@ class Schedule:
         raise errors.TxtopoError(f"the run has not ended after {TURNS_MAX} steps")
 
     def _possible(self) -> list[tuple[Driver | None, Action]]:
-        """What may happen next, and in which driver, in the order in which it would if nothing
-        special were decided."""
-        found: list[tuple[Driver | None, Action]] = []
-        found.extend((None, action) for action in self.executors.unwanted())
+        """The possible next steps, each with its driver; a schedule without decisions takes the
+        first."""
+        steps: list[tuple[Driver | None, Action]] = []
+        steps.extend((None, action) for action in self.executors.unwanted())
         for driver in self._drivers:
             if driver.is_active:
-                found.extend((driver, action) for action in driver.actions())
-        found.extend((None, action) for action in self.executors.wanted())
-        return found
+                steps.extend((driver, action) for action in driver.actions())
+        steps.extend((None, action) for action in self.executors.wanted())
+        return steps
 
     def _do(self, driver: Driver | None, action: Action) -> None:
         """Let ``action`` happen, in the process of ``driver`` if it is given."""
@@ -151,8 +152,7 @@ class Schedule:
         return bool(due)
 
     def _settle(self) -> None:
-        """What follows at once from what has just happened: ends, deaths, awakenings, successors.
-        """
+        """Let the consequences of the last step happen: ends, deaths, awakenings, successors."""
         if len(self._drivers) == 1 and self._drivers[0].is_active and not self._drivers[0].has_ended:
             return
         for driver in self._drivers:
@@ -170,7 +170,7 @@ class Schedule:
             self._wake_up()
 
     def _wake_up(self) -> None:
-        """Those whose time has come, or who are the only ones left."""
+        """Wake up drivers whose time has come, and the last driver alive."""
         is_alone = not any(driver.is_active for driver in self._drivers)
         for driver in self._drivers[:-1]:
             if driver.sleeps_until is not None and not driver.is_closed and (is_alone or driver.sleeps_until <= self.world.commits):
@@ -181,8 +181,8 @@ class Schedule:
 
     def _start_driver(self) -> None:
         number = len(self._drivers) + 1
-        which = self.world.decisions.strike("settings", f"driver {number} starts with other settings", self.subject.variants)
-        settings = which or self.subject.variants[0]
+        variant = self.world.decisions.strike("settings", f"driver {number} starts with other settings", self.subject.variants)
+        settings = variant or self.subject.variants[0]
         driver = Driver(self.world, self.subject, self.executors, number, settings, self._has_committed)
         self._drivers.append(driver)
         self.world.note(f"driver {number} starts")
@@ -212,7 +212,7 @@ class Schedule:
             raise errors.TxtopoError(f"its input is not exhausted after {self.world.commits} transactions")
 
     def _has_committed(self, driver: Driver, txid: int, metadata: Any) -> None:
-        """ZooKeeper has it from ``driver`` that ``txid`` is committed, and what it consisted of."""
+        """``driver`` has recorded in ZooKeeper that ``txid`` is committed, with ``metadata``."""
         if txid <= self.world.commits:
             return
         self.world.commits = txid
@@ -227,7 +227,7 @@ class Schedule:
             self.stored[txid] = self._values()
 
     def _values(self) -> dict[str, tuple[str, str]]:
-        """What the stores hold now, as text."""
+        """The rows of all stores, as text."""
         now = Outcome()
         now.read_stores(self.subject.stores)
         values = {
@@ -241,12 +241,12 @@ class Schedule:
         return values | rows
 
     def recording(self) -> blame.Recording:
-        """What every task took and emitted; complete only if the schedule was watched."""
+        """The tuples of every task; complete only if the schedule was watched."""
         return blame.recording(self.executed, self.emitted, self.stored)
 
     def _take_down_what_did_not_commit(self) -> None:
-        """Of the transaction in which the run ended with an error: what the last attempt that got
-        so far took and emitted."""
+        """Keep the tuples of the last attempts of the transaction in which the run ended with an
+        error."""
         for driver in self._drivers:
             for attempt in sorted(driver.emitted.keys() | driver.executed.keys()):
                 if attempt.txid > self.world.commits:

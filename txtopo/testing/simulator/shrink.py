@@ -1,7 +1,7 @@
 """From a schedule that shows a violation to the shortest one that still does: parts of its script
 are left out, as long as that works.
 
-Apart from ``simulation`` because it knows nothing of topologies: it is given a question and a
+Apart from ``simulation`` because shrinking knows no topologies: its arguments are a question and a
 script.
 """
 
@@ -16,7 +16,7 @@ TRIES_MAX = 300
 
 
 def shrink(script: Script, shows_it: Callable[[Script], bool]) -> Script:
-    """The smallest script found, at most ``script`` itself, that ``shows_it``."""
+    """The smallest part of ``script`` for which ``shows_it`` holds, as far as the search gets."""
     tries = 0
     improved = True
     while improved:
@@ -32,7 +32,7 @@ def shrink(script: Script, shows_it: Callable[[Script], bool]) -> Script:
 
 
 def _smaller(script: Script) -> Iterator[Script]:
-    """Scripts that have less than ``script``, those that have much less first."""
+    """Shorter scripts made from ``script``, those with the largest cuts first."""
     faults, picks, seed = script.faults, script.picks, script.shuffle_seed
     if picks and seed is not None:
         yield Script(faults)

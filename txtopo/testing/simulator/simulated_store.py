@@ -1,8 +1,8 @@
 """A store of a schedule: the rules of every store, in memory, on a database that fails when the
 schedule says so.
 
-Apart from ``substitutes``, which finds out what is to be replaced, and from ``sinks``, whose
-ledgers are such stores.
+Apart from ``substitutes``, which replaces the stores of a topology, and from ``sinks``, whose
+ledgers are simulated stores.
 """
 
 from __future__ import annotations

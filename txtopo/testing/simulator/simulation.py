@@ -1,9 +1,9 @@
 """The simulator: a topology, thousands of schedules, and whether any of them gives other results
 than a run without failures.
 
-What runs is the user's own code, and ours: the same plan, coordinator, engine, batches, data plane,
-state and stores as in Spark. Simulated are time, threads, the network, processes and the luck of
-all of them. ``schedule`` tells what can happen.
+The code is the user's own, and ours: the same plan, coordinator, engine, batches, data plane, state
+and stores as in Spark. Simulated are time, threads, the network, processes and the luck of all of
+them. ``schedule`` describes the possible steps.
 
 Invariants: a seed and the code together determine a schedule.
 """
@@ -55,9 +55,9 @@ class SimulationReport:
     """The first that was found; nothing is played after it."""
     elapsed_s: float = 0.0
     compared: Compared = field(default_factory=Compared)
-    """What the schedules were judged by."""
+    """The effects that decided the verdict."""
     unseen: tuple[Unseen, ...] = ()
-    """What the simulator could not look at, so that nothing is said of it."""
+    """The effects that the simulator could not see; the verdict is not about these."""
     is_partial: bool = False
     """It was stopped before all schedules were played."""
 
@@ -91,8 +91,8 @@ class Simulation:
     ``transactions`` bounds a schedule whose source does not end before. ``effects()`` returns all
     the effects of the topology that are not in stores of txtopo, as JSON-able data, by preference a
     dict; ``reset()`` removes them. ``vary_parallelism`` lets drivers start with other task counts
-    too; then only stores and effects are compared, because what a task emits may rightly depend on
-    how many there are.
+    too; then only stores and effects are compared, because the tuples of a task may rightly depend
+    on the number of tasks.
 
     :raises errors.UsageError: without any failure the topology ends with an error, or its source
         gives no batch.
@@ -116,13 +116,13 @@ class Simulation:
             decisions = Decisions()
             schedule = Schedule(self._subject, decisions, is_patient=True)
             self.expected = schedule.play()
-            """What a run without failures comes to."""
+            """The outcome of a run without failures."""
             self._opportunities = decisions.opportunities
             self._require_comparable()
             self.compared = Compared.of(self.expected, effects is not None, self._compares_outputs)
-            """What the schedules are judged by."""
+            """The effects that decide the verdict."""
             self.unseen = looked_at.unseen(self._subject.graph, self._subject.strange, self.compared)
-            """What no schedule is judged by."""
+            """The effects that no schedule is judged by."""
             self._judge = Judge(self._subject, schedule, self._compares_outputs)
         except BaseException:
             self.close()
@@ -153,19 +153,19 @@ class Simulation:
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def check_parts(self) -> Violation | None:
-        """What the contract checkers find: of the spout; of what is processed; then of what is
-        committed, with a schedule that shows it."""
-        found = parts.of_the_spout(self._subject, self._judge, self._varies_parallelism) or parts.of_the_processing(self._subject)
-        if found is not None:
-            return Violation(self.topology.id, None, (), found[0], broken=found[1])
-        found = parts.of_the_bolts(self._subject, self._judge)
-        if found is None:
+        """The findings of the contract checkers: on the spout, on the processing phase, then on the
+        commit phase, with a schedule as proof."""
+        finding = parts.of_the_spout(self._subject, self._judge, self._varies_parallelism) or parts.of_the_processing(self._subject)
+        if finding is not None:
+            return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
+        finding = parts.of_the_bolts(self._subject, self._judge)
+        if finding is None:
             return None
         shown = self.run(SEEDS_TO_SHOW).violation
         if shown is not None:
             # The checker says which commit goes wrong; upstream of it may be the reason.
-            return dataclasses.replace(shown, broken=found[1]) if repr(shown.component) in found[1].what else shown
-        return Violation(self.topology.id, None, (), found[0], broken=found[1])
+            return dataclasses.replace(shown, broken=finding[1]) if repr(shown.component) in finding[1].what else shown
+        return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
 
     # -- schedules -----------------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Simulation:
         """Play the schedules of seeds ``first_seed``, ``first_seed + 1`` …, ``seeds`` of them, up
         to the first violation.
 
-        What they come to goes into ``report``, if it is given, also while they are played.
+        Results go into ``report`` as soon as a schedule has been played.
         """
         report = report or self.report()
         began = time.perf_counter()
@@ -193,9 +193,9 @@ class Simulation:
                 if report.violation is not None:
                     break
                 decisions = self._decisions_of(seed)
-                found = self._counted(decisions, report)
-                if found:
-                    report.violation = self._violation(seed, decisions.written_down(), found)
+                differing = self._counted(decisions, report)
+                if differing:
+                    report.violation = self._violation(seed, decisions.written_down(), differing)
         except StoppedError:
             report.is_partial = True
         report.elapsed_s = time.perf_counter() - began
@@ -206,10 +206,10 @@ class Simulation:
         return bool(self._counted(self._decisions_of(seed), report))
 
     def _counted(self, decisions: Decisions, report: SimulationReport) -> list[Difference]:
-        found = self._played(decisions)
+        differing = self._played(decisions)
         report.schedules += 1
         report.faults.update(fault.kind for fault in decisions.struck)
-        return found
+        return differing
 
     def report(self, violation: Violation | None = None) -> SimulationReport:
         """The report before any schedule is played."""
@@ -223,7 +223,7 @@ class Simulation:
         return recomputation.check_recomputation(self.topology, subject.conf, subject.transactions, subject.effects, subject.reset, subject.clues_of)
 
     def outcome_of(self, seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
-        """What the schedule of ``seed`` comes to; ``trace`` is told what happens, line by line."""
+        """The outcome of the schedule of ``seed``; ``trace`` gets its events, line by line."""
         return Schedule(self._subject, self._decisions_of(seed), trace).play()
 
     def replay(self, script: Script, trace: Callable[[str], None] | None = None) -> list[Difference]:
@@ -234,7 +234,8 @@ class Simulation:
         return Decisions(chance=Chance.of(seed, self._opportunities))
 
     def _played(self, decisions: Decisions, trace: Callable[[str], None] | None = None, clock_s: float = 0.0) -> list[Difference]:
-        """Play a schedule, ``clock_s`` later; how it differs from what it should have come to."""
+        """Play a schedule, ``clock_s`` later, and return its differences from the expected
+        outcome."""
         schedule = Schedule(self._subject, decisions, trace, clock_s=clock_s)
         schedule.play()
         return self._judge.differences(schedule)
@@ -242,17 +243,17 @@ class Simulation:
     def _without_failures(self) -> Violation | None:
         """The violation that two runs without failures differ, of which the second is at another
         time of the day and year."""
-        found = self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
-        if not found:
+        differing = self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
+        if not differing:
             return None
         is_the_clock = not self._played(Decisions())
-        diagnosis = self._diagnosed(found, Script(), by_itself=True, is_the_clock=is_the_clock, clock_s=clocks.ANOTHER_TIME_S)
-        return Violation(self.topology.id, None, tuple(found), diagnosis)
+        diagnosis = self._diagnosed(differing, Script(), by_itself=True, is_the_clock=is_the_clock, clock_s=clocks.ANOTHER_TIME_S)
+        return Violation(self.topology.id, None, tuple(differing), diagnosis)
 
-    def _violation(self, seed: int, script: Script, found: list[Difference]) -> Violation:
-        # What was found is told, also if the time is over.
+    def _violation(self, seed: int, script: Script, differing: list[Difference]) -> Violation:
+        # Explain the violation, even if the time is over.
         self.goes_on = lambda: True
-        is_error = found[0].place == "the run ended with an error"
+        is_error = differing[0].place == "the run ended with an error"
 
         def shows_it(smaller: Script) -> bool:
             different = self.replay(smaller)
@@ -260,13 +261,13 @@ class Simulation:
 
         shortest = shrinking.shrink(script, shows_it)
         trace: list[str] = []
-        found = self.replay(shortest, trace.append) or found
+        differing = self.replay(shortest, trace.append) or differing
         decided = len(script.faults) + len(script.picks)
         is_the_clock = any(fault.kind == "clock" for fault in shortest.faults)
-        diagnosis = self._diagnosed(found, shortest, by_itself=not shortest.faults, is_the_clock=is_the_clock)
-        return Violation(self.topology.id, seed, tuple(found), diagnosis, shortest, tuple(trace), decided)
+        diagnosis = self._diagnosed(differing, shortest, by_itself=not shortest.faults, is_the_clock=is_the_clock)
+        return Violation(self.topology.id, seed, tuple(differing), diagnosis, shortest, tuple(trace), decided)
 
-    def _diagnosed(self, found: Sequence[Difference], script: Script, by_itself: bool, is_the_clock: bool, clock_s: float = 0.0) -> Diagnosis:
+    def _diagnosed(self, differing: Sequence[Difference], script: Script, by_itself: bool, is_the_clock: bool, clock_s: float = 0.0) -> Diagnosis:
         """Play ``script`` once more and look at every hook; beside a run without failures, which is
         looked at as well."""
         probe = Probe(self._subject.effects)
@@ -277,7 +278,7 @@ class Simulation:
         blame = first_to_differ(graph, schedule.recording(), beside.recording())
         held = frozenset(compiler.held_components(graph))
         case = Case(tuple(graph.components), held, self._subject.is_opaque, by_itself, is_the_clock, self._subject.clues_of)
-        return diagnose(found, probe.touches, blame, case)
+        return diagnose(differing, probe.touches, blame, case)
 
 
 def simulate(

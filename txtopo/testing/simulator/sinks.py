@@ -1,10 +1,10 @@
-"""Tables of the user's, simulated: what the sinks of a topology write, beside the stores in memory
-and in the same transaction.
+"""Simulated tables of the user's: the rows of a topology's sinks, beside the stores in memory and
+in the same transaction.
 
-A sink is its ledger and its rows. The ledger's code is the real one, on a store in memory; what a
-database does with rows is done here: insert, upsert by a key, mark, keep what an upsert replaced,
-take back. Nothing is known of the user's table: its constraints, defaults and triggers. Of a
-statement of the user's it is known with which values it was run, which is what exactly once means.
+A sink consists of a ledger and rows. The ledger's code is the real code, on a store in memory. This
+module does the database's work on rows: insert, upsert by a key, mark, keep replaced rows, take
+back. Constraints, defaults and triggers of the user's table are unknown. For a user's own statement
+the values of each run are kept: exactly once means that each set of values is run once.
 
 Apart from ``substitutes``, which puts this in the place of a ledger, because rows are no stored
 values.
@@ -29,7 +29,7 @@ from txtopo.testing.simulator.simulated_store import SimulatedStore
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One row: its values, the component that wrote it, and the mark of its transaction."""
+    """One row: its values, its writer's component, and the mark of its transaction."""
 
     columns: tuple[str, ...]
     values: tuple[Any, ...]
@@ -42,7 +42,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Replaced:
-    """What an upsert found, for an opaque sink."""
+    """The row before an upsert, for an opaque sink."""
 
     writer: str
     task: int
@@ -90,7 +90,7 @@ class SimulatedLedger(ledger.Ledger, SimulatedStore):
 
 
 class _Writer:
-    """What the module of a database is to a ledger."""
+    """Stands for the module of a database in a ledger."""
 
     @staticmethod
     def write(session: Any, work: Work) -> None:
@@ -124,13 +124,13 @@ class _Writer:
 
     @staticmethod
     def forget(session: Any, target: Target, writer: str) -> None:
-        """Forget what rows of the component ``writer`` have replaced."""
+        """Forget the rows that the component ``writer`` has replaced."""
         table: _Table = session.beside
         table.undo = {place: replaced for place, replaced in table.undo.items() if replaced.writer != writer}
 
 
 def _keep(table: _Table, work: Work, mark: str, rows: list[tuple[Any, Written]]) -> None:
-    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    """Keep the row before it is replaced, and forget rows that an earlier transaction replaced."""
     writer, task = sql_target.writer_of(work.stamp), work.stamp.task
     for place, replaced in list(table.undo.items()):
         is_own = replaced.task == task or (task == 0 and replaced.task >= work.num_tasks)

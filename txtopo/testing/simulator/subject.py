@@ -1,7 +1,7 @@
-"""What is simulated: a topology with all that stays the same from schedule to schedule.
+"""The subject of a simulation: a topology, with everything that is equal in all schedules.
 
-Apart from ``schedule`` because it is made once and used thousands of times: other stores put in
-place, plans compiled, threads started, the user's variables found.
+Apart from ``schedule`` because a subject is made once and used thousands of times: other stores put
+in place, plans compiled, threads started, the user's variables found.
 
 Invariants: between two schedules the stores are empty, ``reset`` has been called, and no simulated
 process lives.
@@ -46,7 +46,7 @@ _ids = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a driver is started with. ``task_counts`` are pairs (component, tasks)."""
+    """Settings of a driver. ``task_counts`` are pairs (component, tasks)."""
 
     max_spout_pending: int
     cores: int
@@ -62,8 +62,7 @@ class Settings:
 
 
 class Subject:
-    """``topology`` as it is simulated, under ``conf`` as far as it has a say: what ends a run by
-    itself is left out."""
+    """``topology`` as it is simulated, under ``conf`` without the settings that end a run early."""
 
     def __init__(
         self,
@@ -75,11 +74,11 @@ class Subject:
         reset: Callable[[], None] | None = None,
         vary_parallelism: bool = False,
     ) -> None:
-        given = conf if isinstance(conf, config.Config) else config.Config(conf or {})
+        settings = conf if isinstance(conf, config.Config) else config.Config(conf or {})
         self.transactions = transactions
         self.effects, self.reset = effects, reset
-        self.conf = given.replaced(
-            until="exhausted", max_attempts=None, max_crashes=1_000_000, max_transactions=None, poll_interval_s=max(given.poll_interval_s, _POLL_S)
+        self.conf = settings.replaced(
+            until="exhausted", max_attempts=None, max_crashes=1_000_000, max_transactions=None, poll_interval_s=max(settings.poll_interval_s, _POLL_S)
         )
         slowest_s = self.conf.message_timeout_s + self.conf.backoff_max_s + self.conf.zombie_wait_s + self.conf.poll_interval_s
         self.time_max_s = slowest_s * (FAULTS_MAX + transactions + 2)
@@ -88,10 +87,10 @@ class Subject:
         self.graph, self.token = self._substitutes.graph, self._substitutes.token
         self.stores = self._substitutes.stores
         self.strange = self._substitutes.strange
-        """Components with destinations that are no stores, and are what they are."""
+        """Components whose destinations are no stores, and so have no substitute."""
         self.is_opaque = topology.spout.spout_kind == "opaque"
         self.transactions_max = transactions * (_OPAQUE_FACTOR if self.is_opaque else 1)
-        """After so many a schedule ends, whatever the source has left."""
+        """A schedule ends after so many transactions, even if the source has more."""
         self.goes_on: Callable[[], bool] = lambda: True
         """Asked at every step of a schedule, which else ends there."""
         self.carriers = turns.Carriers()
@@ -118,11 +117,11 @@ class Subject:
                 wire.forget_classes(worker.run.token)
 
     def clues_of(self, component: str) -> dict[Clue, str]:
-        """What the code of ``component`` uses that is not the same twice."""
+        """The clues in the code of ``component``."""
         return clues_in(classes_of([pickling.loads(self.graph.components[component].template)]))
 
     def begin(self) -> None:
-        """Everything as if nothing had ever run."""
+        """Empty the stores and effects."""
         self._substitutes.empty()
         if self.reset is not None:
             self.reset()

@@ -7,8 +7,7 @@ on a file in a temporary directory.
 
 Apart from the rest because here alone objects are taken apart.
 
-Invariants: what a substitute is called, and says of itself, is what the store it stands for is
-called and says.
+Invariants: a substitute has the name and the guarantee of the store for which it stands.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class _SubstitutingPickler(wire.ReferencePickler):
     """Pickles a component with other stores; classes of the topology go by reference, so that
     loading does not make them anew."""
 
-    def __init__(self, file: io.BytesIO, run: str, made: Substitutes) -> None:
+    def __init__(self, file: io.BytesIO, run: str, substitutes: Substitutes) -> None:
         super().__init__(file, run)
-        self._made = made
+        self._made = substitutes
         self.is_strange = False
         """A destination was found that is no store."""
 
@@ -77,7 +76,7 @@ class Substitutes:
         self.graph = TopologyGraph(graph.id, components, graph.by_value)
 
     def index_of(self, store: base.Store) -> int:
-        """The substitute of ``store``; the same for copies of the same store."""
+        """The substitute of ``store``; copies of one store share a substitute."""
         for index, known in enumerate(self._originals):
             # Sinks of one database share a ledger's address, and write to tables of their own.
             if all(_of(known, name) == _of(store, name) for name in ("__class__", "address", "target")):

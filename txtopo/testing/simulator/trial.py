@@ -1,10 +1,10 @@
 """One whole test of a topology: its parts, other processes, then schedules, one after the other or
 in several processes.
 
-Apart from ``simulation``, which plays schedules, because this says in which order, for how long,
-and who is told how far it has come.
+Apart from ``simulation``, which plays schedules, because a trial knows order, duration and
+progress.
 
-Invariants: a trial that was stopped says what it has seen until then, and never that all was
+Invariants: a trial that was stopped reports its results so far, and never that all schedules were
 played.
 """
 
@@ -55,8 +55,8 @@ class Progress:
 
 
 def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None] | None) -> None:
-    """Refuse functions that raise before anything has happened, and effects that change although
-    nothing is written."""
+    """Refuse functions that raise before the first transaction, and effects that change without a
+    write."""
     name = "reset()"
     try:
         if reset is not None:

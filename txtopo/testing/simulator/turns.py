@@ -1,9 +1,8 @@
-"""Threads that take turns: one runs at a time, from where it was resumed to where it parks, and
-nobody runs by itself.
+"""Threads that take turns: one thread runs at a time, from its resumption to its next park, and no
+thread runs by itself.
 
-The engine's threads wait for Spark in the middle of what they do. Here they park instead, and the
-scheduler decides when they go on; so real code that blocks becomes deterministic without being
-written anew.
+The engine's threads wait for Spark in the middle of their work. Here they park instead, and the
+scheduler resumes them; so real code that blocks becomes deterministic without being written anew.
 
 Invariants: a carrier runs only between :meth:`Carrier.start` or :meth:`Carrier.resume` and its next
 park or end, while its caller waits.
@@ -19,8 +18,8 @@ _current = threading.local()
 
 
 def park() -> Any:
-    """On a carrier: give the turn back; returns what it is resumed with, or raises it if that is an
-    exception."""
+    """On a carrier: give the turn back; returns the value given to :meth:`Carrier.resume`; an
+    exception is raised."""
     return current()._park()
 
 
@@ -36,7 +35,7 @@ def current() -> Carrier:
 
 
 class Carrier:
-    """One thread, for one work after another. Works must not raise."""
+    """One thread, which does one work after another. Works must not raise."""
 
     def __init__(self) -> None:
         # Bare locks, held to begin with: as signals they are several times faster than semaphores,
@@ -57,10 +56,10 @@ class Carrier:
         self._work, self.is_busy = work, True
         self._turn()
 
-    def resume(self, given: Any = None) -> None:
+    def resume(self, answer: Any = None) -> None:
         """Go on where the work is parked; returns when it parks again or ends."""
         assert self.is_busy
-        self._given = given
+        self._given = answer
         self._turn()
 
     def end(self) -> None:
@@ -77,10 +76,10 @@ class Carrier:
     def _park(self) -> Any:
         self._back.release()
         self._go.acquire()
-        given, self._given = self._given, None
-        if isinstance(given, BaseException):
-            raise given
-        return given
+        answer, self._given = self._given, None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def _run(self) -> None:
         _current.carrier = self

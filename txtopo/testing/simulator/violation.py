@@ -1,5 +1,5 @@
-"""What the simulator found, as a person reads it: what differs, whose mistake it is, and the
-shortest schedule that shows it."""
+"""A violation as text: the differences, the component at fault with its mistake, and the shortest
+schedule that shows them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Violation:
     differences: tuple[Difference, ...]
     diagnosis: Diagnosis
     script: Script = field(default_factory=Script)
-    """The shortest one that was found."""
+    """The shortest script of the search."""
     trace: tuple[str, ...] = ()
     """What happens in it."""
     decided: int = 0
@@ -34,7 +34,7 @@ class Violation:
 
     @property
     def component(self) -> str | None:
-        """Whose mistake it is, if that can be told."""
+        """The component at fault, if known."""
         return self.diagnosis.component
 
     @property
@@ -45,8 +45,8 @@ class Violation:
     def text(self, whole_trace: bool = False) -> str:
         """The report."""
         who = f"component {self.component!r}" if self.component is not None else f"topology {self.topology!r}"
-        what = f": {self.mistakes[0]}" if self.mistakes else " does not give the same results under failures"
-        lines = [f"VIOLATION by {who}{what}"]
+        headline = f": {self.mistakes[0]}" if self.mistakes else " does not give the same results under failures"
+        lines = [f"VIOLATION by {who}{headline}"]
         if self.broken is not None:
             # Where a schedule has shown it, the mistake has a cure of its own.
             shown = str(self.broken).removesuffix(f"\n  {self.broken.cure}") if self.differences and self.mistakes else str(self.broken)
