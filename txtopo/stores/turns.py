@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.topology import context as contexts
 
 WAIT_S = 60.0
@@ -49,8 +50,9 @@ def taken(context: contexts.TopologyContext, name: str, address: str) -> Iterato
             "  End it first: a task makes its transactions of a store one after the other. Write all in one block."
         )
     if not turn.lock.acquire(timeout=WAIT_S):
-        failure = errors.FailedException(
-            f"the store {address} is busy: another thread of this task held a transaction open for {WAIT_S:g} s\n"
+        failure = failures.busy(
+            address,
+            f"another thread of this task held a transaction open for {WAIT_S:g} s\n"
             "  End each transaction of a store in less time; or write to the store in one thread."
         )
         context.on_failure(failure)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import pymysql
 import sqlalchemy as sa
 
-from txtopo import errors
+from txtopo.stores import faults as failures
 
 DRIVER_ERROR: type[Exception] = pymysql.err.MySQLError
 """What the driver raises."""
@@ -140,26 +140,26 @@ def meaning(address: str, error: BaseException, connecting: bool, lost: bool) ->
     """What ``error`` means for the attempt. ``lost``: the connection is known to be gone."""
     number, said = _number(error), _said(error)
     if number == _DEADLOCK:
-        return errors.FailedException(f"the store {address} is busy: two transactions waited for each other ({said})")
+        return failures.busy(address, f"two transactions waited for each other ({said})")
     if number in _CURES:
-        return errors.SetupError(f"the store {address} cannot be used: {said} ({number})\n  {_CURES[number]}")
+        return failures.unusable(address, f"{said} ({number})", _CURES[number])
     if number in _BUSY:
-        return errors.FailedException(f"the store {address} is busy: {_BUSY[number]} ({said})")
+        return failures.busy(address, f"{_BUSY[number]} ({said})")
     if connecting:
         return _while_connecting(address, said)
     if lost or number in _LOST or 2000 <= number < 3000 or isinstance(error, pymysql.err.InterfaceError):
-        return errors.FailedException(f"the store {address} is not there: the connection is lost ({said})")
+        return failures.unreachable(address, f"the connection is lost ({said})")
     if number in _FULL:
-        return errors.TxtopoError(f"the store {address} cannot grow: {said} ({number})\n  Nothing of the transaction is kept. Make room; run again.")
+        return failures.full(address, f"{said} ({number})")
     what = f"{said} ({number or type(error).__name__})"
-    return errors.TxtopoError(f"the store {address} failed: {what}\n  Nothing of this transaction is kept. See the server's log.")
+    return failures.failed(address, what)
 
 
 def _while_connecting(address: str, said: str) -> Exception:
     for words, cure in _CONNECTING.items():
         if words in said:
-            return errors.SetupError(f"the store {address} cannot be used: {said}\n  {cure}")
-    return errors.FailedException(f"the store {address} is not there: it cannot be connected to ({said})")
+            return failures.unusable(address, said, cure)
+    return failures.unreachable(address, f"it cannot be connected to ({said})")
 
 
 def _number(error: BaseException | None) -> int:

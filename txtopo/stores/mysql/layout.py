@@ -27,6 +27,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.mysql import connection as connections
@@ -114,7 +115,7 @@ def _alone(run: session.Run, store: places.Place) -> Iterator[None]:
     """While no other process makes tables here: who made an index late would wait for every
     transaction that is open by then. Who dies lets go, its session ends."""
     if run(_GET_LOCK, {"seconds": store.limits["lock_timeout_s"]}).scalar_one() != 1:
-        raise errors.FailedException(f"the store {store.address} is busy: others made tables there for {store.limits['lock_timeout_s']:g} s")
+        raise failures.busy(store.address, f"others made tables there for {store.limits['lock_timeout_s']:g} s")
     try:
         yield
     finally:

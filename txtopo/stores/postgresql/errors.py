@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import psycopg
 import sqlalchemy as sa
 
-from txtopo import errors
+from txtopo.stores import faults as failures
 
 _BUSY = {
     "40001": "transactions got in each other's way",
@@ -89,27 +89,27 @@ def meaning(address: str, error: BaseException, connecting: bool, lost: bool) ->
     if connecting and not state:
         return _while_connecting(address, said)
     if state == "40P01":
-        return errors.FailedException(f"the store {address} is busy: two transactions waited for each other ({said})")
+        return failures.busy(address, f"two transactions waited for each other ({said})")
     for class_, cure in _CURES.items():
         if state.startswith(class_):
-            return errors.SetupError(f"the store {address} cannot be used: {said} ({state})\n  {cure}")
+            return failures.unusable(address, f"{said} ({state})", cure)
     if state in _BUSY:
-        return errors.FailedException(f"the store {address} is busy: {_BUSY[state]} ({said})")
+        return failures.busy(address, f"{_BUSY[state]} ({said})")
     if lost or connecting or state.startswith(_LOST) or (not state and isinstance(error, psycopg.OperationalError)):
-        return errors.FailedException(f"the store {address} is not there: the connection is lost ({said})")
+        return failures.unreachable(address, f"the connection is lost ({said})")
     if state in ("53100", "58030"):
-        return errors.TxtopoError(f"the store {address} cannot grow: {said} ({state})\n  Nothing of the transaction is kept. Make room; run again.")
+        return failures.full(address, f"{said} ({state})")
     what = f"{said} ({state or type(error).__name__})"
-    return errors.TxtopoError(f"the store {address} failed: {what}\n  Nothing of this transaction is kept. See the server's log.")
+    return failures.failed(address, what)
 
 
 def _while_connecting(address: str, said: str) -> Exception:
     if "does not exist" in said and "FATAL" in said:
-        return errors.SetupError(f"the store {address} cannot be used: {said}\n  {_DATABASE if 'database' in said else _PASSWORD}")
+        return failures.unusable(address, said, _DATABASE if 'database' in said else _PASSWORD)
     for words, cure in _CONNECTING.items():
         if words in said:
-            return errors.SetupError(f"the store {address} cannot be used: {said}\n  {cure}")
-    return errors.FailedException(f"the store {address} is not there: it cannot be connected to ({said})")
+            return failures.unusable(address, said, cure)
+    return failures.unreachable(address, f"it cannot be connected to ({said})")
 
 
 def _said(error: BaseException) -> str:

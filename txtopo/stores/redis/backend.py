@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores import rows, stamps
 from txtopo.stores.redis import connection as connections
@@ -113,7 +114,7 @@ class Connection:
                     self._homes.pop(store.name, None)
                     raise
                 self._homes[store.name] = node
-        raise errors.FailedException(f"the store {store.address} is busy: the cluster has sent us from node to node {REDIRECTS_MAX} times")
+        raise failures.busy(store.address, f"the cluster has sent us from node to node {REDIRECTS_MAX} times")
 
     def _link(self, store: places.Place) -> connections.Link:
         node = self._homes.get(store.name)

@@ -24,6 +24,7 @@ import redis.backoff
 import redis.retry
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores.redis import errors as faults
 from txtopo.stores.redis import layout
@@ -115,7 +116,7 @@ class Link:
             wanted = ".".join(map(str, SERVER_VERSION_MIN))
             raise errors.SetupError(f"the server of {self._address} is too old: Redis {self._facts['redis_version']}\n  {wanted} or newer is needed.")
         if self._facts["role"] != "master":
-            raise errors.FailedException(f"the store {self._address} is busy: the server is a replica; give the address of the master")
+            raise failures.busy(self._address, "the server is a replica; give the address of the master")
         policy = self._facts.get("maxmemory_policy", "noeviction")
         if policy.startswith("allkeys"):
             raise errors.SetupError(
@@ -152,10 +153,10 @@ class Link:
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
         if not self._turn.acquire(timeout=self._wait_s):
-            raise errors.FailedException(f"the store {self._address} is busy: another thread held the connection for {self._wait_s:g} s")
+            raise failures.busy(self._address, f"another thread held the connection for {self._wait_s:g} s")
         try:
             if self._is_lost:
-                raise errors.FailedException(f"the store {self._address} is not there: the connection is lost")
+                raise failures.unreachable(self._address, "the connection is lost")
             with faults.translating(self._address):
                 yield
         except BaseException as error:

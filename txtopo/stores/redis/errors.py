@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import redis.exceptions
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 
 _BUSY = {
     "BUSY": "the server runs somebody's script for too long",
@@ -71,10 +72,10 @@ def meaning(address: str, error: BaseException, connecting: bool = False) -> Exc
     said = re.sub(r"^Error running script .*@user_script: \d+: -?", "", _said(error)).removeprefix("ERR ")
     for words, cure in _CURES.items():
         if said.startswith(words) or (isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD):
-            return errors.SetupError(f"the store {address} cannot be used: {said}\n  {cure}")
+            return failures.unusable(address, said, cure)
     for words, what in _BUSY.items():
         if said.startswith(words):
-            return errors.FailedException(f"the store {address} is busy: {what} ({said})")
+            return failures.busy(address, f"{what} ({said})")
     for words, what in _FULL.items():
         if said.startswith(words):
             return _full(address, what, said)
@@ -86,28 +87,28 @@ def _by_kind(address: str, error: BaseException, said: str, connecting: bool) ->
     one for it."""
     found = redis.exceptions
     if isinstance(error, found.NoPermissionError):
-        return errors.SetupError(f"the store {address} cannot be used: {said}\n  {_CURES['NOPERM']}")
+        return failures.unusable(address, said, _CURES['NOPERM'])
     if isinstance(error, found.OutOfMemoryError):
         return _full(address, _FULL["OOM"], said)
     if isinstance(error, found.ReadOnlyError):
-        return errors.FailedException(f"the store {address} is busy: {_BUSY['READONLY']} ({said})")
+        return failures.busy(address, f"{_BUSY['READONLY']} ({said})")
     if isinstance(error, found.MovedError | found.AskError | found.TryAgainError | found.ClusterDownError | found.MasterDownError):
-        return errors.FailedException(f"the store {address} is busy: the cluster is changing ({said})")
+        return failures.busy(address, f"the cluster is changing ({said})")
     if isinstance(error, found.BusyLoadingError | found.MaxConnectionsError):
-        return errors.FailedException(f"the store {address} is busy: {said}")
+        return failures.busy(address, said)
     if isinstance(error, found.TimeoutError):
         what = "cannot be connected to" if connecting else "did not answer in time"
-        return errors.FailedException(f"the store {address} is not there: the server {what} ({said})")
+        return failures.unreachable(address, f"the server {what} ({said})")
     if isinstance(error, found.ConnectionError | OSError):
         if "certificate" in said.lower() or "ssl" in said.lower():
-            return errors.SetupError(f"the store {address} cannot be used: {said}\n  Check rediss:// and the ssl_… options of the URL.")
+            return failures.unusable(address, said, "Check rediss:// and the ssl_… options of the URL.")
         what = "it cannot be connected to" if connecting else "the connection is lost"
-        return errors.FailedException(f"the store {address} is not there: {what} ({said})")
-    return errors.TxtopoError(f"the store {address} failed: {said}\n  Nothing of this transaction is kept. See the server's log.")
+        return failures.unreachable(address, f"{what} ({said})")
+    return failures.failed(address, said)
 
 
 def _full(address: str, what: str, said: str) -> errors.TxtopoError:
-    return errors.TxtopoError(f"the store {address} cannot grow: {what} ({said})\n  Nothing of the transaction is kept. Make room; run again.")
+    return failures.full(address, f"{what} ({said})")
 
 
 def moved_to(error: BaseException) -> tuple[str, int] | None:

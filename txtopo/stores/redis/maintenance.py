@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.stores import sessions, stamps
 from txtopo.stores.redis import apply as applying
 from txtopo.stores.redis import connection as connections
@@ -111,7 +112,7 @@ class Session(sessions.Session):
         ]
 
     def _refusal(self, why: str) -> errors.FailedException:
-        return errors.FailedException(f"the store {self._address} is busy: {why}")
+        return failures.busy(self._address, f"{why}")
 
     # -- not for maintenance -------------------------------------------------------------------------------------------------------
 

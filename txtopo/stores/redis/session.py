@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores import sessions, stamps
 from txtopo.stores.redis import apply as applying
@@ -282,7 +283,7 @@ class Session(sessions.Session):
             self._acknowledge(self._store.name, Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, found[0]))
         elif outcome == "held":
             what = "it is being adopted or cleared, was emptied, or is of another form by now"
-            raise errors.FailedException(f"the store {self._store.address} is busy: {what}")
+            raise failures.busy(self._store.address, f"{what}")
         elif outcome == "many":
             what = f"what component {mine.component!r} writes to the store {self._store.address} in a transaction"
             raise errors.TxtopoError(f"{what} has {found[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}")

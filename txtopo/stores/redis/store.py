@@ -28,6 +28,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
@@ -134,7 +135,7 @@ class RedisStore(base.Store):
             if session.raise_fence():
                 break
         else:
-            raise errors.FailedException(f"the store {self.address} is busy: its fence was changed {RAISES_MAX} times while it was being raised")
+            raise failures.busy(self.address, f"its fence was changed {RAISES_MAX} times while it was being raised")
         session.count(mine, self._number(context))
         try:
             yield session

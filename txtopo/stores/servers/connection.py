@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores import stamps
 from txtopo.stores.servers import session as relational
@@ -115,7 +116,7 @@ class Connection(abc.ABC):
             )
         wait_s = store.limits["lock_timeout_s"]
         if not self._turn.acquire(timeout=wait_s):
-            raise errors.FailedException(f"the store {store.address} is busy: another thread held the connection for {wait_s:g} s")
+            raise failures.busy(store.address, f"another thread held the connection for {wait_s:g} s")
         try:
             self._owner = threading.get_ident()
             yield

@@ -40,6 +40,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
@@ -196,7 +197,7 @@ class SqlStore(base.Store):
                     yield session
                     return
                 self._stand_at_fence(session, context, mine, recorded)
-        raise errors.FailedException(f"the store {self.address} is busy: its fence was changed {RAISES_MAX} times while it was being raised")
+        raise failures.busy(self.address, f"its fence was changed {RAISES_MAX} times while it was being raised")
 
     @contextlib.contextmanager
     def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Iterator
 
 from txtopo import errors
+from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores.sqlite import errors as faults
 from txtopo.stores.sqlite import layout
@@ -50,7 +51,7 @@ class Connection:
                 "  End it first: write to one store of a file after the other, or give each its own file."
             )
         if not self._turn.acquire(timeout=busy_timeout_s):
-            raise errors.FailedException(faults.busy_message(self._path, f"another thread held it for {busy_timeout_s:g} s"))
+            raise failures.busy(self._path, f"another thread held it for {busy_timeout_s:g} s")
         try:
             self._owner = threading.get_ident()
             with faults.translating(self._path):

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 
-from txtopo import errors
+from txtopo.stores import faults as failures
 
 TRANSIENT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 """Codes of what others do, and end."""
@@ -23,11 +23,6 @@ def code_of(error: sqlite3.Error) -> int | None:
     return None if code is None else code & 0xFF
 
 
-def busy_message(path: str, why: str) -> str:
-    """What to say where others hold the file."""
-    return f"the store {path} is busy: {why}"
-
-
 @contextlib.contextmanager
 def translating(path: str) -> Iterator[None]:
     """SQLite's errors as ours: what passes by itself fails the attempt, what a person must mend
@@ -37,12 +32,12 @@ def translating(path: str) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         code, name = code_of(error), getattr(error, "sqlite_errorname", type(error).__name__)
         if code in TRANSIENT:
-            raise errors.FailedException(busy_message(path, str(error))) from error
+            raise failures.busy(path, str(error)) from error
         if code in _SETUP:
             cure = f"Check that it is an SQLite file, and that it and {os.path.dirname(path)} can be written."
-            raise errors.SetupError(f"the store {path} cannot be used: {error} ({name})\n  {cure}") from error
+            raise failures.unusable(path, f"{error} ({name})", cure) from error
         if code == sqlite3.SQLITE_FULL:
             cure = "Nothing of this transaction is kept. Make room, and run again."
-            raise errors.TxtopoError(f"the store {path} cannot grow: {error}\n  {cure}") from error
+            raise failures.full(path, str(error), cure) from error
         cure = f"Check the file with `sqlite3 {path} 'PRAGMA integrity_check'`."
-        raise errors.TxtopoError(f"the store {path} failed: {error} ({name})\n  {cure}") from error
+        raise failures.failed(path, f"{error} ({name})", cure) from error
