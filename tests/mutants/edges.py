@@ -112,7 +112,7 @@ EDGES = (
     Mutation(
         "SQLite never forgets the lists of what was written",
         "txtopo/stores/sqlite/store.py",
-        "        if self._is_listed:\n            self._forget_written(mine.topology_id, mine.component)\n",
+        "        if self.is_listed:\n            self._forget_written(mine.topology_id, mine.component)\n",
         "",
         ("tests/unit/test_store_sqlite.py",),
     ),

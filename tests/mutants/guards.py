@@ -1419,8 +1419,8 @@ GUARDS = (
             Mutation(
                 "the only task of a component counts nowhere",
                 "txtopo/stores/servers/session.py",
-                '"counted": int(self._is_counted)',
-                '"counted": 0',
+                "self.lists, int(self._is_counted)",
+                "self.lists, 0",
                 ("tests/conformance/test_store_copies.py", "-k", "postgresql and only_task"),
             ),
             Mutation(
@@ -1446,7 +1446,7 @@ GUARDS = (
             ),
             Mutation(
                 "in SQLite a fence counts the first of several tasks, whichever comes first",
-                "txtopo/stores/base.py",
+                "txtopo/stores/backend.py",
                 "            session.is_alone = context.num_tasks == 1\n",
                 "            session.is_alone = True\n",
                 ("tests/conformance/test_store_copies.py", "-k", "sqlite"),

@@ -75,8 +75,8 @@ class FailingSqliteStore(Failing, SqliteStore):
     """In a file."""
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with self.failing(SqliteStore._session(self, resources)) as session:
+    def open_session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+        with self.failing(SqliteStore.open_session(self, resources)) as session:
             yield session
 
 
@@ -84,8 +84,8 @@ class FailingMemoryStore(Failing, MemoryStore):
     """In memory."""
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with self.failing(MemoryStore._session(self, resources)) as session:
+    def open_session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+        with self.failing(MemoryStore.open_session(self, resources)) as session:
             yield session
 
 

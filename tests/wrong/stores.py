@@ -108,7 +108,7 @@ class InPlace(stores.MemoryStore):
     """Transactions change the stored object, without a copy."""
 
     @contextlib.contextmanager
-    def _session(self, resources: Any) -> Iterator[sessions.Session]:
+    def open_session(self, resources: Any) -> Iterator[sessions.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
         yield stores._Session(database.tables.setdefault(self.name, stores._Table(self.form)))
 
@@ -121,7 +121,7 @@ class Colliding(stores.MemoryStore):
         self.both = threading.Barrier(2)
 
     @contextlib.contextmanager
-    def _session(self, resources: Any) -> Iterator[sessions.Session]:
+    def open_session(self, resources: Any) -> Iterator[sessions.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
         table = database.tables.get(self.name, stores._Table(self.form)).copy()
         with contextlib.suppress(threading.BrokenBarrierError):
@@ -134,7 +134,7 @@ class Unlocked(stores.MemoryStore):
     """Transactions work on copies, any number at once."""
 
     @contextlib.contextmanager
-    def _session(self, resources: Any) -> Iterator[sessions.Session]:
+    def open_session(self, resources: Any) -> Iterator[sessions.Session]:
         database = stores._databases.setdefault(self.database, stores._Database())
         table = database.tables.get(self.name, stores._Table(self.form)).copy()
         yield stores._Session(table)
@@ -144,11 +144,11 @@ class Unlocked(stores.MemoryStore):
 class ReadingTwice(stores.MemoryStore):
     """Reads the key that is the prefix itself, and later the other keys."""
 
-    def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
-        row = self._read_row(itself)
+    def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+        row = self.read_row(itself)
         if row is not None:
             yield row
-        yield from self._read_prefix(beginning)
+        yield from self.read_prefix(beginning)
 
 
 class Locked(stores.MemoryStore):
@@ -244,7 +244,7 @@ class AdoptingOpenly(stores.MemoryStore):
 
     def adopt(self, topology_id: str, generation: str, txid: int, components: Any, **options: Any) -> StoreChange:
         change = super().adopt(topology_id, generation, txid, components, **options)
-        with self._session(lambda name, factory: factory()) as session:
+        with self.open_session(lambda name, factory: factory()) as session:
             for component in components:
                 session.write_fence(stamps.Fence(topology_id, component, generation, txid, 0))
         return change
@@ -283,9 +283,9 @@ class TrustingTheState(stores.MemoryStore):
 class ReadingAlong(stores.MemoryStore):
     """Looks up each row when it is asked for."""
 
-    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
-        for row in list(super()._read_from(text)):
-            found = self._read_row(row.key)
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        for row in list(super().read_from(text)):
+            found = self.read_row(row.key)
             if found is not None:
                 yield found
 

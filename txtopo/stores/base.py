@@ -167,7 +167,7 @@ class Store(destination.Destination):
     def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:
         """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for
         ``as_of``."""
-        row = self._read_row(keys.encode_key(key))
+        row = self.read_row(keys.encode_key(key))
         recorded = None if as_of is None else self._check_reaches(as_of)
         if row is None:
             return default
@@ -177,7 +177,7 @@ class Store(destination.Destination):
     def inspect(self, key: keys.Key) -> StoredValue | None:
         """The committed value of ``key`` with its stamp, None if there is no such row; a deleted
         key may still have one."""
-        row = self._read_row(keys.encode_key(key))
+        row = self.read_row(keys.encode_key(key))
         if row is None:
             return None
         curr, prev, stamp = codecs.decode(self.codec, row.curr), codecs.decode(self.codec, row.prev), row.stamp
@@ -198,7 +198,7 @@ class Store(destination.Destination):
         :raises errors.UsageError: a plain store, which knows no value before the last, was to be
             read so.
         """
-        return self._pairs(self._read_from(""), as_of)
+        return self._pairs(self.read_from(""), as_of)
 
     def scan(
         self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
@@ -210,7 +210,7 @@ class Store(destination.Destination):
     def count(self, prefix: str | tuple[keys.Key | None, ...] | None = None, *, as_of: visible.VisibleTxid | None = None) -> int:
         """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not
         decoded, so that any codec will do."""
-        rows = self._read_from("") if prefix is None else self._rows_under(prefix)
+        rows = self.read_from("") if prefix is None else self._rows_under(prefix)
         return sum(1 for _ in self._texts(rows, as_of))
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
@@ -257,7 +257,7 @@ class Store(destination.Destination):
         if dry_run and not self.exists():
             return StoreChange(rows=0, fences=len(chosen))
 
-        def change(session: sessions.Session) -> StoreChange:
+        def change(session: sessions.Maintenance) -> StoreChange:
             rows = 0
             for component in chosen:
                 rows += session.restamp(source, component, stamps.Stamp(topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT))
@@ -275,7 +275,7 @@ class Store(destination.Destination):
             return StoreChange(rows=0, fences=0)
         chosen: list[str | None] = [None] if components is None else [*sorted(set(components))]
 
-        def change(session: sessions.Session) -> StoreChange:
+        def change(session: sessions.Maintenance) -> StoreChange:
             removed = [session.remove(topology_id, component) for component in chosen]
             return StoreChange(rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed))
 
@@ -290,48 +290,41 @@ class Store(destination.Destination):
     def stored_form(self) -> str | None:
         """The form of what is there, whatever this object was opened as; None if nothing is."""
 
-    @contextlib.contextmanager
+    @abc.abstractmethod
     def _fenced_session(
         self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
-    ) -> Iterator[sessions.Session]:
-        """A session that stands at the fence of ``mine``, and of nobody else until it ends. It is
-        counted (R34).
+    ) -> contextlib.AbstractContextManager[sessions.Session]:
+        """A counted session (R34), while which the fence is that of ``mine``.
 
-        A backend whose tasks write side by side may raise the fence in a database transaction of
-        its own before; that one does not count.
+        The fence may be raised in an earlier database transaction, which is not counted.
         """
-        with self._session(context.resource) as session:
-            number = self._number(context)
-            session.is_alone = context.num_tasks == 1
-            self._stand_at_fence(session, context, mine, recorded)
-            session.count(mine, number)
-            yield session
 
     @abc.abstractmethod
-    def _session(self, resources: Resources) -> contextlib.AbstractContextManager[sessions.Session]:
-        """A database transaction, made with a connection kept in ``resources``: committed on normal
-        exit, else rolled back."""
+    def open_maintenance(self, resources: Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        """A database transaction for :meth:`adopt` and :meth:`clear`: committed on normal exit,
+        rolled back when the block raises. Its connection is kept in ``resources``."""
 
     @abc.abstractmethod
-    def _read_row(self, text: str) -> stamps.Row | None:
-        """One committed row."""
+    def read_row(self, text: str) -> stamps.Row | None:
+        """One committed row, by the text of its key; None if there is no row."""
 
     @abc.abstractmethod
-    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
-        """The committed rows whose key's text is not below ``text``, ordered by code points."""
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        """The committed rows of one state whose key's text is not below ``text``, ordered by code
+        points."""
 
-    def _read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
+    def read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
         """The committed rows whose key's text begins with ``beginning``, in the same order."""
-        return itertools.takewhile(lambda row: row.key.startswith(beginning), self._read_from(beginning))
+        return itertools.takewhile(lambda row: row.key.startswith(beginning), self.read_from(beginning))
 
-    def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
-        """The committed row of the key's text ``itself``, and then those of :meth:`_read_prefix`,
+    def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+        """The committed row of the key's text ``itself``, and then those of :meth:`read_prefix`,
         all of one state.
 
         ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not
         read what lies between the two.
         """
-        read = itertools.takewhile(lambda row: row.key <= itself, self._read_from(beginning))
+        read = itertools.takewhile(lambda row: row.key <= itself, self.read_from(beginning))
         under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
         yield from sorted(under, key=lambda row: row.key != itself)
 
@@ -390,6 +383,7 @@ class Store(destination.Destination):
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
             self._take_back(session, fence)
         session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
+        session.has_raised = True
         if fence is not None and fence.txid < mine.txid:
             session.sweep(mine)
 
@@ -410,7 +404,7 @@ class Store(destination.Destination):
 
     def _rows_under(self, prefix: str | tuple[keys.Key | None, ...]) -> Iterator[stamps.Row]:
         itself, beginning = keys.prefix_texts(prefix)
-        return self._read_prefix(beginning) if itself is None else self._read_under(itself, beginning)
+        return self.read_prefix(beginning) if itself is None else self.read_under(itself, beginning)
 
     def _texts_as_of(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
         # Fences only rise: if they still allow it once the first row is there, they did for the one
@@ -435,12 +429,12 @@ class Store(destination.Destination):
         visible.check_reaches(self.address, self.fences(), as_of, recorded)
         return recorded
 
-    def _maintain(self, change: Callable[[sessions.Session], StoreChange], dry_run: bool) -> StoreChange:
+    def _maintain(self, change: Callable[[sessions.Maintenance], StoreChange], dry_run: bool) -> StoreChange:
         result = StoreChange(rows=0, fences=0)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.suppress(_DryRun))
             try:
-                with self._session(lambda name, factory: stack.enter_context(contextlib.closing(factory()))) as session:
+                with self.open_maintenance(lambda name, factory: stack.enter_context(contextlib.closing(factory()))) as session:
                     result = change(session)
                     if dry_run:
                         raise _DryRun

@@ -1,8 +1,8 @@
-"""What the rules need of a database: one open transaction of it, in which fences and rows are read
-and written.
+"""The two kinds of database transaction that the rules of stores need: a :class:`Session` for a task,
+and :class:`Maintenance` for ``Store.adopt`` and ``Store.clear``.
 
-Apart from ``transaction``, which has the rules and asks for no more than this: a backend implements
-:class:`Session`, and knows no rule. Runs on executors: standard library only.
+Apart from ``base`` and ``transaction``, which have the rules: a backend implements these two
+classes, and knows no rule. Runs on executors: standard library only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,52 @@ class RowsChangedError(Exception):
         """By key: what is there instead; None if nothing is."""
 
 
+class Maintenance(abc.ABC):
+    """One open database transaction that adopts or clears a store, while no task writes to it."""
+
+    @abc.abstractmethod
+    def write_fence(self, fence: stamps.Fence) -> None:
+        """Make or replace the fence, without any count."""
+
+    @abc.abstractmethod
+    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+        """Give the rows of the component the stamp ``mine`` as settled values; return their number.
+
+        Each row keeps its task and its value, and forgets the value before. The counts and the
+        lists of the component are removed, because the number of an attempt may come again."""
+
+    @abc.abstractmethod
+    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
+        """Remove the rows, fences, counts and lists of a component, or of the whole topology;
+        return the number of rows and the number of fences."""
+
+
 class Session(abc.ABC):
-    """One open database transaction: what the rules need of a database, and nothing more."""
+    """One open database transaction of a task: all that the rules need of a database.
+
+    A backend that finds the rows of a failed attempt by a list of keys calls :meth:`note` with the
+    keys of the rows that the backend writes, keeps :attr:`written` in :meth:`apply`, and sets
+    :attr:`is_listed` in :meth:`read_fence`. The rule when to list is here, once.
+    """
+
+    def __init__(self, lists: bool = False) -> None:
+        self.lists = lists
+        """Whether the store lists the keys that its attempts write: True for opaque stores."""
+        self.is_listed = False
+        """Whether the attempt of the fence, as :meth:`read_fence` saw the fence, lists its keys."""
+        self.has_raised = False
+        """Whether this transaction has raised the fence. Set by the rules."""
+        self.written: list[str] = []
+        """Keys to be listed when this transaction is applied."""
+
+    def note(self, texts: Iterable[str]) -> None:
+        """Remember written keys, if the attempt of the fence lists them.
+
+        An attempt lists all of its keys, even if some of its tasks opened the store as
+        transactional: a list with gaps would leave writes of a failed attempt behind (R31).
+        """
+        if self.lists or (self.is_listed and not self.has_raised):
+            self.written.extend(texts)
 
     @abc.abstractmethod
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
@@ -126,14 +170,3 @@ class Session(abc.ABC):
     def sweep(self, mine: stamps.Stamp) -> None:
         """Remove the component's tombstones of earlier transactions: these are committed, nothing
         will ask for them again. Another component's may be void."""
-
-    @abc.abstractmethod
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        """Make the component's rows settled values of ``mine``, without its task; returns how many.
-
-        What was counted of the component is forgotten: the number of an attempt may come again."""
-
-    @abc.abstractmethod
-    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
-        """Remove the rows and fences of a component, or of the whole topology; returns how many of
-        each."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import backend, base, codecs, sessions, stamps
 from txtopo.stores import rows as layout
 from txtopo.topology import merge
 
@@ -65,7 +65,7 @@ def database_of(name: str) -> _Database:
     return _databases.setdefault(name, _Database())
 
 
-class MemoryStore(base.Store):
+class MemoryStore(backend.Backend):
     """Results in table ``name`` of the database ``database``, which is made when it is first
     written.
 
@@ -102,8 +102,14 @@ class MemoryStore(base.Store):
         """Drop the whole database."""
         _databases.pop(self.database, None)
 
+    def open_session(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Session]:
+        return self._transaction(resources)
+
+    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        return self._transaction(resources)
+
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+    def _transaction(self, resources: base.Resources) -> Iterator[_Session]:
         database = database_of(self.database)
         if database.owner == threading.get_ident():
             raise errors.UsageError(
@@ -134,23 +140,24 @@ class MemoryStore(base.Store):
             layout.check_form(self.address, table.form, self.form)
         return table
 
-    def _read_row(self, text: str) -> stamps.Row | None:
+    def read_row(self, text: str) -> stamps.Row | None:
         table = self._table()
         return None if table is None or text not in table.rows else _copied(table.rows[text])
 
-    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         table = self._table()
         rows = {} if table is None else table.rows
         yield from (_copied(rows[key]) for key in sorted(rows) if key >= text)
 
 
-class _Session(sessions.Session):
+class _Session(sessions.Session, sessions.Maintenance):
     """One transaction, on the copy ``table``; ``beside`` are writes of a subclass in the same
     transaction."""
 
     beside: Any = None
 
     def __init__(self, table: _Table) -> None:
+        super().__init__()
         self._table = table
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:

@@ -116,41 +116,30 @@ class Connection(relational_connection.Connection):
     def _prepare(self, raw: sa.Connection, tables_: session.Tables, store: places.Place) -> None:
         tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
 
-    def _session(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, mine: stamps.Stamp | None) -> Session:
-        return Session(raw, tables_, store.address, mine, store.opaque)
+    def _session(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, mine: stamps.Stamp) -> Session:
+        return Session(raw, tables_, store, mine)
 
 
 class Session(session.Session):
     """What MySQL and MariaDB do in bulk; and the lock that those who raise a fence take turns by.
     """
 
-    def __init__(self, raw: sa.Connection, tables_: session.Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables_, address, mine, lists)
-        self._raw = raw
+    def __init__(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, mine: stamps.Stamp) -> None:
+        super().__init__(raw, faults, tables_, store, mine)
         self._locked: set[str] = set()
         """Keys of rows that are there, and stay as this transaction leaves them until it ends."""
 
-    @property
-    def connection(self) -> Any:
-        """The driver's connection, where the transaction is open; to commit it is the store's
-        alone."""
-        return self._raw.connection.dbapi_connection
-
-    def translating(self) -> contextlib.AbstractContextManager[None]:
-        """The database's errors as ours, for statements of somebody else in this transaction."""
-        return faults.translating(self._address)
-
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         here = self._here(number)
-        if self._run(_STAND_ALONE if is_alone else _STAND, {**here, "lists": self._lists}).rowcount:
-            self._is_listed = self._lists
+        if self._run(_STAND_ALONE if is_alone else _STAND, {**here, "lists": self.lists}).rowcount:
+            self.is_listed = self.lists
             return True
-        if not self._lists:
+        if not self.lists:
             # The attempt may have listed what it wrote, although this store does not: an opaque
             # store began it.
             found = self._run(self._tables.statements.standing, here).first()
             if found is not None:
-                self._is_listed = bool(found[0])
+                self.is_listed = bool(found[0])
                 self._run(_STAND_ALONE, {**here, "lists": True}) if is_alone else self._run(_COUNT, here)
                 return True
         # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks
@@ -244,7 +233,7 @@ class Session(session.Session):
         )
         who = {"component": void.component, "txid": void.txid, "topology": void.topology_id, "generation": void.generation, "attempt": void.attempt}
         restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
-        portions = self._listed_undone(void, undone, who) if self._is_listed else self._undone(_BEFORE, undone, who)
+        portions = self._listed_undone(void, undone, who) if self.is_listed else self._undone(_BEFORE, undone, who)
         for found in portions:
             self._given(self._delete_from(f"{undone} AND kept.prev IS NULL"), [key for key, prev, _ in found if prev is None], who)
             update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
@@ -259,7 +248,7 @@ class Session(session.Session):
         who = {"component": mine.component, "txid": mine.txid, "topology": mine.topology_id, "generation": mine.generation}
         for found in self._undone("kept.`key`", settled, who):
             self._given(self._delete_from(settled), [key for (key,) in found], who)
-        if self._is_listed:
+        if self.is_listed:
             self._forget_written(mine.topology_id, mine.component)
 
     def _listed_undone(self, void: stamps.Fence, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
@@ -316,7 +305,7 @@ class Session(session.Session):
 
     def _who(self) -> dict[str, Any]:
         """The stamp of what this transaction writes."""
-        mine = self._writer()
+        mine = self._mine
         return dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
 
     def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
@@ -360,7 +349,7 @@ class Session(session.Session):
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
         """What is there once the other tasks of this attempt have ended: the one that blocked us
         has then committed."""
-        mine = self._writer()
+        mine = self._mine
         self._raw.rollback()
         if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
             raise deadlock

@@ -24,7 +24,7 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import sqlalchemy as sa
@@ -102,34 +102,22 @@ class Connection(relational_connection.Connection):
     def _prepare(self, raw: sa.Connection, tables: session.Tables, store: places.Place) -> None:
         _prepare(raw, tables, store)
 
-    def _session(self, raw: sa.Connection, tables: session.Tables, store: places.Place, mine: stamps.Stamp | None) -> Session:
-        return Session(raw, tables, store.address, mine, store.opaque)
+    def _session(self, raw: sa.Connection, tables: session.Tables, store: places.Place, mine: stamps.Stamp) -> Session:
+        return Session(raw, tables, store, mine)
 
 
 class Session(session.Session):
     """What PostgreSQL does in bulk; and the lock that those who raise a fence take turns by."""
 
-    def __init__(self, raw: sa.Connection, tables: session.Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables, address, mine, lists)
-        self._raw = raw
+    def __init__(self, raw: sa.Connection, tables: session.Tables, store: places.Place, mine: stamps.Stamp) -> None:
+        super().__init__(raw, faults, tables, store, mine)
         self._versions: dict[str, str | None] = {}
         """Of rows that are there, by key: the version that was read; None once it is this
         transaction's own."""
 
-    @property
-    def connection(self) -> psycopg.Connection[Any]:
-        """The driver's connection, where the transaction is open; to commit it is the store's
-        alone."""
-        driver: Any = self._raw.connection.dbapi_connection
-        return cast("psycopg.Connection[Any]", driver)
-
-    def translating(self) -> contextlib.AbstractContextManager[None]:
-        """The database's errors as ours, for statements of somebody else in this transaction."""
-        return faults.translating(self._address)
-
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         found = self._run(_STAND_ALONE if is_alone else _STAND, self._here(number)).first()
-        self._is_listed = found is not None and bool(found[0])
+        self.is_listed = found is not None and bool(found[0])
         return found is not None
 
     def _count(self, mine: stamps.Stamp, number: int) -> None:
@@ -207,7 +195,7 @@ class Session(session.Session):
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
         """What is there once the other tasks of this attempt have ended: the one that blocked us
         has then committed."""
-        mine = self._writer()
+        mine = self._mine
         self._raw.rollback()
         if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
             raise deadlock

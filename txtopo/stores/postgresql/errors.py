@@ -105,7 +105,7 @@ def meaning(address: str, error: BaseException, connecting: bool, lost: bool) ->
 
 def _while_connecting(address: str, said: str) -> Exception:
     if "does not exist" in said and "FATAL" in said:
-        return failures.unusable(address, said, _DATABASE if 'database' in said else _PASSWORD)
+        return failures.unusable(address, said, _DATABASE if "database" in said else _PASSWORD)
     for words, cure in _CONNECTING.items():
         if words in said:
             return failures.unusable(address, said, cure)

@@ -75,12 +75,12 @@ class Connection:
         return self._at_home(store, begin)
 
     @contextlib.contextmanager
-    def maintenance(self, store: places.Place, accept_loss: bool) -> Iterator[maintenance.Session]:
+    def maintenance(self, store: places.Place, accept_loss: bool) -> Iterator[maintenance.Maintenance]:
         """What changes rows whoever wrote them, when the block ends; nothing when it raises."""
 
-        def begin(link: connections.Link) -> maintenance.Session:
+        def begin(link: connections.Link) -> maintenance.Maintenance:
             link.check_may_be_written(accept_loss)
-            return maintenance.Session(link, store.name, store.address, store.form)
+            return maintenance.Maintenance(link, store.name, store.address, store.form)
 
         session = self._at_home(store, begin)
         yield session

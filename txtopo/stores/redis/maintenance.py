@@ -14,8 +14,8 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 from txtopo import errors
 from txtopo.stores import faults as failures
@@ -29,7 +29,7 @@ PORTION_ROWS = 5_000
 """How many rows are changed in one step."""
 
 
-class Session(sessions.Session):
+class Maintenance(sessions.Maintenance):
     """What is to change in the store ``name``; ``commit`` changes it."""
 
     def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
@@ -113,32 +113,6 @@ class Session(sessions.Session):
 
     def _refusal(self, why: str) -> errors.FailedException:
         return failures.busy(self._address, f"{why}")
-
-    # -- not for maintenance -------------------------------------------------------------------------------------------------------
-
-    def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        self._refuse()
-
-    def read_fences(self, topology_id: str) -> list[stamps.Fence]:
-        self._refuse()
-
-    def count(self, mine: stamps.Stamp, number: int) -> None:
-        self._refuse()
-
-    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        self._refuse()
-
-    def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        self._refuse()
-
-    def take_back(self, void: stamps.Fence) -> None:
-        self._refuse()
-
-    def sweep(self, mine: stamps.Stamp) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise errors.TxtopoError(f"the store {self._address} is open for maintenance, not for a task\n  Use Store.transaction.")
 
 
 def make(link: connections.Link, name: str, address: str, form: str) -> None:

@@ -109,6 +109,7 @@ class Session(sessions.Session):
         known: Acknowledged | None,
         acknowledge: Callable[[str, Acknowledged], None],
     ) -> None:
+        super().__init__()
         self._store, self._link, self._mine, self._opened, self._known, self._acknowledge = store, link, mine, opened, known, acknowledge
         self._names = layout.Names(store.name)
         self._field = layout.fence_field(mine.topology_id, mine.component)
@@ -293,17 +294,6 @@ class Session(sessions.Session):
             there = {key.decode(): kept.decode() for key, kept in zip(found[0][::2], found[0][1::2], strict=True)}
             raise sessions.RowsChangedError({key: layout.row_of(key, kept) if kept else None for key, kept in there.items()})
         return outcome
-
-    # -- not for a task ------------------------------------------------------------------------------------------------------------
-
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        raise self._not_for_a_task()
-
-    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
-        raise self._not_for_a_task()
-
-    def _not_for_a_task(self) -> errors.TxtopoError:
-        return errors.TxtopoError(f"the store {self._store.address} is open for a task, not for maintenance\n  Use Store.adopt or Store.clear.")
 
 
 def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]:

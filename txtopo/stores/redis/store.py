@@ -145,25 +145,24 @@ class RedisStore(base.Store):
             self._stand_at_fence(session.at(moved.found), context, mine, recorded)
             raise errors.FailedException(f"store {self.address}: the fence of {mine.component!r} was changed by others") from moved
 
-    @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with self._connection(resources).maintenance(self._place, self.accept_loss) as session:
-            yield session
+    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(resources).maintenance(self._place, self.accept_loss)
+        return maintenance
 
     def _connection(self, resources: base.Resources) -> Any:
         return resources(self._place.connection_name("redis"), self._backend().Connection)
 
-    def _read_row(self, text: str) -> stamps.Row | None:
+    def read_row(self, text: str) -> stamps.Row | None:
         row: stamps.Row | None = self._read(lambda reader: reader.row(text))
         return row
 
-    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         yield from self._read(lambda reader: reader.rows_from(text))
 
-    def _read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
+    def read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
         yield from self._read(lambda reader: reader.rows_from(beginning, beginning))
 
-    def _read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+    def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
         # A reading is of one state: of all that begins as both do, also where that is more than is
         # asked for.
         rows = self._read(lambda reader: reader.rows_from(beginning, itself[:-1]))

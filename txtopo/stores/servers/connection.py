@@ -19,7 +19,7 @@ import select
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -30,24 +30,10 @@ from txtopo.stores import stamps
 from txtopo.stores.servers import session as relational
 
 
-class Faults(Protocol):
-    """What a server's module of errors knows."""
-
-    @property
-    def DRIVER_ERROR(self) -> type[Exception]:
-        """What the driver raises."""
-
-    def translating(self, address: str, connecting: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Errors of the database as ours."""
-
-    def was_reported(self, error: BaseException) -> bool:
-        """Whether ``error`` is one of ours that stands for an error of the database."""
-
-
 class Connection(abc.ABC):
     """One process's connection to one database. Threads take turns on it."""
 
-    faults: Faults
+    faults: relational.Faults
     """Of the server's kind."""
 
     def __init__(self) -> None:
@@ -75,8 +61,8 @@ class Connection(abc.ABC):
         needed."""
 
     @abc.abstractmethod
-    def _session(self, raw: sa.Connection, tables: relational.Tables, store: places.Place, mine: stamps.Stamp | None) -> Any:
-        """The statements of one transaction."""
+    def _session(self, raw: sa.Connection, tables: relational.Tables, store: places.Place, mine: stamps.Stamp) -> Any:
+        """The statements of one transaction of the task ``mine``."""
 
     @contextlib.contextmanager
     def transaction(self, store: places.Place, mine: stamps.Stamp) -> Iterator[Any]:
@@ -88,13 +74,13 @@ class Connection(abc.ABC):
                 yield self._session(raw, self._tables[store.name], store, mine)
 
     @contextlib.contextmanager
-    def maintenance(self, store: places.Place) -> Iterator[Any]:
+    def maintenance(self, store: places.Place) -> Iterator[relational.Maintenance]:
         """A transaction while which no task writes to the store; a statement may take as long as it
         takes."""
         with self._turn_of(store):
             raw = self._ready(store, 0)
             with self._ending(raw, store):
-                session = self._session(raw, self._tables[store.name], store, None)
+                session = relational.Maintenance(raw, self.faults, self._tables[store.name], store)
                 session.lock_all_fences()
                 yield session
 

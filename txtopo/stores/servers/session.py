@@ -33,13 +33,15 @@ Invariants:
 from __future__ import annotations
 
 import abc
+import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
 from txtopo import errors
+from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import sessions, stamps
 from txtopo.stores.servers import statements as relational_statements
@@ -47,6 +49,20 @@ from txtopo.stores.servers import statements as relational_statements
 LIST_CHARACTERS = 2_000_000
 """Of keys in one row of a list: four bytes each at most, and half of a packet of the size that
 MySQL and MariaDB take by default."""
+
+class Faults(Protocol):
+    """The module of errors of one kind of server."""
+
+    @property
+    def DRIVER_ERROR(self) -> type[Exception]:
+        """The errors that the driver raises."""
+
+    def translating(self, address: str, connecting: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Errors of the database as errors of txtopo."""
+
+    def was_reported(self, error: BaseException) -> bool:
+        """Whether ``error`` is an error of txtopo that stands for an error of the database."""
+
 
 Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction,
@@ -110,20 +126,87 @@ class Tables:
         self.columns = [values[name] for name in layout.COLUMNS]
 
 
-class Session(sessions.Session):
-    """The statements of one transaction, by ``mine``; by nobody (None) when a store is adopted or
-    cleared."""
+class Statements:
+    """The open transaction of one connection, and the statements of tasks and of maintenance."""
 
-    def __init__(self, run: Run, tables: Tables, address: str, mine: stamps.Stamp | None, lists: bool) -> None:
-        self._run, self._tables, self._address, self._mine, self._lists = run, tables, address, mine, lists
+    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place) -> None:
+        self._raw, self._faults, self._tables, self._address = raw, faults, tables, store.address
+
+    @property
+    def connection(self) -> Any:
+        """The connection of the driver, in the open transaction; only the store commits."""
+        return self._raw.connection.dbapi_connection
+
+    def translating(self) -> contextlib.AbstractContextManager[None]:
+        """Errors of the database as errors of txtopo, for statements of a sink."""
+        return self._faults.translating(self._address)
+
+    def _run(self, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+        with self._faults.translating(self._address):
+            return self._raw.execute(statement, parameters or {})
+
+    def _raise_or_make(self, fence: stamps.Fence, listed: bool, counted: int, is_there: bool = True) -> None:
+        values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": listed, "counted": counted}
+        which = _of(fence.topology_id, fence.component)
+        if is_there and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
+            return
+        # Where the store was adopted meanwhile, this statement violates the primary key, and the
+        # attempt fails.
+        who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
+        self._run(self._tables.statements.make_fence, {**who, **values})
+
+    def _forget_written(self, topology_id: str, component: str) -> None:
+        self._run(self._tables.statements.forget_lists, _of(topology_id, component))
+
+
+class Maintenance(Statements, sessions.Maintenance):
+    """The statements that adopt or clear a store."""
+
+    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place) -> None:
+        super().__init__(raw, faults, tables, store)
+        self._lists = store.opaque
+
+    def lock_all_fences(self) -> None:
+        """Wait until no task writes to this store, and let no task begin until this transaction
+        ends."""
+        fence = self._tables.fence.c
+        locked = sa.select(fence.txid).where(fence.store == self._tables.name).order_by(fence.topology, fence.component)
+        self._run(locked.with_for_update()).all()
+
+    def write_fence(self, fence: stamps.Fence) -> None:
+        self._raise_or_make(fence, self._lists, counted=0)
+
+    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+        row = self._tables.values.c
+        who = {"topology": mine.topology_id, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
+        settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
+        which = sa.and_(row.topology == topology_id, row.component == component)
+        self._forget_written(topology_id, component)
+        kept = self._tables.count.c
+        counted = sa.and_(kept.store == self._tables.name, kept.component == component, kept.topology.in_([topology_id, mine.topology_id]))
+        self._run(sa.delete(self._tables.count).where(counted))
+        return int(self._run(sa.update(self._tables.values).where(which).values(settled)).rowcount)
+
+    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
+        removed = []
+        shared = (self._tables.count, self._tables.fence)
+        for table in (self._tables.written, self._tables.values, *shared):
+            which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
+            whose = [table.c.store == self._tables.name] if table in shared else []
+            removed.append(self._run(sa.delete(table).where(*which, *whose)).rowcount)
+        return removed[1], removed[3]
+
+class Session(Statements, sessions.Session):
+    """The statements of one transaction of the task ``mine``."""
+
+    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place, mine: stamps.Stamp) -> None:
+        Statements.__init__(self, raw, faults, tables, store)
+        sessions.Session.__init__(self, lists=store.opaque)
+        self._mine = mine
         self._taken: stamps.Fence | None = None
-        """The fence, where this transaction has it for itself."""
+        """The fence, where this transaction has the fence for itself."""
         self._has_no_fence = False
-        self._is_listed = False
-        """Whether what the attempt of the fence wrote is listed."""
-        self._raised = False
         self._is_counted = False
-        self._written: list[str] = []
 
     @abc.abstractmethod
     def lock_raisers(self, name: str) -> None:
@@ -149,10 +232,10 @@ class Session(sessions.Session):
 
         The statement that raises the fence counts this transaction too.
         """
-        mine = self._writer()
+        mine = self._mine
         found = self._run(self._tables.statements.taken_fence, _of(mine.topology_id, mine.component)).first()
         if found is not None:
-            generation, txid, attempt, self._is_listed, counted = found
+            generation, txid, attempt, self.is_listed, counted = found
             # An only task that counts in the fence does so alone; then there is no sum to be read.
             whole = stamps.Fence(mine.topology_id, mine.component, generation, txid, attempt, counted)
             self._taken = whole if counted > 0 else self._read_fence(mine.topology_id, mine.component, lock=True)
@@ -161,7 +244,7 @@ class Session(sessions.Session):
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         if self._taken is not None:
             return self._taken
-        mine = self._writer()
+        mine = self._mine
         self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
         # Another task of this attempt may have raised it just now: then it is not locked here, so
         # as not to wait for what that task writes.
@@ -175,20 +258,10 @@ class Session(sessions.Session):
         return _fences(self._run, self._tables, self._tables.fence.c.topology == topology_id)
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        self._raised = True
         # A task that has the fence for itself counts there. Other tasks count in rows of their own,
         # so that none waits for the commit of another.
         self._is_counted = self._taken is not None
-        values = {
-            "generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": self._lists, "counted": int(self._is_counted)
-        }  # fmt: skip
-        which = _of(fence.topology_id, fence.component)
-        if not self._has_no_fence and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
-            return
-        # Where somebody adopted the store meanwhile this violates the primary key, and the attempt
-        # fails.
-        who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
-        self._run(self._tables.statements.make_fence, {**who, **values})
+        self._raise_or_make(fence, self.lists, int(self._is_counted), is_there=not self._has_no_fence)
 
     def count(self, mine: stamps.Stamp, number: int) -> None:
         if not self._is_counted:
@@ -199,26 +272,12 @@ class Session(sessions.Session):
     def _count(self, mine: stamps.Stamp, number: int) -> None:
         """See :meth:`count`; a statement for this alone, of a task that has taken the fence."""
 
-    def lock_all_fences(self) -> None:
-        """Wait until no task writes to this store, and let none begin until this transaction ends.
-        """
-        fence = self._tables.fence.c
-        locked = sa.select(fence.txid).where(fence.store == self._tables.name).order_by(fence.topology, fence.component)
-        self._run(locked.with_for_update()).all()
-
     def apply(self) -> None:
-        for keys in _lists_of(self._written):
-            mine = self._writer()
+        for keys in _lists_of(self.written):
+            mine = self._mine
             who = {"topology": mine.topology_id, "component": mine.component, "id": secrets.randbits(63)}
             self._run(self._tables.statements.add_list, {**who, "keys": keys})
-        self._written.clear()
-
-    def note(self, texts: Iterable[str]) -> None:
-        """Keep in mind what was written, for whoever must take it back."""
-        # What an opaque store of this attempt has begun to list is listed whole, also by one that
-        # is not.
-        if self._lists or (self._is_listed and not self._raised):
-            self._written.extend(texts)
+        self.written.clear()
 
     def take_back(self, void: stamps.Fence) -> None:
         table, row = self._tables.values, self._tables.values.c
@@ -226,7 +285,7 @@ class Session(sessions.Session):
             row.component == void.component, row.txid == void.txid, row.topology == void.topology_id, row.generation == void.generation,
             row.attempt <= void.attempt, row.attempt != stamps.UNKNOWN_ATTEMPT,
         )  # fmt: skip
-        if self._is_listed:
+        if self.is_listed:
             undone = sa.and_(undone, self._is_one_of(self._listed(void)))
         # Else every row is looked at. A transactional store comes here only when user code, changed
         # or not, skipped on replay what it did before.
@@ -244,55 +303,27 @@ class Session(sessions.Session):
         lists = self._run(self._tables.statements.lists, _of(fence.topology_id, fence.component))
         return sorted({text for (found,) in lists for text in found.split("\n")})
 
-    def _forget_written(self, topology_id: str, component: str) -> None:
-        self._run(self._tables.statements.forget_lists, _of(topology_id, component))
-
     def sweep(self, mine: stamps.Stamp) -> None:
         settled = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid}
         self._run(self._tables.statements.sweep, settled)
-        if self._is_listed:
+        if self.is_listed:
             self._forget_written(mine.topology_id, mine.component)
-
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        row = self._tables.values.c
-        who = {"topology": mine.topology_id, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
-        settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
-        which = sa.and_(row.topology == topology_id, row.component == component)
-        self._forget_written(topology_id, component)
-        kept = self._tables.count.c
-        counted = sa.and_(kept.store == self._tables.name, kept.component == component, kept.topology.in_([topology_id, mine.topology_id]))
-        self._run(sa.delete(self._tables.count).where(counted))
-        return int(self._run(sa.update(self._tables.values).where(which).values(settled)).rowcount)
-
-    def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
-        removed = []
-        shared = (self._tables.count, self._tables.fence)
-        for table in (self._tables.written, self._tables.values, *shared):
-            which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
-            whose = [table.c.store == self._tables.name] if table in shared else []
-            removed.append(self._run(sa.delete(table).where(*which, *whose)).rowcount)
-        return removed[1], removed[3]
 
     def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
         statements = self._tables.statements
         found = self._run(statements.locked_fence if lock else statements.fence, _of(topology_id, component)).first()
         if found is None:
             return None
-        generation, txid, attempt, self._is_listed, counted, total = found
+        generation, txid, attempt, self.is_listed, counted, total = found
         return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
 
     def _here(self, number: int) -> dict[str, Any]:
         """The fence that a task stands at, and how it is counted there."""
-        mine = self._writer()
+        mine = self._mine
         return {
             **_of(mine.topology_id, mine.component), "of_store": self._tables.name, "of_task": mine.task, "of_generation": mine.generation,
             "of_txid": mine.txid, "of_attempt": mine.attempt, "number": number,
         }  # fmt: skip
-
-    def _writer(self) -> stamps.Stamp:
-        if self._mine is None:
-            raise errors.TxtopoError(f"the store {self._address} is open for maintenance, not for a task\n  Use Store.transaction.")
-        return self._mine
 
 
 class Reader:

@@ -199,24 +199,23 @@ class SqlStore(base.Store):
                 self._stand_at_fence(session, context, mine, recorded)
         raise failures.busy(self.address, f"its fence was changed {RAISES_MAX} times while it was being raised")
 
-    @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with self._connection(resources).maintenance(self._place) as session:
-            yield session
+    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(resources).maintenance(self._place)
+        return maintenance
 
     def _connection(self, resources: base.Resources) -> Any:
         return resources(self._place.connection_name("sql"), self._backend().Connection)
 
-    def _read_row(self, text: str) -> stamps.Row | None:
+    def read_row(self, text: str) -> stamps.Row | None:
         with self._reading() as reader:
             return None if reader is None else reader.row(text)
 
-    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as reader:
             if reader is not None:
                 yield from reader.rows_from(text)
 
-    def _read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
+    def read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as reader:
             if reader is None:
                 return

@@ -24,7 +24,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, sessions, stamps
+from txtopo.stores import backend, base, codecs, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.sqlite import bulk
@@ -54,7 +54,7 @@ _COUNT_ALONE = (
 )
 
 
-class SqliteStore(base.Store):
+class SqliteStore(backend.Backend):
     """Results in table ``table`` of the SQLite file ``path``, which is made when it is first
     written.
 
@@ -114,28 +114,34 @@ class SqliteStore(base.Store):
             select = _FENCES if tables.is_counting(connection, self.name) else _FENCES.replace(f"counted, {_TOTAL}", f"{layout.UNCOUNTED}, NULL")
             return _fences(connection.execute(f"{select} ORDER BY topology, component", [self.name]))
 
+    def open_session(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Session]:
+        return self._transaction(resources)
+
+    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        return self._transaction(resources)
+
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+    def _transaction(self, resources: base.Resources) -> Iterator[_Session]:
         # Keyed by process: a connection that a fork carried along must not be touched
         # (https://sqlite.org/howtocorrupt.html, 2.6).
         connection: connections.Connection = resources(f"sqlite:{self.path}:{os.getpid()}", lambda: connections.Connection(self.path))
         with connection.transaction(self._place) as raw:
             yield _Session(raw, self.path, self.name, self.opaque)
 
-    def _read_row(self, text: str) -> stamps.Row | None:
+    def read_row(self, text: str) -> stamps.Row | None:
         with self._reading() as connection:
             if connection is None:
                 return None
             found = connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key = ?', [text]).fetchone()
             return None if found is None else layout.row_of(*found)
 
-    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as connection:
             if connection is not None:
                 for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]):
                     yield layout.row_of(*found)
 
-    def _read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
+    def read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as connection:
             if connection is None:
                 return
@@ -164,18 +170,15 @@ class SqliteStore(base.Store):
                 yield None if form is None else connection
 
 
-class _Session(sessions.Session):
+class _Session(sessions.Session, sessions.Maintenance):
     """The statements of one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, path: str, table: str, lists: bool) -> None:
-        self._connection, self._path, self._table, self._lists = connection, path, table, lists
+        super().__init__(lists)
+        self._connection, self._path, self._table = connection, path, table
         self._who: tuple[str, str] | None = None
         """Topology and component of the fence."""
-        self._is_listed = False
-        """Whether what the attempt of the fence wrote is listed."""
-        self._raised = False
         self._is_counted = False
-        self._written: list[str] = []
         self._absent: set[str] = set()
         """Keys that were looked for to be changed, and have no row."""
         self._settled_txid = 0
@@ -197,7 +200,7 @@ class _Session(sessions.Session):
         self._who = topology_id, component
         if found is None:
             return None
-        generation, txid, attempt, counted, total, self._is_listed = found
+        generation, txid, attempt, counted, total, self.is_listed = found
         return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
@@ -205,8 +208,8 @@ class _Session(sessions.Session):
             return _fences(self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id]))
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        self._raised, self._is_counted = True, self.is_alone
-        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self._lists, self.is_alone]
+        self._is_counted = self.is_alone
+        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self.lists, self.is_alone]
         columns = "store, topology, component, generation, txid, attempt, listed, counted"
         self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
@@ -243,7 +246,7 @@ class _Session(sessions.Session):
     def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
         with faults.translating(self._path):
             refused = bulk.merged(self._connection, self._table, deltas, how, mine, settled_txid)
-        self._note(deltas.keys() if not refused else ())
+        self.note(deltas.keys() if not refused else ())
         return refused
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
@@ -257,24 +260,18 @@ class _Session(sessions.Session):
             given = map(layout.columns_of, whole)
             self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', given)
         self._absent.difference_update(row.key for row in light)
-        self._note(row.key for row in (*light, *whole))
+        self.note(row.key for row in (*light, *whole))
 
     def apply(self) -> None:
-        if self._written and self._who is not None:
-            values = [*self._who, "\n".join(self._written)]
+        if self.written and self._who is not None:
+            values = [*self._who, "\n".join(self.written)]
             self._change(f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)', values)
-
-    def _note(self, texts: Iterable[str]) -> None:
-        # What an opaque store of this attempt has begun to list is listed whole, also by one that
-        # is not.
-        if self._lists or (self._is_listed and not self._raised):
-            self._written.extend(texts)
 
     def take_back(self, void: stamps.Fence) -> None:
         undone = f"component = ? AND txid = ? AND topology = ? AND generation = ? AND attempt <= ? AND attempt <> {stamps.UNKNOWN_ATTEMPT}"
         which = [void.component, void.txid, void.topology_id, void.generation, void.attempt]
         restored = f"curr = prev, txid = prev_txid, attempt = {stamps.UNKNOWN_ATTEMPT}, prev = NULL, prev_txid = 0, steps = NULL"
-        if not self._is_listed:
+        if not self.is_listed:
             # Every row is looked at. A transactional store comes here only when user code, changed
             # or not, skipped on replay what it did before.
             self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', which)
@@ -294,7 +291,7 @@ class _Session(sessions.Session):
     def sweep(self, mine: stamps.Stamp) -> None:
         settled = "curr IS NULL AND topology = ? AND component = ? AND (txid < ? OR generation <> ?)"
         self._change(f'DELETE FROM "{self._table}" WHERE {settled}', [mine.topology_id, mine.component, mine.txid, mine.generation])
-        if self._is_listed:
+        if self.is_listed:
             self._forget_written(mine.topology_id, mine.component)
 
     def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:

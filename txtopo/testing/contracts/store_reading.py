@@ -86,7 +86,7 @@ def _scan(subject: Subject) -> None:
 @CONTRACT.clause(
     "a scan is of one state, the key that is the prefix itself among it",
     3,
-    cure="Read the prefix itself and what begins with it in one transaction (Store._read_under).",
+    cure="Read the prefix itself and what begins with it in one transaction (Store.read_under).",
 )
 def _scan_of_one_state(subject: Subject) -> None:
     for prefix in ((), ("a",), (1,)):

@@ -32,21 +32,21 @@ class SimulatedStore(stores.MemoryStore):
         if (world := current.world_or_none()) is not None:
             world.store_reads += 1
 
-    def _read_row(self, text: str) -> stamps.Row | None:
+    def read_row(self, text: str) -> stamps.Row | None:
         self._note_read()
-        return super()._read_row(text)
+        return super().read_row(text)
 
-    def _read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         self._note_read()
-        return super()._read_from(text)
+        return super().read_from(text)
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+    def open_session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         world = current.world_or_none()
         how = None if world is None else world.store_transaction(self.address)
         if how == "before it began":
             raise errors.FailedException(f"the store {self.address} is busy, as the simulator asked")
-        with super()._session(resources) as session:
+        with super().open_session(resources) as session:
             yield session
         if how == "after it committed":
             raise errors.FailedException(f"the answer of the store {self.address} is lost, as the simulator asked")

@@ -67,8 +67,8 @@ class SimulatedLedger(ledger.Ledger, SimulatedStore):
     """Stands for the ledger of a sink of the user's, and for the table that the sink writes to."""
 
     @contextlib.contextmanager
-    def _session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with super()._session(resources) as session:
+    def open_session(self, resources: base.Resources) -> Iterator[sessions.Session]:
+        with super().open_session(resources) as session:
             database = stores.database_of(self.database)
             table = database.beside.get(self._table_key, _Table()).copy()
             beside: Any = session

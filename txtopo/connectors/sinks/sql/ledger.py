@@ -146,7 +146,7 @@ class Ledger(base.Store):
             return True
         found: list[bool] = []
 
-        def look(session: sessions.Session) -> base.StoreChange:
+        def look(session: sessions.Maintenance) -> base.StoreChange:
             found.append(bool(self._writer().holds_rows(session, self.target, f"{topology_id}/")))
             return base.StoreChange(rows=0, fences=0)
 

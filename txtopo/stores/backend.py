@@ -1,0 +1,66 @@
+"""The classes that a store of your own implements: :class:`Backend`, :class:`Session` and
+:class:`Maintenance`; and the values that they take and return.
+
+Apart from ``base``, because stores in servers raise a fence in other ways, and so do not inherit
+:class:`Backend`. Runs on executors: standard library only.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterator
+
+from txtopo.stores import base, sessions, stamps
+from txtopo.stores.base import Resources
+from txtopo.stores.rows import check_form
+from txtopo.stores.sessions import Maintenance, RowsChangedError, Session
+from txtopo.stores.stamps import UNKNOWN_ATTEMPT, Fence, Row, Stamp
+from txtopo.topology import context as contexts
+
+
+class Backend(base.Store):
+    """A store in a database whose transactions hold the fence from its reading to the commit.
+
+    A subclass implements seven methods: :meth:`open_session` and :meth:`open_maintenance` to write,
+    ``read_row`` and ``read_from`` to read, ``fences``, ``exists`` and ``stored_form``. A store
+    object is pickled: connections belong into ``resources``. ``txtopo.testing.check_store`` says
+    whether a backend keeps the promises of a store.
+    """
+
+    @abc.abstractmethod
+    def open_session(self, resources: Resources) -> contextlib.AbstractContextManager[Session]:
+        """A database transaction for a task: committed on normal exit, rolled back when the block
+        raises.
+
+        Runs on: executors. Called: once for each ``Store.transaction``. While the transaction is
+        open, no other transaction may raise the fence of the component: wait, or raise
+        ``FailedException``. ``resources(name, make)`` returns the object that an earlier call made
+        under ``name`` in the same worker process, or calls ``make``; ``close()`` of the object is
+        called at the end of the process.
+        """
+
+    @contextlib.contextmanager
+    def _fenced_session(
+        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+    ) -> Iterator[sessions.Session]:
+        with self.open_session(context.resource) as session:
+            number = self._number(context)
+            session.is_alone = context.num_tasks == 1
+            self._stand_at_fence(session, context, mine, recorded)
+            session.count(mine, number)
+            yield session
+
+
+__all__ = [
+    "UNKNOWN_ATTEMPT",
+    "Backend",
+    "Fence",
+    "Maintenance",
+    "Resources",
+    "Row",
+    "RowsChangedError",
+    "Session",
+    "Stamp",
+    "check_form",
+]
