@@ -16,6 +16,7 @@ from txtopo.topology import arrow
 if TYPE_CHECKING:
     from txtopo.testing.column_spout import ArrowMemoryTransactionalSpout
     from txtopo.testing.contracts.bolt import BoltReport, check_bolt_idempotence
+    from txtopo.testing.contracts.sink import SinkReport, check_sink
     from txtopo.testing.contracts.spout import SpoutReport, check_spout
     from txtopo.testing.contracts.state import check_state
     from txtopo.testing.contracts.store import check_store
@@ -32,9 +33,11 @@ _LAZY = {
     "MemoryStore": "txtopo.testing.stores",
     "Simulation": "txtopo.testing.simulator.simulation",
     "SimulationReport": "txtopo.testing.simulator.simulation",
+    "SinkReport": "txtopo.testing.contracts.sink",
     "SpoutReport": "txtopo.testing.contracts.spout",
     "Violation": "txtopo.testing.simulator.violation",
     "check_bolt_idempotence": "txtopo.testing.contracts.bolt",
+    "check_sink": "txtopo.testing.contracts.sink",
     "check_spout": "txtopo.testing.contracts.spout",
     "check_state": "txtopo.testing.contracts.state",
     "check_store": "txtopo.testing.contracts.store",
@@ -60,9 +63,11 @@ __all__ = [
     "OpaqueMemoryTransactionalSpout",
     "Simulation",
     "SimulationReport",
+    "SinkReport",
     "SpoutReport",
     "Violation",
     "check_bolt_idempotence",
+    "check_sink",
     "check_spout",
     "check_state",
     "check_store",

@@ -1,0 +1,318 @@
+"""The contract of sinks: a committer that writes to a destination of its own writes each transaction
+once and whole (R28, R29, R31).
+
+Apart from ``bolt``, which asks what a committer and its stores do in a whole run: here one sink is
+driven by hand, killed at every line of its own code, and judged by its guarantee.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from txtopo import errors
+from txtopo.testing.contracts import clauses
+from txtopo.testing.contracts.clauses import equal, refused, true
+from txtopo.testing.contracts.worker_process import WorkerProcess
+from txtopo.topology import bolt, destination, pickling
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.stream import DEFAULT_STREAM, Fields, Tuple, TupleSource
+from txtopo.topology.transaction import TransactionAttempt
+
+MakeSink = Callable[[Path], Any]
+"""Makes the sink over the destination in a directory: the same destination for the same directory."""
+
+Contents = Callable[[Path], Iterable[Any]]
+"""The committed rows of the destination in a directory, in any order."""
+
+Share = Sequence[Sequence[Any]]
+"""The rows of one task."""
+
+CONTRACT = clauses.Contract["Subject"]("sink")
+
+ROWS_MIN = 4
+POINTS_MAX = 500
+"""At how many lines of its code a sink is killed."""
+
+_COMPONENT, _TASKS = "write", 2
+_TESTED_ELSEWHERE = ("txtopo.topology.", "txtopo.stores.")
+_WAIT_S, _TICK_S = 60.0, 0.002
+_KILLED = 86
+"""The exit code of a process that was killed at a line."""
+
+_ONCE = "In the transaction of the destination, keep which task and txid the rows are of; write them only if they are not there."
+_FENCE = "Keep (txid, attempt) of the component at the destination, compare and raise it in the transaction that writes the rows."
+_WHOLE = "Write all rows of a task, and the record that they are written, in one transaction of the destination."
+_TAKE_BACK = "Mark each row with its txid. In the first task of a newer attempt remove the rows of that txid; or say takes_back=False."
+_DESTINATION = "Keep a txtopo.Destination in an attribute of the sink; guarantee() says what the topology may rely on."
+
+
+class _Collected(bolt.BatchOutputCollector):
+    def __init__(self) -> None:
+        self.values: list[tuple[Any, ...]] = []
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        self.values.append((stream, *values[1:]))
+
+    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        self.values.append((stream, task_index, *values[1:]))
+
+
+@dataclass(frozen=True)
+class SinkReport:
+    """What :func:`check_sink` looked at."""
+
+    clauses: int
+    """How many clauses were checked."""
+    points: int
+    """At how many lines the sink was killed."""
+    takes_back: bool
+    """Whether the guarantee of the sink says that it undoes the writes of a failed attempt, and the
+    check asked for that."""
+
+
+class Subject:
+    """A sink and its rows, for one clause after the other; ``root`` is an empty directory."""
+
+    def __init__(self, make_sink: MakeSink, rows: Share, fields: Fields, contents: Contents, root: Path) -> None:
+        self._make_sink, self.rows, self._fields, self._contents, self._root = make_sink, rows, fields, contents, root
+        self._directories = 0
+        self.points = 0
+
+    def new(self) -> Path:
+        """A new directory, and so a new destination."""
+        self._directories += 1
+        directory = self._root / f"sink-{self._directories}"
+        directory.mkdir()
+        return directory
+
+    def sink(self, directory: Path) -> Any:
+        """The sink, as a task gets it: a copy that was pickled."""
+        return pickling.loads(pickling.dumps(self._make_sink(directory)))
+
+    def guarantees(self) -> tuple[destination.Guarantee, ...]:
+        """The guarantees of the destinations in the sink."""
+        sink, search = self._make_sink(self.new()), destination.Search()
+        pickling.dumps_with_classes(sink, search.visit)
+        return search.writes(sink).destinations
+
+    def write(self, directory: Path, txid: int, attempt: int, *shares: Share, task: int = 0) -> list[list[tuple[Any, ...]]]:
+        """One attempt: each of ``shares`` is written by a task, from ``task`` on, in one process.
+        Returns the emitted tuples of each task."""
+        process = WorkerProcess()
+        try:
+            return [self._write(process, directory, txid, attempt, task + number, share) for number, share in enumerate(shares)]
+        finally:
+            process.close()
+
+    def _write(self, process: WorkerProcess, directory: Path, txid: int, attempt: int, task: int, share: Share) -> list[tuple[Any, ...]]:
+        sink, collected, tried = self.sink(directory), _Collected(), TransactionAttempt(txid, attempt)
+        source = TupleSource("spout", 0, DEFAULT_STREAM, self._fields)
+        sink.prepare(TopologyConf({}), process.task(_COMPONENT, task, num_tasks=_TASKS), collected, tried)
+        for row in share:
+            sink.execute(Tuple((tried, *row), source))
+        sink.finish_batch()
+        return collected.values
+
+    def contents(self, directory: Path) -> collections.Counter[str]:
+        """The committed rows, each with its number."""
+        return collections.Counter(map(repr, self._contents(directory)))
+
+    def expected(self, *transactions: Share) -> collections.Counter[str]:
+        """The rows of a destination to which one task wrote each transaction, without failures."""
+        directory = self.new()
+        for txid, rows in enumerate(transactions, start=1):
+            self.write(directory, txid, 0, rows)
+        return self.contents(directory)
+
+    def killed_at(self, line: int, action: Callable[[], object]) -> bool:
+        """Whether a child process was killed at its ``line``-th line of the sink's code; False if
+        ``action`` ended before."""
+        files = frozenset(_files_of(self._make_sink(self.new())))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other threads are of no use to the child
+            child = os.fork()
+        if child == 0:
+            _act_until(line, files, action)
+        return _exit_code(child) == _KILLED
+
+
+def _files_of(sink: Any) -> set[str]:
+    """The source files of the sink's classes, and of the destinations in it."""
+    search: dict[type, None] = {}
+
+    def visit(part: Any) -> None:
+        if isinstance(part, destination.Destination):
+            search[type(part)] = None
+
+    pickling.dumps_with_classes(sink, visit)
+    classes = {cls for kind in (type(sink), *search) for cls in kind.__mro__ if not cls.__module__.startswith(_TESTED_ELSEWHERE)}
+    methods = (getattr(method, "__code__", None) for cls in classes for method in vars(cls).values())
+    return {code.co_filename for code in methods if code is not None}
+
+
+def _act_until(line: int, files: frozenset[str], action: Callable[[], object]) -> None:
+    """In a child process: do ``action``, and die without a word at the ``line``-th line of
+    ``files``."""
+    code, left = 1, line
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                os._exit(_KILLED)
+        return trace
+
+    try:
+        sys.settrace(trace)
+        action()
+        code = 0
+    finally:
+        sys.settrace(None)
+        os._exit(code)
+
+
+def _exit_code(child: int) -> int:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            true(code in (0, _KILLED), f"a task that nobody disturbed ended with exit code {code}")
+            return code
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise clauses.BrokenClauseError(f"a task did not end within {_WAIT_S:g} s")
+        time.sleep(_TICK_S)
+
+
+@CONTRACT.clause("a sink is a committer, and a destination in it gives a guarantee", 32, cure=_DESTINATION)
+def _destination(subject: Subject) -> None:
+    sink = subject.sink(subject.new())
+    true(isinstance(sink, bolt.ICommitter), f"{type(sink).__name__} is no ICommitter: it would write in the processing phase")
+    guarantees = subject.guarantees()
+    true(bool(guarantees), f"there is no Destination in {type(sink).__name__}")
+    true(all(guarantee.name and guarantee.holds for guarantee in guarantees), "the guarantee has no name, or does not say what the sink holds")
+
+
+@CONTRACT.clause("a transaction that is replayed is written once, and emits the same", 28, cure=_ONCE)
+def _replayed(subject: Subject) -> None:
+    first, second = subject.rows[::2], subject.rows[1::2]
+    expected, directory = subject.expected([*first, *second]), subject.new()
+    emitted = subject.write(directory, 1, 0, first, second)
+    for attempt in (0, 1, 2):
+        equal(subject.write(directory, 1, attempt, first, second), emitted, f"the emitted tuples of attempt 1:{attempt}")
+        equal(subject.contents(directory), expected, f"the rows after attempt 1:{attempt}")
+
+
+@CONTRACT.clause("the next transaction is written beside the last one", 28, cure=_ONCE)
+def _next(subject: Subject) -> None:
+    first, second = subject.rows[::2], subject.rows[1::2]
+    expected, directory = subject.expected(first, second), subject.new()
+    subject.write(directory, 1, 3, first)
+    subject.write(directory, 2, 0, second)
+    subject.write(directory, 2, 1, second)
+    equal(subject.contents(directory), expected, "the rows after transaction 2")
+
+
+@CONTRACT.clause("a transaction that one of its tasks has written is completed by its replay", 28, cure=_ONCE)
+def _completed(subject: Subject) -> None:
+    first, second = subject.rows[::2], subject.rows[1::2]
+    expected, directory = subject.expected([*first, *second]), subject.new()
+    subject.write(directory, 1, 0, first)
+    subject.write(directory, 1, 1, first, second)
+    equal(subject.contents(directory), expected, "the rows after the replay")
+
+
+@CONTRACT.clause("a late task of an older attempt is refused, and changes nothing", 29, cure=_FENCE)
+def _late(subject: Subject) -> None:
+    first, second, late = subject.rows[:1], subject.rows[1:2], subject.rows[2:]
+    directory = subject.new()
+    subject.write(directory, 1, 5, first)
+    subject.write(directory, 2, 1, second)
+    before = subject.contents(directory)
+    for txid, attempt in ((2, 0), (1, 5), (1, 9)):
+        what = f"a task of attempt {txid}:{attempt} after attempt 2:1 has written"
+        for task in range(_TASKS):
+            refused(errors.FailedException, functools.partial(subject.write, directory, txid, attempt, late, task=task), what)
+            equal(subject.contents(directory), before, f"the rows after {what}")
+
+
+@CONTRACT.clause("a task that dies at any line leaves all of its rows or none, and a replay completes them", 28, cure=_WHOLE)
+def _killed(subject: Subject) -> None:
+    first, second = subject.rows[:2], subject.rows[2:]
+    before, after = subject.expected(first), subject.expected(first, second)
+    for line in range(1, POINTS_MAX + 1):
+        directory = subject.new()
+        subject.write(directory, 1, 0, first)
+        if not subject.killed_at(line, functools.partial(subject.write, directory, 2, 0, second)):
+            return
+        subject.points += 1
+        rows = subject.contents(directory)
+        died = f"a task that died at line {line} of its code"
+        true(rows in (before, after), f"the rows of {died}: {dict(rows)}, neither {dict(before)} nor {dict(after)}")
+        subject.write(directory, 2, 1, second)
+        equal(subject.contents(directory), after, f"the rows after the replay of {died}")
+
+
+@CONTRACT.clause("the rows of a failed attempt of an opaque batch are taken back", 31, cure=_TAKE_BACK, only="takes back")
+def _taken_back(subject: Subject) -> None:
+    kept, void, other = subject.rows[:1], subject.rows[1:3], subject.rows[3:]
+    expected, directory = subject.expected(kept, other), subject.new()
+    subject.write(directory, 1, 0, kept)
+    subject.write(directory, 2, 0, void, subject.rows[3:])
+    subject.write(directory, 2, 1, other)
+    equal(subject.contents(directory), expected, "the rows after a replay with other tuples")
+
+
+@CONTRACT.clause("a task without rows takes back as well", 31, cure=_TAKE_BACK, only="takes back")
+def _taken_back_by_nothing(subject: Subject) -> None:
+    kept, void = subject.rows[:1], subject.rows[1:3]
+    expected, directory = subject.expected(kept), subject.new()
+    subject.write(directory, 1, 0, kept)
+    subject.write(directory, 2, 0, void)
+    subject.write(directory, 2, 1, (), task=1)
+    equal(subject.contents(directory), expected, "the rows after a replay without tuples")
+
+
+SINK_CLAUSES: tuple[clauses.Clause[Subject], ...] = tuple(CONTRACT.clauses)
+"""Every promise of a sink; ``only="takes back"`` where its guarantee says so."""
+
+
+def check_sink(make_sink: MakeSink, rows: Share, *, fields: Sequence[str], contents: Contents) -> SinkReport:
+    """Run a sink of your own through its whole contract.
+
+    ``make_sink(directory)`` gives the sink, a committer, over the destination in ``directory``,
+    which is empty the first time. ``rows`` are at least four tuples for it, all different, without
+    the attempt; ``fields`` are their names. ``contents(directory)`` gives the committed rows of the
+    destination, in any order, and an empty list where the sink has written nothing.
+
+    A process is forked for each line of code that the sink runs, and killed there. So the classes of
+    the sink are defined in a file, and the program holds no lock that a child would need.
+
+    :raises ContractError: the first clause that is broken, with the number of its rule.
+    :raises UsageError: there are fewer than four rows.
+    """
+    if len(rows) < ROWS_MIN:
+        raise errors.UsageError(f"check_sink was given {len(rows)} rows\n  Give at least {ROWS_MIN}, all different.")
+    with tempfile.TemporaryDirectory(prefix="txtopo-sink-") as root:
+        subject = Subject(make_sink, rows, Fields("tx", *fields), contents, Path(root))
+        takes_back = any(guarantee.takes_back for guarantee in subject.guarantees())
+        chosen = [clause for clause in SINK_CLAUSES if clause.only is None or takes_back]
+        for clause in chosen:
+            clause.run(subject)
+        return SinkReport(len(chosen), subject.points, takes_back)
