@@ -36,7 +36,7 @@ _HEAVY = 256
 rows bounds them well enough."""
 
 _BATCH_WEIGHT = 1024
-"""What a RecordBatch weighs however few rows it has: in bytes, roughly."""
+"""The least weight of a RecordBatch, however few its rows: in bytes, roughly."""
 
 _LIGHT = _IMMUTABLE - {str, bytes}
 
@@ -58,8 +58,8 @@ def direct_stream(stream: str, task: int) -> str:
 
 
 def with_own_copies(send: Send, run: str) -> Send:
-    """``send``, where the same row also goes to others in this process: of one that is mutable,
-    each gets a copy."""
+    """``send`` with copies, where several tasks of this process receive the same row: of one that
+    is mutable, each gets a copy."""
 
     def send_own(row: Row) -> None:
         send(row if is_immutable(row) else wire.load_values(wire.dump_values(row, run)))
@@ -68,12 +68,12 @@ def with_own_copies(send: Send, run: str) -> Send:
 
 
 class EmitMistakeError(Exception):
-    """What an emit was given cannot be delivered; becomes :class:`txtopo.errors.EmitError` with
-    component and task."""
+    """An emit cannot be delivered; becomes :class:`txtopo.errors.EmitError` with component and
+    task."""
 
 
 class _Port:
-    """The receivers of one stream: ``sends`` one by one, and ``send`` to all of them."""
+    """The receivers of one stream: ``sends`` for each of them, and ``send`` for all together."""
 
     __slots__ = ("arity", "send", "sends")
 
@@ -90,9 +90,9 @@ class _Port:
 class Collector(BasicOutputCollector):
     """Checks a row, freezes it, and gives it to every send function of its stream (R14).
 
-    What fails in an emit is told to ``on_failure`` before it is raised: the bolt may swallow the
-    exception, but the tuple is lost, or has reached some of its receivers only, so the attempt has
-    failed (R7).
+    The error of a failed emit is told to ``on_failure`` before the error is raised: the bolt may
+    swallow the exception, but the tuple is lost, or has reached some of its receivers only, so the
+    attempt has failed (R7).
     """
 
     def __init__(self, component: str, attempt: TransactionAttempt, outputs: Mapping[str, StreamSpec], run: str) -> None:
@@ -109,7 +109,7 @@ class Collector(BasicOutputCollector):
         self.on_heavy: Callable[[int], None] = _ignore
         """Told the weight of a heavy row before it is sent, so that room can be made for it."""
         self.on_many: Callable[[], None] = _nothing
-        """Told after every ``_MANY`` rows, so that those that wait can be counted: counting each of
+        """Told after every ``_MANY`` rows, so that waiting rows can be counted: counting each of
         them would cost more than sending it."""
         self.connect_columns: Callable[[], Any] = _no_columns
         """Gives the ports for columns, a :class:`txtopo.dataplane.columns.ports.ColumnPorts`: made
@@ -143,8 +143,8 @@ class Collector(BasicOutputCollector):
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         try:
-            # Most rows are an attempt and one value. For these, what ``_emit`` does is written out
-            # here: it takes half the time.
+            # Most rows are an attempt and one value. For these rows the work of ``_emit`` is
+            # written out here: it takes half the time.
             send = self._pairs
             if type(values) is list and len(values) == 2 and stream is DEFAULT_STREAM and send is not None:
                 first, value = values
@@ -208,7 +208,7 @@ class Collector(BasicOutputCollector):
         self._count()
 
     def _send(self, row: Row, sends: Sequence[Send]) -> None:
-        """Send ``row`` as it is, or to each receiver a copy that shares nothing mutable with it."""
+        """Send ``row`` as emitted, or send each receiver a copy without shared mutable values."""
         if is_immutable(row):
             self.on_heavy(weight(row))
             for send in sends:
@@ -218,7 +218,7 @@ class Collector(BasicOutputCollector):
             send(copy)
 
     def _copies(self, row: Row, count: int) -> list[Row]:
-        """Copies that share nothing mutable with ``row``, nor with each other."""
+        """Copies of ``row`` that share no mutable value with ``row`` or with each other."""
         try:
             data = wire.dump_values(row, self._run)
             copies = [wire.load_values(data) for _ in range(count)]

@@ -63,8 +63,7 @@ def load_ports() -> Any:
 
 
 def told_apart(runs: Runs) -> Runs:
-    """``runs`` in which rows and RecordBatches may follow each other, as runs of one or the other.
-    """
+    """``runs`` with rows and RecordBatches mixed, as runs of rows and runs of columns."""
     return [
         (stream if are_rows else _PREFIX + stream, list(items))
         for stream, mixed in runs

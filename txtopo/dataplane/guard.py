@@ -33,7 +33,7 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     plain_json.NotJsonError: errors.MetadataError,
     conflicts.StoreConflict: errors.StoreConflictError,
 }
-"""What an exception of ours becomes when it reaches the driver."""
+"""By an exception of txtopo's: the class that reaches the driver."""
 
 
 class Guard:
@@ -49,12 +49,12 @@ class Guard:
         self.failure: Failure | None = None
         self.has_failed = False
         self.on_failure: list[Callable[[], None]] = []
-        """What is to be stopped at once."""
+        """Functions that stop parts of the slot at once."""
         self._noted: tuple[str, int, BaseException] | None = None
 
     def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
-        """``function(*args)``; :class:`AbortedError` if it fails, or if something it called has
-        failed."""
+        """``function(*args)``; :class:`AbortedError` if the function fails, or if a call inside it
+        has failed."""
         try:
             result = function(*args)
         except AbortedError:
@@ -79,8 +79,8 @@ class Guard:
                 stop()
 
     def abort(self, hook: str) -> NoReturn:
-        """Unwind ``hook`` after a failure: it is noted, and user code may have swallowed it, or
-        have run into what a failure has stopped."""
+        """Unwind ``hook`` after a failure: the failure is noted, and user code may have swallowed
+        the exception, or called a stopped function."""
         if self.failure is None and self._noted is not None:
             component, task, error = self._noted
             self.record(component, task, hook, error)

@@ -1,5 +1,4 @@
-"""Holding: a bolt instance as bytes, and back, with what belongs to the task kept as references
-(R12).
+"""Holding: a bolt instance as bytes, and back, with references to the task's own objects (R12).
 
 A held bolt has usually kept its collector, context, conf and attempt in attributes. These are not
 pickled but named, and bound to the commit phase's own when the bolt is restored. The same pickling

@@ -25,8 +25,8 @@ _WAITING_ROWS_MAX = 4096
 
 
 class Lane:
-    """Rows of one sending task. ``is_first``: nothing is before it that is not yet executed, so
-    what a neighbour emits may be executed at once."""
+    """Rows of one sending task. ``is_first``: every earlier lane is executed, so a neighbour's emit
+    may be executed at once."""
 
     __slots__ = ("closed", "handles", "has_columns", "is_first", "waiting", "waiting_rows")
 

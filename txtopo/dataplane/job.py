@@ -24,8 +24,8 @@ BatchMode = Literal["whole", "planned", "known", "new", "opaque", "recorded"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the data plane, in bytes unless said otherwise; see ``txtopo.config`` for what each
-    is for."""
+    """Bounds of the data plane, in bytes unless said otherwise; see ``txtopo.config`` for the
+    purpose of each."""
 
     blob_bytes_max: int = 32 * 1024 * 1024
     spill_bytes: int = 128 * 1024 * 1024
@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What every job of a run shares; broadcast once."""
+    """The data that all jobs of a run share; broadcast once."""
 
     token: str
     graph: TopologyGraph
@@ -46,8 +46,8 @@ class Run:
     local_master: bool = True
     limits: Limits = Limits()
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    """Signs what comes back inside a text of Spark's. Unlike ``token``, which names job groups, no
-    message shows it."""
+    """Signs failures that come back inside a text of Spark's. Unlike ``token``, which names job
+    groups, no message shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Batch:
     """What the spout's tasks emit.
 
     ``whole``: ``metadata`` for every task · ``planned`` and ``known``: ``partitions`` by number,
-    ``None`` where nothing is to be emitted · ``new``: emit what comes after ``partitions``'
-    metadata and report it, for partitions 0 … ``num_partitions - 1`` · ``recorded``: what the
-    emission job recorded · ``opaque``: as ``new``, but the emitters say how many partitions there
-    are.
+    ``None`` where nothing is to be emitted · ``new``: emit the batch after the metadata in
+    ``partitions`` and report its metadata, for partitions 0 … ``num_partitions - 1`` ·
+    ``recorded``: what the emission job recorded · ``opaque``: as ``new``, but the emitters say how
+    many partitions there are.
     """
 
     mode: BatchMode
@@ -69,7 +69,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One Spark job of one attempt. ``task_counts`` are those the attempt runs under (R23);
+    """A single Spark job of an attempt. ``task_counts`` are those the attempt runs under (R23);
     ``committed`` is the newest committed txid."""
 
     run: str

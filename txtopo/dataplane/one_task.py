@@ -2,10 +2,10 @@
 slot run of its own.
 
 For a small transaction whose turn to commit has come, a Spark job costs more than all the work in
-it; so it gets one instead of two or three. On one slot nothing is shuffled, and what one part hands
-to the next never leaves the process: a task is one computation, so there is nothing that could be
+it; so the transaction gets one job instead of two or three. On one slot nothing is shuffled, and
+results of a part never leave the process: a task is one computation, so no two computations can be
 mixed (R33). All the same it is handed over as pinned results are, with every check: bolts are held
-and restored (R12), and the part that reads checks which task attempt made what it reads.
+and restored (R12), and the reading part checks which task attempt made the results.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StraightRun:
         yield 0, wire.pack_report(self.report)
 
     def _part(self, part: Part, incoming: Iterator[bytes], buffer: SpillBuffer) -> list[Handle] | None:
-        """What the part made, or ``None`` if it failed."""
+        """The results of the part, or ``None`` if the part failed."""
         expected = (self.task_attempt,) if self.parts else None
         job = dataclasses.replace(self.job, part=part, batch=None if self.parts else self.job.batch, pinned=part != "commit", expected=expected)
         slot = self._slot_run(self.worker, job, 0, 0, self.task_attempt)

@@ -1,8 +1,8 @@
 """Running out of memory or disk, in words that name the settings to change.
 
-A Python worker says ``MemoryError`` and nothing else; Spark says what happened to its process, or
-to a Java heap. Who reads that wants to know what to type. Apart because both sides need it: a task
-for its own end, the driver for what Spark tells it about a task that could say nothing any more.
+A Python worker says ``MemoryError`` and nothing else; Spark reports the end of a process, or of a
+Java heap. The reader of such a message wants to know the command to type. Apart because both sides
+need it: a task for its own end, the driver for the reports of Spark about a dead task.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _SMALLER = "make the batches smaller (what the spout takes per transaction: take
 _WORKER = "raise spark.executor.pyspark.memory, lower spill_bytes"
 
 RAN_OUT = (MemoryError, errors.LocalDiskError)
-"""What is raised around user code when there is not enough of something."""
+"""The exceptions raised around user code when memory or disk runs out."""
 
 
 def of_memory(error: MemoryError) -> str:
-    """What to tell of a ``MemoryError`` in this process."""
+    """The message for a ``MemoryError`` in this process."""
     bound = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
     whose = f"its bound is {bound} MiB, from spark.executor.pyspark.memory" if bound else "the machine gives it no more"
     what = f"MemoryError: {error}" if str(error) else "MemoryError"
@@ -40,7 +40,7 @@ _STDOUT = 1
 
 
 def of(error: BaseException) -> str | None:
-    """What to tell of ``error`` of a task, if something ran out; ``None`` if nothing did."""
+    """The message for ``error`` of a task, if memory or disk ran out; ``None`` if nothing did."""
     if isinstance(error, MemoryError):
         return of_memory(error)
     if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
@@ -49,13 +49,13 @@ def of(error: BaseException) -> str | None:
 
 
 def of_disk(error: OSError) -> str:
-    """What to tell of an ``error`` that is one of ``DISK_IS_FULL``: which directory is meant, as
+    """The message for an ``error`` with a number of ``DISK_IS_FULL``: which directory is meant, as
     far as that can be found out."""
     temporary = os.environ.get("TMPDIR", "/tmp")
     if error.filename is not None:
         place = f"in {_existing(Path(os.fsdecode(error.filename)))}"
     else:
-        # What a write to an open file raises names no file.
+        # The error of a write to an open file names no file.
         full = [f"in {os.path.abspath(directory)}" for directory in dict.fromkeys((temporary, os.curdir)) if _is_full(directory)]
         place = " and ".join([*full, *(["for standard output"] if _is_full(_STDOUT) else [])])
     find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}; the output may go to a file), make room there"
@@ -66,7 +66,7 @@ def of_disk(error: OSError) -> str:
 
 
 def explained(error: BaseException) -> BaseException:
-    """``error``; or, if it says that a disk is full, an error that says which, and what to do."""
+    """``error``; or, for a full disk, an error that names the directory and the cure."""
     if not isinstance(error, OSError) or error.errno not in DISK_IS_FULL:
         return error
     told = errors.TxtopoError(of_disk(error))
@@ -87,7 +87,7 @@ def _is_full(place: str | int) -> bool:
     return False
 
 
-# In this order: Java's OutOfMemoryError is also a MemoryError to who looks for that word.
+# In this order: The text OutOfMemoryError of Java contains the word MemoryError too.
 _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("spark.driver.maxResultSize", "Total size of serialized results"),
@@ -125,6 +125,6 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def cure_of(text: str) -> str | None:
-    """What to do about a job that Spark lost with these words, if something ran out; ``None`` if
-    nothing in them says so."""
+    """The cure for a job that Spark lost with these words, if memory or disk ran out; ``None`` if
+    no word says so."""
     return next((cure for words, cure in _SPARKS_WORDS if any(word in text for word in words)), None)

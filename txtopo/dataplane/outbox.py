@@ -1,7 +1,7 @@
-"""The outbox in which what a slot emits waits for the shuffle, and leaves as chunks.
+"""The outbox of a slot: emitted rows wait for the shuffle, and leave as chunks.
 
-Apart from ``emit`` because it knows neither user code nor what may be emitted: what comes here is
-checked, frozen and routed.
+Apart from ``collector``, because an outbox knows neither user code nor the rules of emits: rows
+arrive here checked, frozen and routed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class OutLane:
     """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of
     emission, until the outbox packs them.
 
-    Invariants: ``rows`` is the same list for good, so that its ``append`` can be handed out.
-    ``_begins`` says which stream the rows from an index on are of.
+    Invariants: ``rows`` stays the same list, so that its ``append`` can be handed out. ``_begins``
+    says which stream the rows from an index on are of.
     """
 
     __slots__ = ("_begins", "_has_columns", "_only", "receiver", "rows", "source", "source_task", "task")
@@ -64,11 +64,11 @@ class OutLane:
 
 
 class Outbox:
-    """What a slot sends, as chunks per receiving slot.
+    """The rows and held bolts that a slot sends, as chunks per receiving slot.
 
     Invariants: about ``rows_max`` rows wait unpacked at most, a number that follows the size of the
-    rows so that they are about ``PACK_BYTES``; they are counted whenever a task has emitted many
-    more, and who sends heavy rows packs earlier. A chunk is closed when it has as much; chunks
+    rows so that they are about ``PACK_BYTES``; lanes are counted after every ``_MANY`` rows of a
+    task, and a sender of heavy rows packs earlier. A chunk is closed when it has as much; chunks
     spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with
     the report, also when there is nothing to say: silence would look like loss.
     """

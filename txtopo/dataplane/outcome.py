@@ -54,7 +54,7 @@ class Failure:
         return f"{self.error}\n  in {where}\n{self.traceback}"
 
     def to_text(self, secret: bytes) -> str:
-        """A line from which :func:`from_text` finds this failure again, wherever it is embedded;
+        """A line from which :func:`from_text` reads this failure, wherever the line is embedded;
         signed with the run's ``secret``."""
         data = base64.b64encode(pickle.dumps(self)).decode()
         return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
@@ -63,7 +63,7 @@ class Failure:
 def from_text(text: str, secret: bytes) -> Failure | None:
     """The failure embedded in ``text``, if there is one that was signed with ``secret``.
 
-    A text of Spark's may quote anything, also a line of the input: what carries no signature of
+    A text of Spark's may quote anything, also a line of the input: a text without a signature of
     this run is never unpickled.
     """
     for found in _EMBEDDED.finditer(text):
@@ -79,7 +79,7 @@ def _signature(data: str, secret: bytes) -> str:
 
 class AbortedError(BaseException):
     """Unwinds user code once a failure is recorded. Not an ``Exception``, so that ``except
-    Exception`` lets it pass (R7)."""
+    Exception`` does not catch it (R7)."""
 
 
 class FailureInTaskError(Exception):
@@ -142,17 +142,17 @@ class Tally:
     executed: dict[str, int] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)
     metadata: dict[int, Any] = field(default_factory=dict)
-    """What an emission job learnt, by partition."""
+    """Metadata by partition, learnt in an emission job."""
     partition_counts: set[int] = field(default_factory=set)
-    """How many partitions the tasks of an opaque spout saw; more than one number means that they
-    disagree."""
+    """How many partitions the tasks of an opaque spout saw; more than one number means that the
+    tasks disagree."""
     stores: dict[str, int] = field(default_factory=dict)
     """By ``component/store`` name, how many transactions of that store were committed (R34)."""
     busy_s: dict[str, float] = field(default_factory=dict)
     """How long tasks were at work, all together, by phase."""
 
     def add(self, other: Tally) -> None:
-        """Add what other tasks counted and learnt."""
+        """Add the counts and the metadata of other tasks."""
         for mine, theirs in ((self.executed, other.executed), (self.emitted, other.emitted), (self.stores, other.stores)):
             for name, count in theirs.items():
                 mine[name] = mine.get(name, 0) + count
@@ -164,9 +164,9 @@ class Tally:
 
 @dataclass(slots=True)
 class Report:
-    """What a slot tells the next level and, from the last level, the driver. ``before`` is the
-    tally of all levels before this one, the same in every slot's report; ``own`` is that of this
-    slot."""
+    """The report of a slot to the next level and, from the last level, to the driver. ``before`` is
+    the tally of all levels before this one, the same in every slot's report; ``own`` is that of
+    this slot."""
 
     job: str
     slot: int

@@ -1,8 +1,8 @@
-"""What a task has been sent: merged, complete, and of one computation.
+"""The input of a task: merged, complete, and of one computation.
 
-Spark delivers the chunks of a shuffle in any order and, after a loss, happily mixes what two
-different computations of a stage sent. Here they are put in order, and anything missing, doubled or
-from another computation fails the attempt (R33): this is Storm's count of coordinated tuples, doing
+Spark delivers the chunks of a shuffle in any order and, after a loss, may mix the chunks of two
+different computations of a stage. Here they are put in order, and anything missing, doubled or from
+another computation fails the attempt (R33): this is Storm's count of coordinated tuples, doing
 double duty.
 """
 
@@ -36,13 +36,13 @@ class MixedEmissionsError(Exception):
 
 @dataclass(slots=True)
 class Received:
-    """Everything for one slot of one level. Payloads are handles into ``buffer``."""
+    """The input of one slot of one level. Payloads are handles into ``buffer``."""
 
     buffer: SpillBuffer
     lanes: dict[tuple[str, int], dict[LaneKey, list[Handle]]] = field(default_factory=dict)
     held: dict[tuple[str, int], list[Handle]] = field(default_factory=dict)
     before: Tally = field(default_factory=Tally)
-    """What all earlier levels counted and learnt."""
+    """The counts and the metadata of all earlier levels."""
     failure: Failure | None = None
     """The failure of an earlier level."""
     lineage: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Received:
         return [(frame._replace(payload=b""), self.buffer.append(frame.payload)) for frame in frames]
 
     def add(self, stored: Stored) -> None:
-        """Put what was stored at the end of its lane."""
+        """Append a stored frame to its lane."""
         frame, handle = stored
         address = (frame.receiver, frame.task)
         if frame.kind == "rows":
@@ -148,8 +148,7 @@ def _take(received: Received, job: Job, level: int, sending_slots: int, expected
 
 
 def _merge(received: Received, headers: list[ChunkHeader]) -> None:
-    """Unite what the senders were themselves computed from; two that disagree are two computations.
-    """
+    """Unite the lineages of the senders; two that disagree are two computations."""
     reports = [(header, header.report) for header in headers if header.report is not None]
     for header, report in reports:
         merge_lineage(received.lineage, report.lineage)
@@ -161,8 +160,8 @@ def _merge(received: Received, headers: list[ChunkHeader]) -> None:
 
 
 def merge_lineage(into: dict[tuple[int, int], int], lineage: Mapping[tuple[int, int], int]) -> None:
-    """Unite two lineages; :class:`MixedEmissionsError` if they name different computations of one
-    slot."""
+    """Unite two lineages; :class:`MixedEmissionsError` if two lineages name different computations
+    of one slot."""
     for place, task_attempt in lineage.items():
         if into.setdefault(place, task_attempt) != task_attempt:
             raise MixedEmissionsError(f"level {place[0]}, slot {place[1]} was computed twice: as task attempts {into[place]} and {task_attempt}")

@@ -27,15 +27,15 @@ _KEY_LENGTH_MAX = 64
 
 
 def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> int | None:
-    """The one task that receives everything this sender emits, or ``None`` where that depends on
-    the row."""
+    """The one task that receives everything from this sender, or ``None`` where the row decides."""
     if grouping.traits.stays_local:
         return levels.local_task(sending_task, receiving_tasks)
     return 0 if grouping.traits.one_task or (receiving_tasks == 1 and not grouping.traits.sender_chooses) else None
 
 
 class Edge(NamedTuple):
-    """Which component sends on which of its streams to which component; for errors."""
+    """An edge of the topology, from a component and its stream to a receiving component; for
+    errors."""
 
     sender: str
     stream: str
@@ -43,14 +43,13 @@ class Edge(NamedTuple):
 
 
 class SenderMemory:
-    """What one sender keeps for one receiver between emits: one for its rows and its columns
-    together."""
+    """The memory of one sender for one receiver between emits: rows and columns share it."""
 
     def __init__(self, grouping: Grouping, sending_task: int, txid: int, tasks: int, edge: Edge | None = None) -> None:
         self.edge = edge or Edge("sender", "default", "receiver")
         start = (sending_task + txid) % tasks
         self.turns = itertools.cycle([*range(start, tasks), *range(start)])
-        """Whose turn it is, under shuffle grouping."""
+        """The next tasks in turn, under shuffle grouping."""
         self.sent = [0] * tasks
         """How many rows each task was sent, under partial key grouping."""
         self.custom = None if grouping.custom is None else copy.deepcopy(grouping.custom)
@@ -88,7 +87,7 @@ class Ways(Protocol[S_co]):
 
 
 def send_by(grouping: Grouping, fields: Fields, sending_task: int, lanes: Sequence[S], ways: Ways[S]) -> S:
-    """The one of ``lanes`` that receives everything, or the way of ``grouping``; for rows and for
+    """The lane of ``lanes`` that receives everything, or the way of ``grouping``; for rows and for
     columns."""
     only = fixed_task(grouping, sending_task, len(lanes))
     if only is not None and not grouping.traits.by_key:
@@ -177,7 +176,7 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
 
 
 def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[int]) -> Send:
-    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the
+    """Each key goes to one of its two tasks: the one this sender has sent fewer rows to so far, the
     first if they are equal."""
 
     def send(row: Row) -> None:

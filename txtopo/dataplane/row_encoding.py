@@ -3,7 +3,7 @@
 Pickle takes rows one by one, and each value of each row. Most columns are of one kind: the attempt
 is the same in all rows, and texts can be joined and cut again by one call for all of them, which
 takes less than half the time. Apart from ``wire`` because it knows values only: no frame, no lane,
-no stream. What comes back has the same values of the same types; mutable values that rows share are
+no stream. Restored rows have the same values of the same types; mutable values that rows share are
 shared again.
 """
 

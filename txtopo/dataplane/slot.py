@@ -1,9 +1,9 @@
-"""One slot of one level of one job: receive, execute, send.
+"""A slot of a level of a job: receive, execute, send.
 
 The order of things in a slot: every task begins; inboxes execute what is complete; then component
-by component, task by task: a spout emits, a bolt takes what is left and finishes, or is held. A
-component's turn comes after its sources', so each bolt finishes when it has received every tuple
-meant for it, and not before (R11).
+by component, task by task: a spout emits, a bolt takes the remaining tuples and finishes, or is
+held. A component's turn comes after its sources', so each bolt finishes when it has received every
+tuple meant for it, and not before (R11).
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class SlotRun:
         return self.results() if self.is_last else self.outbox.chunks(self.report)
 
     def execute(self, received: Received) -> None:
-        """Run the tasks; a failure ends up in the report, and nothing of what was emitted leaves.
-        """
+        """Run the tasks; a failure ends up in the report, and no emitted row leaves the slot."""
         try:
             for frame in received.frames_not_for(frozenset(self.here.components)):
                 self.outbox.add(frame)
@@ -98,8 +97,8 @@ class SlotRun:
             self.report.own.add(Tally({id: task.executed}, {id: task.collector.emitted}, stores=task.context.touched_stores))
 
     def fail(self, doing: str = "", error: BaseException | None = None) -> None:
-        """Put the failure into the report: what the guard has recorded, or ``error``, which
-        something around user code has raised."""
+        """Put the failure into the report: the failure that the guard has recorded, or ``error``,
+        raised around user code."""
         if error is not None:
             self.guard.record(self.components[0].id, self.slot, doing, error)
         self.report.failure = self.guard.failure
@@ -109,15 +108,15 @@ class SlotRun:
 
     def results(self) -> Iterator[tuple[int, bytes]]:
         """The last level's results: the frames, unless they may not come back or would be of no
-        use; then the report, which says how it went."""
+        use; then the report, with the outcome."""
         if self.report.failure is None:
             yield from self.pinned_results() if self.job.pinned else self.inline_results()
         self.outbox.close()
         yield self.slot, wire.pack_report(self.report)
 
     def pinned_results(self) -> Iterator[tuple[int, bytes]]:
-        """Frames that stay in Spark, one group after the other: all of them together may be more
-        than fits in memory."""
+        """Frames that stay in Spark, group by group: all of them together may be more than fits in
+        memory."""
         for frames in self.outbox.frames():
             yield self.slot, self.result(frames)
 
@@ -146,12 +145,12 @@ class SlotRun:
         return range(self.slot, component.parallelism, self.here.slots)
 
     def all_tasks(self) -> list[BoltTask | SpoutTask]:
-        """Every task of this slot that was begun."""
+        """Every begun task of this slot."""
         return [*self.spouts.values(), *self.bolts.values()]
 
     def begin_tasks(self, received: Received) -> None:
-        """Make every task, downstream ones first so that what a task emits, also in ``prepare``,
-        has somewhere to go."""
+        """Make every task, downstream tasks first, so that an emit has a receiver also in
+        ``prepare``."""
         for component in reversed(self.components):
             for index in self.tasks_here(component):
                 if component.kind == "spout":
@@ -174,8 +173,8 @@ class SlotRun:
                 bolt.begin(received.held_file(component.id, index))
 
     def make_room(self, weight: int) -> None:
-        """Before heavy rows are sent: turn those that wait into bytes, which may spill, whenever
-        there is enough of them."""
+        """Before heavy rows are sent: turn waiting rows into bytes, which may spill, whenever they
+        weigh enough."""
         self.heavy_bytes += weight
         if self.heavy_bytes > outbox.Outbox.PACK_BYTES:
             self.heavy_bytes = weight
@@ -184,8 +183,8 @@ class SlotRun:
                 inbox.pack()
 
     def advance(self, component: str, index: int) -> None:
-        """Execute what is in order for one task. Guarded, because values may not be what they were
-        when they arrive on another machine."""
+        """Execute the lanes of a task that are next in order. Guarded, because a value may change
+        on its way to another machine."""
         self.guard.call(component, index, "taking the tuples that were sent", self.inboxes[component, index].advance)
 
     def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
@@ -200,7 +199,7 @@ class SlotRun:
         return self.sources[key, stream]
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
-        """Connect every stream of ``task`` to everybody who listens."""
+        """Connect every stream of ``task`` to all its receivers."""
         component, index = task.component, task.index
         task.collector.on_heavy = self.make_room
         task.collector.on_many = self.outbox.pack_if_many
@@ -236,8 +235,8 @@ class SlotRun:
                     task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
 
     def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
-        """Connect every stream of a spout's task to one lane, which records what is emitted for the
-        processing job to send."""
+        """Connect every stream of a spout's task to one lane, which records the emitted rows for
+        the processing job."""
         component = task.component
         streams = list(component.outputs)
         only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
@@ -248,8 +247,8 @@ class SlotRun:
                 task.collector.connect(stream, lane.sender(stream))
                 continue
             for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
-                # One receiver is enough to record the emit; the others only check the task it
-                # names.
+                # One receiver is enough to record the emit; the other receivers only check the task
+                # index.
                 senders = [lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
                 task.collector.connect_direct(stream, receiver.id, senders)
 
@@ -272,13 +271,13 @@ class SlotRun:
                     self.guard.call(receiver.id, task, "taking the tuples that were sent", inbox.close, (component.id, index))
 
     def held_pieces(self, component: str, task: int) -> wire.PieceWriter:
-        """What takes a held instance and sends it on to the commit phase, in pieces that fit the
+        """The writer that sends a held instance to the commit phase, in pieces that fit the
         wire."""
         bound = min(self.worker.run.limits.blob_bytes_max, outbox.Outbox.PACK_BYTES)
         return wire.PieceWriter(bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece)))
 
     def complete_spout(self, spout: SpoutTask, received: Received) -> None:
-        """Have a spout emit, replay what its emission job recorded, or commit what it emitted."""
+        """Have a spout emit, send its recorded tuples, or commit its batch."""
         key = (spout.component.id, spout.index)
         if self.phase == "commit":
             held = received.held_file(*key)

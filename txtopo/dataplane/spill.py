@@ -18,7 +18,7 @@ Handle = bytes | tuple[int, int]
 def directory() -> str:
     """Where spilled bytes go: the first of Spark's local directories, which are there for this;
     without Spark, the one for temporary files."""
-    # Spark tells its Python workers so. The usual /tmp may be small, or be memory.
+    # Spark tells its Python workers these directories. The usual /tmp may be small, or be memory.
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
 
 

@@ -1,4 +1,4 @@
-"""One task of a spout in one job: its emitter emits a batch, commits it, or its recorded tuples are
+"""A task of a spout in a job: its emitter emits a batch, commits it, or its recorded tuples are
 sent again."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SpoutTask(Task):
     and its commit (R22)."""
 
     metadata: Mapping[int, Any] = {}
-    """What this task learnt by emitting, by partition."""
+    """Metadata by partition that this task learnt by emitting."""
     num_partitions: int | None = None
     """How many partitions this task saw, where emitters are asked."""
 
@@ -40,7 +40,7 @@ class SpoutTask(Task):
                 self.guard_close(emitter)
 
     def commit(self, held: IO[bytes]) -> None:
-        """Commit what the held emitter emitted, and close it."""
+        """Commit the batch of the held emitter, and close the emitter."""
         emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
         try:
             self.call("commit", emitter.commit, self.job.attempt)
@@ -58,7 +58,7 @@ class SpoutTask(Task):
             self.guard.abort("close")
 
     def replay(self, runs: Iterable[tuple[str, Iterable[Row]]]) -> None:
-        """Send what the emission job recorded."""
+        """Send the tuples that the emission job recorded."""
         for stream, rows in runs:
             if column_runs.is_run(stream):
                 for batch in column_runs.unpacked(rows):
@@ -91,8 +91,8 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
 
 
 def _given(task: SpoutTask, spout: Any, stored: Any) -> Any:
-    """Stored metadata as the emitter wants it; a model may refuse what an older version of it has
-    stored."""
+    """Stored metadata as the emitter wants it; a model may refuse metadata that an older version of
+    the model has stored."""
     return task.call("reading the metadata", metadata_of.from_json, stored, spout.metadata_type)
 
 
@@ -114,7 +114,7 @@ def _emit_new(task: SpoutTask, spout: Any, emit: Callable[..., Any], hook: str, 
 
 
 def _refuse_late_emits(tuples: int) -> None:
-    """Raise if a committer spout's emitter emitted in ``commit``: what a spout emits is executed in
+    """Raise if a committer spout's emitter emitted in ``commit``: tuples of a spout are executed in
     the processing phase, which is over."""
     if tuples:
         raise EmissionMistakeError(f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, when nobody listens any more\n  Emit in emit_batch.")

@@ -1,4 +1,4 @@
-"""One task of one component in one job: a bolt instance between its inbox and its collector.
+"""A task of a component in a job: a bolt instance between its inbox and its collector.
 
 Apart from ``spout_task``, whose tasks have no inbox.
 """
@@ -24,7 +24,7 @@ from txtopo.topology.stream import Fields, Tuple, TupleSource
 
 
 class Task:
-    """What spout and bolt tasks share: identity, context, collector."""
+    """The shared part of spout and bolt tasks: identity, context, collector."""
 
     def __init__(self, worker: WorkerRun, job: Job, guard: Guard, component: Component, index: int, phase: Phase) -> None:
         self.worker, self.job, self.guard, self.component, self.index = worker, job, guard, component, index
@@ -49,7 +49,7 @@ class Task:
 
     @property
     def bindings(self) -> dict[hold.Reference, Any]:
-        """What references in a held instance are bound to."""
+        """The objects that references in a held instance are bound to."""
         return {"collector": self.collector, "context": self.context, "conf": self.conf}
 
 
@@ -68,7 +68,7 @@ class BoltTask(Task):
         self.guard.on_failure.append(self.stop)
 
     def entry(self) -> Callable[..., None]:
-        """The hook that takes what is meant for the bolt."""
+        """The hook that takes the bolt's input."""
         hook: Callable[..., None] = self.instance.execute
         return hook
 
@@ -84,7 +84,7 @@ class BoltTask(Task):
         self._execute = _abort
 
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
-        """Give tuples that arrived to the bolt, one after the other."""
+        """Give arrived tuples to the bolt, in order."""
         guard, is_basic, collector = self.guard, self.component.kind == "basic", self.collector
         tup = Tuple((), source)
         try:
@@ -156,8 +156,8 @@ class BoltTask(Task):
 
 
 def _references() -> tuple[int, int]:
-    """What ``getrefcount`` says of an object that only a variable of ours refers to: a local one,
-    and one of the function around.
+    """The counts of ``getrefcount`` for an object that only a variable of this module refers to: a
+    local one, and one of the function around.
 
     A bolt that is done with its tuple, as nearly all are, gets the same object with the next row,
     because making one takes as long as all the rest of the way to the bolt. How many references a

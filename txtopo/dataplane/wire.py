@@ -3,11 +3,10 @@
 *Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of
 ``(stream, [values, …])`` so that the order of emission across streams is kept (R17). A *frame* is
 addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its receiver can
-tell from the headers whether it has everything and whether all of it stems from one and the same
-computation (R33).
+tell from the headers whether all chunks have arrived and stem from one computation (R33).
 
-Classes defined in ``__main__`` cannot be imported by a worker. They came with the topology, so they
-are named by their place in its table.
+Classes defined in ``__main__`` cannot be imported by a worker. These classes came with the
+topology, so they are named by their place in its table.
 """
 
 from __future__ import annotations
@@ -225,8 +224,8 @@ def unpack_report(data: bytes) -> Report:
 
 
 def pack_frames(frames: Sequence[Frame], tag: bytes = FRAMES) -> bytes:
-    """Frames without a header: results of a terminal slot, or (``SEED``) what the driver hands to a
-    first level."""
+    """Frames without a header: results of a terminal slot, or (``SEED``) input from the driver for
+    a first level."""
     return tag + pickle.dumps([tuple(frame) for frame in frames], PROTOCOL)
 
 

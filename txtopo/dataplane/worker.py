@@ -1,7 +1,7 @@
-"""What a worker process keeps between tasks: the runs it has seen, their plans and templates, and
-the users' resources (R12).
+"""The memory of a worker process between tasks: the runs it has seen, their plans and templates,
+and the users' resources (R12).
 
-Invariants: nothing here influences what a task computes; it only saves making it again. At most
+Invariants: a kept object never influences a result of a task; it only saves time. At most
 ``_RUNS_MAX`` runs are kept.
 """
 
@@ -28,8 +28,8 @@ _RUNS_MAX = 8
 class Resources:
     """Connections and clients of users, by name; one set per process and run.
 
-    Invariants: what was made before a fork is neither used nor closed after it, nor is it dropped,
-    which may close it: its sockets belong to the parent too.
+    Invariants: a resource made before a fork is neither used nor closed nor dropped after it, since
+    dropping may close it: its sockets belong to the parent too.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def _no_clock() -> float:
 
 
 class WorkerRun:
-    """One run, as this process knows it."""
+    """A run, as this process knows it."""
 
     def __init__(self, run: Run, clock: Callable[[], float] = _no_clock) -> None:
         """``clock`` measures, in seconds, how long tasks are at work."""
@@ -118,7 +118,8 @@ _warm = False
 
 
 def worker_run(token: str, load: Callable[[], bytes], clock: Callable[[], float] = _no_clock) -> WorkerRun:
-    """The run ``token``; ``load`` gets its pickle where this process does not know it yet."""
+    """The run ``token``; ``load`` gets the run's pickle, if this process does not know the run
+    yet."""
     global _warm
     if token in _runs:
         _runs.move_to_end(token)
@@ -130,8 +131,7 @@ def worker_run(token: str, load: Callable[[], bytes], clock: Callable[[], float]
         run.resources.close()
         wire.forget_classes(forgotten)
     if not _warm:
-        # PySpark collects garbage after every task; what is imported by now need not be looked at
-        # again.
+        # PySpark collects garbage after every task; modules imported by now are not examined again.
         gc.collect()
         gc.freeze()
         _warm = True

@@ -1,17 +1,17 @@
-"""Keyed aggregates: a committer that keeps one value per key in a store, and the bolts that combine
-before it, so that little travels.
+"""Keyed aggregates: a committer that keeps one value per key in a store, and bolts before it that
+combine, so that few tuples travel.
 
 ::
 
     source ×n ──none──► partial ×n ──fields(key)──► aggregate ×m (committer)
 
-Each task of the source combines what it made itself; only one value per key and task goes through
-the shuffle. Made by ``TransactionalTopologyBuilder.set_aggregate`` (Trident:
-``persistentAggregate``). Apart from ``aggregator``, which says what is computed, and from the
-stores: the store is known here by what it is asked for. Standard library only.
+Each task of the source combines its own tuples; only one value per key and task goes through the
+shuffle. Made by ``TransactionalTopologyBuilder.set_aggregate`` (Trident: ``persistentAggregate``).
+Apart from ``aggregator``, which has the arithmetic, and from the stores: this module knows a store
+by the methods that it calls. Standard library only.
 
-Invariants: what is emitted, and in which order, depends on the tuples and their order alone (R17),
-and on replay on what was first applied (R28).
+Invariants: the emitted tuples, and their order, depend on the tuples and their order alone (R17),
+and on replay on the first applied result (R28).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple
 from txtopo.topology.transaction import TransactionAttempt
 
 COMBINED_KEYS_MAX = 100_000
-"""How many keys a task combines before it sends on what it has: a bound on its memory, not on the
-number of keys."""
+"""The number of keys that a task combines before it sends them on: a bound on its memory, not on
+the number of keys."""
 
 ALL = "all"
 """The key of an aggregate that is not grouped."""
@@ -38,14 +38,15 @@ ALL = "all"
 
 @dataclasses.dataclass(frozen=True)
 class KeyOf:
-    """What the key of a tuple is: the values of ``names``, or, where all tuples belong together,
+    """The key of a tuple: the values of ``names``, or, where all tuples belong together,
     ``constant``."""
 
     names: tuple[str, ...] = ()
     constant: tuple[Any, ...] | None = None
 
     def reader(self, fields: Fields) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-        """What takes the key out of the values of tuples with these ``fields``; it pickles."""
+        """A function that takes the key out of the values of tuples with these ``fields``; it
+        pickles."""
         if self.constant is not None:
             return functools.partial(_constant, self.constant)
         at = [fields.index(name) for name in self.names]
@@ -87,7 +88,7 @@ class PartialAggregate(bolt.BaseBatchBolt):
         self.add(key, one)
 
     def add(self, key: tuple[Any, ...], one: Any) -> None:
-        """Combine ``one`` with what the key has, in this portion or in a new one."""
+        """Combine ``one`` with the value of the key, in this portion or in a new one."""
         combined = self.combined
         if key in combined:
             combined[key] = self.combiner.combine(combined[key], one)
@@ -100,7 +101,7 @@ class PartialAggregate(bolt.BaseBatchBolt):
         self.send()
 
     def send(self) -> None:
-        """Emit what is combined, and begin anew."""
+        """Emit the combined values, and begin an empty portion."""
         combined, self.combined = self.combined, {}
         self.collector.emit_all([self.attempt, *key, value] for key, value in combined.items())
 
@@ -111,20 +112,20 @@ class PartialAggregate(bolt.BaseBatchBolt):
 MERGES: dict[type, merge.Merge] = {
     aggregator.Count: merge.ADD, aggregator.Sum: merge.ADD, aggregator.Min: merge.MIN, aggregator.Max: merge.MAX,
 }  # fmt: skip
-"""What a database can do by itself. Not of subclasses, which may combine otherwise."""
+"""Merges that a database can do by itself. Not of subclasses, which may combine otherwise."""
 
 
 class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
-    """One transaction of the store, and downstream what it did to each key: the key, its value
+    """One transaction of the store, and downstream its effect on each key: the key, its value
     before and its value now."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
         self.is_heard = True
-        """Whether anybody is downstream; if not, nothing is emitted, and the store need not say
-        what it did."""
+        """Whether a component is downstream; if not, no tuple is emitted, and the store need not return
+        the updates."""
         self.names: tuple[str, ...] = ()
-        """Of the fields that are the key, in what it emits."""
+        """The fields of the key, in emitted tuples."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
@@ -132,8 +133,8 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     def finish_batch(self) -> None:
         by_key = {(key[0] if len(key) == 1 else key): delta for key, delta in self.deltas.items()}
-        # Also without anything to write: that is how a store learns that what an earlier attempt
-        # wrote is void (R31).
+        # Also without anything to write: opening tells the store that the writes of an earlier
+        # attempt are void (R31).
         with self.store.transaction(self.context, self.attempt) as transaction:
             if not self.is_heard:
                 transaction.merge_many(by_key, self.merge or self.applied)
@@ -153,7 +154,7 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
 
 class CombiningCommitter(KeyedCommitter):
-    """Combines what the partial aggregates sent with what the store has."""
+    """Combines the values of the partial aggregates with the values in the store."""
 
     def __init__(self, combiner: aggregator.CombinerAggregator, store: Any) -> None:
         super().__init__(store)
@@ -170,7 +171,8 @@ class CombiningCommitter(KeyedCommitter):
 
 
 class ReducingCommitter(KeyedCommitter):
-    """Keeps the tuples of each key until the commit, and reduces them onto what the store has."""
+    """Keeps the tuples of each key until the commit, and reduces them onto the value in the
+    store."""
 
     def __init__(self, reducer: aggregator.ReducerAggregator, store: Any) -> None:
         super().__init__(store)

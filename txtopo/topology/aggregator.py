@@ -1,5 +1,5 @@
-"""What an aggregate computes of the tuples of a key: a count, a sum, a minimum, or anything of the
-user's (Trident: ``CombinerAggregator``).
+"""The arithmetic of an aggregate over the tuples of a key: a count, a sum, a minimum, or anything
+of the user's (Trident: ``CombinerAggregator``).
 
 Apart from ``aggregate``, which has the bolts: here is only the arithmetic, without a batch, a store
 or a task.
@@ -14,11 +14,11 @@ from txtopo.topology.stream import Tuple
 
 
 class CombinerAggregator(abc.ABC):
-    """Combines one value per tuple, two at a time, in any order of pairs: so each task that makes
-    tuples combines its own first.
+    """Combines one value per tuple, two at a time, in any order of pairs: so each task of the
+    source combines its own tuples first.
 
-    Called: on executors, on a copy; keep nothing in it. Values are what the store keeps, JSON
-    unless it has another codec.
+    Called: on executors, on a copy; keep nothing in it. Values are kept in the store, as JSON
+    unless the store has another codec.
     """
 
     fields: tuple[str, ...] = ()
@@ -31,11 +31,11 @@ class CombinerAggregator(abc.ABC):
 
     @abc.abstractmethod
     def combine(self, left: Any, right: Any) -> Any:
-        """Two values made one. It must be associative; ``left`` comes before ``right`` where that
+        """Two values made one. It must be associative; ``left`` comes before ``right`` where order
         matters within one task.
 
-        On replay: not again for what a store has applied. The classic mistake: changing one of them
-        in place; make a new value.
+        On replay: not again for updates that a store has applied. The classic mistake: changing a
+        value in place; make a new value.
         """
 
 
@@ -57,7 +57,7 @@ class ReducerAggregator(abc.ABC):
     @abc.abstractmethod
     def reduce(self, value: Any, tup: Tuple) -> Any:
         """The value after ``tup``; not None. Runs on: executor, in the commit phase. On replay: not
-        again for what was applied."""
+        again for applied updates."""
 
 
 Aggregator = CombinerAggregator | ReducerAggregator

@@ -1,8 +1,8 @@
 """The bolt that takes whole columns: a ``pyarrow.RecordBatch`` at a time instead of a tuple.
 
-Apart from the other bolts because of what it is given; it is built, held and committed as they are.
-pyarrow is an extra, and this module only names it: a driver or an executor that runs no such bolt
-need not have it.
+Apart from the other bolts because of its input, whole columns; it is built, held and committed as
+they are. pyarrow is an extra, and this module only names it: a driver or an executor that runs no
+such bolt need not have it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class BaseArrowBatchBolt(IBatchBolt):
         emission (R17); all rows of one call are of one task and stream, which ``context.source``
         names. How many rows come at once may change with the plan: RecordBatches are merged and
         split on their way. On replay: again. The classic mistake: taking one call for the whole
-        transaction; what is known only at its end belongs in ``finish_batch``.
+        transaction; a result that is known only at the end of the batch belongs in
+        ``finish_batch``.
         """
 
     def execute(self, tup: Tuple) -> None:
@@ -60,7 +61,7 @@ def takes_columns(component: Any) -> bool:
 
 
 def emits_columns(component: Any) -> bool:
-    """Whether ``component`` says that it emits columns."""
+    """Whether ``component`` declares that it emits columns."""
     return isinstance(component, _Component) and bool(component.emits_columns)
 
 

@@ -1,8 +1,8 @@
 """The bolts users write.
 
 A batch bolt sees one attempt of one batch: a fresh instance per attempt and task, ``prepare`` once,
-``execute`` per tuple, ``finish_batch`` once (R10). It keeps what it needs in its attributes and
-never in module globals: the process outlives it.
+``execute`` per tuple, ``finish_batch`` once (R10). A bolt keeps its state in attributes and never
+in module globals: the process outlives it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class BatchOutputCollector(abc.ABC):
         list later changes nothing (R14)."""
 
     def emit_all(self, rows: Iterable[Sequence[Any]], stream: str = DEFAULT_STREAM) -> None:
-        """Emit tuples one after the other: the same as :meth:`emit` for each of ``rows``, in less
+        """Emit several tuples in order: the same as :meth:`emit` for each of ``rows``, in less
         time.
 
-        ``rows`` may make its tuples as they are taken. An error it raises is one of the emit, and
-        fails the attempt even if it is caught (R7).
+        ``rows`` may make its tuples lazily. An error it raises is one of the emit, and fails the
+        attempt even if it is caught (R7).
         """
         for values in rows:
             self.emit(values, stream)
@@ -48,8 +48,8 @@ class BatchOutputCollector(abc.ABC):
         """Emit one tuple per row. The columns are the fields of ``stream``, by name and in order,
         without the first: the attempt is no column.
 
-        The batch is not copied. Arrow's arrays cannot be changed, but those made over memory of
-        somebody else (NumPy's, say) change with it.
+        The batch is not copied. Arrow's arrays cannot be changed, but an array over foreign memory
+        (NumPy's, say) changes with the memory.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no columns")
 
@@ -64,7 +64,7 @@ class BasicOutputCollector(BatchOutputCollector):
 
 
 class _Component:
-    """What spouts and bolts have in common."""
+    """The common part of spouts and bolts."""
 
     emits_columns: ClassVar[bool] = False
     """Set it to True in a class that emits mostly by ``emit_batch``: then ``txtopo explain`` says
@@ -94,8 +94,8 @@ class IBatchBolt(_Component, abc.ABC):
     however their input is grouped: because the task's index is part of every key, or because it
     only reads there. Otherwise several tasks need a fields grouping on the key (R32)."""
     input_fields: Fields | None = None
-    """Fields that it needs of every stream it listens to; that they are there is checked when the
-    topology is built."""
+    """Fields that the bolt needs of every stream it listens to; that they are there is checked when
+    the topology is built."""
     key_fields: Fields | None = None
     """The fields of its input that its keys in a store are made of; a fields grouping on others is
     then refused (R32)."""
@@ -123,8 +123,8 @@ class IBatchBolt(_Component, abc.ABC):
 
         Runs on: executor. Called: once per attempt and task, also with zero tuples. Order: for
         committers, and everything downstream of one, in the commit phase, one transaction after the
-        other by txid. On replay: again, even if it succeeded before: what it writes must say which
-        transaction it belongs to, as the stores of ``txtopo.stores`` do.
+        other by txid. On replay: again, even if it succeeded before: its writes must name their
+        transaction, as those of the stores in ``txtopo.stores`` do.
         """
 
 

@@ -21,8 +21,7 @@ class TransactionalTopologyBuilder:
     """Builds a topology with one spout and any number of bolts (Storm:
     ``TransactionalTopologyBuilder``).
 
-    ``topology_id`` is what the state in ZooKeeper is kept under, for ever: not the name it runs
-    under.
+    ``topology_id`` is the name of the state in ZooKeeper, for ever: not the name it runs under.
     """
 
     def __init__(self, topology_id: str, spout_id: str, spout: Any, parallelism: int = 1) -> None:
@@ -42,8 +41,8 @@ class TransactionalTopologyBuilder:
         return SpoutDeclarer(self._spout)
 
     def set_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
-        """Add ``bolt``; it is a committer if it is an ``ICommitter``. The instance is a template:
-        every attempt gets a fresh copy."""
+        """Add ``bolt``; an ``ICommitter`` becomes a committer. The instance is a template: every
+        attempt gets a fresh copy."""
         return self._set(id, bolt, parallelism, isinstance(bolt, bolts.ICommitter))
 
     def set_committer_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
@@ -77,7 +76,8 @@ class TransactionalTopologyBuilder:
 
 
 class AggregateDeclarer:
-    """Says of what an aggregate is. Every method returns the declarer, so that calls chain."""
+    """Configures an aggregate: its sources and the fields of its keys. Every method returns the
+    declarer, so that calls chain."""
 
     def __init__(self, builder: TransactionalTopologyBuilder, id: str, what: aggregator.Aggregator, store: Any, parallelism: int) -> None:
         self._builder, self._id, self._what, self._parallelism = builder, id, what, parallelism

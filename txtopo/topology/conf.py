@@ -2,11 +2,11 @@
 key, ours and Storm's.
 
 Apart from ``txtopo.config`` because executors may have no pydantic: this is what travels there. It
-knows which of Storm's keys mean the same as one of ours, and in which unit; what is a setting at
-all, and what its value may be, it refuses to know, because a component may be given any key.
+knows Storm's keys with the meaning of one of ours, and their units; it refuses to know the list of
+settings and their possible values, because a component may be given any key.
 
-Invariants: what is kept is under our spelling wherever there is one, in our unit; Storm's spelling
-is answered in Storm's unit.
+Invariants: a value is kept under our spelling if there is one, in our unit; Storm's spelling is
+answered in Storm's unit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COUNTERPARTS: Mapping[str, Counterpart] = {
     "storm.zookeeper.connection.timeout": Counterpart("zookeeper_connect_timeout_s", 1000),
     "storm.zookeeper.session.timeout": Counterpart("zookeeper_session_timeout_s", 1000),
 }
-"""Storm's keys that mean the same as one of ours. Source: ``org.apache.storm.Config`` and
+"""Storm's keys with the same meaning as one of ours. Source: ``org.apache.storm.Config`` and
 ``defaults.yaml`` of v1.2.4."""
 
 SERVERS = ("transactional.zookeeper.servers", "storm.zookeeper.servers")

@@ -1,4 +1,4 @@
-"""What a task or a spout coordinator may know of its surroundings."""
+"""The knowledge of a task or a spout coordinator about its surroundings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 Phase = Literal["processing", "commit"]
 
 SOME_TIME = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-"""When a transaction was opened that nobody has opened: that of a context made by a test."""
+"""The opening time of a transaction that was never opened: that of a context made by a test."""
 
 
 def _ignore(failure: BaseException) -> None:
@@ -21,8 +21,8 @@ def _ignore(failure: BaseException) -> None:
 
 
 class TopologyContext:
-    """Given to ``prepare`` and ``get_emitter``: which task of which component this is, and what is
-    kept in this process.
+    """Given to ``prepare`` and ``get_emitter``: the component and the index of the task, and the
+    objects kept in this process.
 
     A held bolt keeps its context across the phases; ``phase`` then tells the phase it is in now.
     """
@@ -58,19 +58,19 @@ class TopologyContext:
         self.known_stores = known_stores
         """The stores that hold results of this generation, by ``component/store`` name: the last
         recorded attempt that opened each (R27, R31), with the number of its store transactions
-        (R34). ``None`` where nobody keeps a record of what has committed, as in a test of a single
-        bolt; stores then go by what they hold alone."""
+        (R34). ``None`` without a record of commits, as in a test of a single bolt; stores then go
+        by their own rows alone."""
         self.first_attempt = first_attempt
-        """The first attempt of this transaction that may have effects: what came before was never
+        """The first attempt of this transaction that may have effects: earlier attempts were never
         sealed (R23), as far as the state knows."""
         self.opened_at = opened_at
         """When the transaction was opened, aware, in UTC: the same in every attempt of it, and
-        after every restart (R36). What depends on the time takes it from here and not from a clock,
-        or a replay computes something else. The clock is the driver's, which may be set back."""
+        after every restart (R36). Take the time from here and not from a clock, or a replay
+        computes another result. The clock is the driver's, which may be set back."""
         self.expected_stores = expected_stores
         """Names of the stores that this component may begin beside those that ``known_stores`` has,
-        or patterns with ``*`` (R35). ``None`` if any: it has no results yet, or nobody keeps a
-        record."""
+        or patterns with ``*`` (R35). ``None`` if any: it has no results yet, or commits are not
+        recorded."""
         self.stores_max = stores_max
         """How many stores ``known_stores`` may have at most; ``None``: any number."""
         self.touched_stores: dict[str, int] = {}
@@ -78,16 +78,16 @@ class TopologyContext:
         stores count themselves, the coordinator remembers the sum over all tasks (R34)."""
         self.store_steps: dict[str, dict[str, int]] = {}
         """By store, how many updates of each key this task has made in this attempt; kept by stores
-        so that several compose (R32)."""
+        so that several updates compose (R32)."""
         self.store_turns: dict[str, Any] = {}
-        """By ``component/store`` name, whose turn it is at that store among the threads of this
-        task; kept by stores."""
+        """By ``component/store`` name, the turns at the store among the threads of this task; kept
+        by stores."""
         self.on_failure: Callable[[BaseException], None] = _ignore
-        """Told by stores of a failure that fails the attempt, whatever user code does with the
+        """Called by stores with a failure that fails the attempt, even if user code swallows the
         exception (R39)."""
         self.source: TupleSource | None = None
         """While a bolt that takes columns executes: the ``component``, ``task``, ``stream`` and
-        ``fields`` that its RecordBatch comes from."""
+        ``fields`` of the RecordBatch."""
         self._task_counts = task_counts
         self._resources = resources
 
@@ -129,6 +129,7 @@ class CoordinatorContext:
         """Where the next new transaction begins: the metadata of the newest one, for a partitioned
         spout a dict by partition.
 
-        ``is_ready`` may compare it with what the source has; it is right also just after a restart.
+        ``is_ready`` may compare the metadata with the source; it is right also just after a
+        restart.
         """
         return self._last_metadata()

@@ -17,7 +17,7 @@ from txtopo.topology.stream import DEFAULT_STREAM, Fields
 
 @dataclass(eq=False)
 class Draft:
-    """A component as it was set, before anything of it is checked."""
+    """A component as it was set, before any check."""
 
     id: str
     instance: Any
@@ -41,7 +41,8 @@ class SpoutDeclarer:
 
 
 class BoltDeclarer:
-    """Says what a bolt listens to. Every method returns the declarer, so that calls chain."""
+    """Chooses the streams that a bolt listens to. Every method returns the declarer, so that calls
+    chain."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -109,7 +110,7 @@ class BoltDeclarer:
         return self._add("local_or_shuffle", component, stream)
 
     def _add_problem(self, problem: str) -> BoltDeclarer:
-        """Have ``build_topology`` refuse this bolt; for what declares bolts by itself."""
+        """Have ``build_topology`` refuse this bolt; for code that declares bolts by itself."""
         self._draft.problems.append(f"bolt {self._draft.id!r}: {problem}")
         return self
 
@@ -120,7 +121,7 @@ class BoltDeclarer:
 
 
 def describe(instance: Any) -> str:
-    """``instance`` in a message: its class, or that it is one."""
+    """``instance`` in a message: its class or, for a class, its name."""
     return f"the class {instance.__name__}" if isinstance(instance, type) else f"a {type(instance).__name__}"
 
 

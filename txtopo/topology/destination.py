@@ -1,5 +1,5 @@
-"""What a topology knows of the places its components write to: every store and every sink is a
-*destination*, and says what it can do.
+"""The destinations of a topology, and their guarantees: every store and every sink is a
+*destination*, and states its guarantee.
 
 Apart from the stores and sinks, which know no topology, and from ``soundness``, which judges
 whether the two fit. Standard library only.
@@ -17,32 +17,34 @@ from txtopo.topology import stream
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What a store or sink can do, as far as a topology must fit it."""
+    """The guarantee of a store or sink, as far as a topology must fit it."""
 
     name: str
-    """Which one it is, for people: ``SqliteStore /data/words.db#counts``. No secrets."""
+    """The name of the destination, for people: ``SqliteStore /data/words.db#counts``. No
+    secrets."""
     holds: str
     """What it keeps, for people: ``opaque values``, ``rows, inserted``."""
     takes_back: bool
-    """Whether a replay undoes all that a failed attempt wrote, also where it writes nothing itself:
-    what an opaque spout needs (R31)."""
+    """Whether a replay undoes all writes of a failed attempt, also where the replay writes nothing:
+    a need of opaque spouts (R31)."""
     is_keyed: bool
     """Whether a key there has one writer per transaction (R32)."""
     cure: str
-    """What to type so that it takes back; what to use instead where nothing can be typed."""
+    """The argument to type so that it takes back; a substitute where no argument helps."""
     promise: str = "exactly once"
-    """What holds of a write there in a topology that fits, for people."""
+    """The promise of a write there in a topology that fits, for people."""
     has_one_writer: bool = False
-    """Whether one component of a topology alone may write there: what is taken back of one would
-    undo what another wrote since."""
+    """Whether one component of a topology alone may write there: taking back the writes of one
+    component would undo later writes of another."""
     place: str = ""
-    """Where its records are, which is the same for all who open it; empty if it does not say."""
+    """The place of its records, the same for every handle of the destination; empty if it does not
+    say."""
     known_as: str = ""
-    """What the topology's state knows it as, for each component (R27): a component's destinations
-    in different places need different ones."""
+    """The name of the destination in the topology's state, for each component (R27): a component's
+    destinations in different places need different ones."""
     form: str = ""
-    """What its values are, for people; all who open the same ``place`` must open it for the same.
-    Empty if it does not say."""
+    """The kind of its values, for people; every handle of the same ``place`` must have the same
+    form. Empty if it does not say."""
 
 
 class Destination(abc.ABC):
@@ -63,14 +65,14 @@ class Destination(abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What one component says of its writing."""
+    """The declared writing of one component."""
 
     destinations: tuple[Guarantee, ...] = ()
     """The stores and sinks in it."""
     has_own_keys: bool = False
-    """Its tasks never write the same key, whatever the grouping; see ``IBatchBolt``."""
+    """The tasks never write the same key, whatever the grouping; see ``IBatchBolt``."""
     key_fields: stream.Fields | None = None
-    """The fields of its input that its keys are made of, where it says so."""
+    """The fields of the input that keys are made of, where the component names them."""
 
 
 @dataclass(slots=True)
@@ -82,7 +84,7 @@ class Search:
     local_only: dict[str, None] = field(default_factory=dict)
     """Reasons why every executor must be on the driver's machine."""
     problems: dict[str, None] = field(default_factory=dict)
-    """What went wrong when a destination was asked."""
+    """Errors of destinations that were asked for their guarantee."""
 
     def visit(self, part: Any) -> None:
         """Look at one object."""
@@ -99,7 +101,7 @@ class Search:
                 self.problems[f"{type(part).__name__}.guarantee failed: {type(error).__name__}: {error}"] = None
 
     def writes(self, component: Any) -> Writes:
-        """What was found, with what ``component`` says of its keys."""
+        """The destinations in the component, with the properties of its keys."""
         for name in {name: None for cls in type(component).__mro__ for name in vars(cls)}:
             with contextlib.suppress(Exception):
                 value = getattr(type(component), name)

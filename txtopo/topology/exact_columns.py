@@ -1,9 +1,9 @@
 """A column of Python values as an Arrow array, unchanged or not at all.
 
-Arrow makes an array of nearly anything, and changes what does not fit: a zone is dropped, ``True``
-becomes ``1``. So the Python types of a column are looked at before Arrow sees them, all at once, in
-nested values level by level (R38). Apart from those that need such an array, the data plane and the
-stores, because they name its rows differently. Importing this imports pyarrow.
+Arrow makes an array of nearly any value, and changes a value that does not fit: a zone is dropped,
+``True`` becomes ``1``. So the Python types of a column are looked at before Arrow sees them, all at
+once, in nested values level by level (R38). Apart from the data plane and the stores, which need
+such arrays, because they name rows differently. Importing this imports pyarrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _CANNOT = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for a value that it cannot take."""
+"""The exceptions that Arrow raises for a value it cannot take."""
 
 _KINDS: dict[type, str] = {
     bool: "bool", int: "integer", float: "number", str: "text", bytes: "bytes", decimal.Decimal: "decimal", datetime.date: "date",
@@ -66,8 +66,8 @@ class ChangedValueError(ValueError):
 def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) -> pa.Array:
     """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
 
-    :class:`ChangedValueError` for the first row whose value would become another one. Unless the
-    user declared ``wanted``, all values are of one Python type.
+    :class:`ChangedValueError` for the first row whose value would change. Unless the user declared
+    ``wanted``, all values are of one Python type.
     """
     is_declared = is_declared and wanted is not None
     types = set(map(type, column))
@@ -122,7 +122,7 @@ def _has_decimals(type: pa.DataType) -> bool:
 
 
 def _with_exact_decimals(value: Any, wanted: pa.DataType) -> Any:
-    """``value`` with what becomes a decimal, at any depth, as :func:`exact_decimal` has it."""
+    """``value`` with a decimal, at any depth, wherever :func:`exact_decimal` makes one."""
     if value is None or not _has_decimals(wanted):
         return value
     if pa.types.is_decimal(wanted):
@@ -250,7 +250,7 @@ _KNOWN = frozenset({*_KINDS, _NONE})
 
 
 def _kind(type: pa.DataType) -> str:
-    """Types of one kind differ in how many values they can hold, and not in what these mean."""
+    """Types of one kind differ in the range of their values, and not in the meaning."""
     # A type of a user's own, of which there are no Python values, has no hash.
     return str(type) if isinstance(type, pa.ExtensionType) else _kind_of(type)
 
@@ -279,5 +279,5 @@ def check_times(column: pa.Array | pa.ChunkedArray) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what ``error`` says."""
+    """The first line of the message of ``error``."""
     return next(iter(str(error).splitlines()), type(error).__name__)

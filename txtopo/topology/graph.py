@@ -1,5 +1,5 @@
-"""The topology as a value: components, their streams, and who listens to whom how. Immutable and
-valid by construction."""
+"""The topology as a value: components, their streams, and the subscriptions of receivers with their
+groupings. Immutable and valid by construction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ explain``."""
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One receiver's interest in one stream of one component."""
+    """The subscription of a receiver to a stream of a component."""
 
     source: str
     stream: str
@@ -47,11 +47,11 @@ class Component:
     config: Mapping[str, Any] = field(default_factory=dict)
     type_name: str = ""
     takes_columns: bool = False
-    """It is a bolt that is given RecordBatches."""
+    """A bolt whose input is RecordBatches."""
     emits_columns: bool = False
-    """It says of itself that it emits RecordBatches; any component may."""
+    """The component declares that it emits RecordBatches; any component may."""
     writes: Writes = field(default_factory=Writes)
-    """The stores and sinks in it, and what it says of its keys."""
+    """The stores and sinks in the component, and the properties of its keys."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", MappingProxyType(dict(self.outputs)))
@@ -91,7 +91,8 @@ class TopologyGraph:
         return {component.id: component.parallelism for component in self.components.values()}
 
     def receivers(self, component: str, stream: str) -> list[tuple[Component, Grouping]]:
-        """Who listens to ``stream`` of ``component``, and how, in topological order."""
+        """The receivers of ``stream`` of ``component``, with their groupings, in topological
+        order."""
         return [
             (receiver, subscription.grouping)
             for receiver in self.components.values()

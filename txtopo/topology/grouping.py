@@ -57,7 +57,7 @@ class GroupingTraits:
     """The properties of a kind of grouping, by which the plan, the checks and the routing go."""
 
     stays_local: bool = False
-    """Everything a task sends goes to one task, which may be of the same process."""
+    """All tuples of a task go to one task, which may be of the same process."""
     one_task: bool = False
     """Every tuple goes to task 0."""
     by_key: bool = False
@@ -92,7 +92,7 @@ class CustomGrouping(Protocol):
         ``task_index``; ``values[0]`` is the attempt.
 
         Runs on: executor. Called: once per tuple. Order: of emission. On replay: again, on a fresh
-        copy, and must choose the same: what it chooses may depend on what this sender sent before
+        copy, and must choose the same: the choice may depend on the earlier tuples of this sender
         in this attempt, and on nothing else (R17). The classic mistake: ``hash(str)``, which
         differs from process to process.
         """
@@ -109,7 +109,7 @@ class Grouping:
 
     @property
     def traits(self) -> GroupingTraits:
-        """What its kind says of it."""
+        """The traits of its kind."""
         return TRAITS[self.kind]
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
 """Sums, minima and maxima that a database can make of integers by itself, without handing the value
 before to Python and back.
 
-Given to ``StoreTransaction.merge_many``; each is a function too, of the value before and what is
-added to it, and does the same to everything that no database is asked to combine. Apart from
-``aggregator`` because a bolt that keeps its own results uses them as well. Standard library only.
+Given to ``StoreTransaction.merge_many``; each is also a function of the value before and the delta,
+and does the same for every value that no database is asked to combine. Apart from ``aggregator``
+because a bolt that keeps its own results uses them as well. Standard library only.
 """
 
 from __future__ import annotations

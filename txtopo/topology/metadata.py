@@ -1,7 +1,7 @@
 """Metadata: plain JSON, or a pydantic model the spout names.
 
-Checked where it is made, so that the error names the component and the hook, and whatever is
-accepted can be written (:mod:`txtopo.plain_json`).
+Metadata is checked where it is made, so that the error names the component and the hook, and
+accepted metadata can be written (:mod:`txtopo.plain_json`).
 """
 
 from __future__ import annotations

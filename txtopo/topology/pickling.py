@@ -2,8 +2,8 @@
 them: in ``__main__``, say.
 
 Apart because an executor with a bare interpreter has no cloudpickle of its own; pyspark always
-ships one. A pickle names the functions that will undo it, so what the driver's cloudpickle made can
-be read only where something answers to the name ``cloudpickle``: there, pyspark's does.
+ships one. A pickle names the functions that will undo it, so a pickle of the driver's cloudpickle
+can be read only where a module has the name ``cloudpickle``: there, pyspark's does.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _load_cloudpickle() -> Any:
 cloudpickle = _load_cloudpickle()
 
 FILE_MODULE = "__txtopo_main__"
-"""The module name of a file that ``txtopo run`` was given: its classes travel by value, like those
-of ``__main__``."""
+"""The module name of a file that ``txtopo run`` was given: classes of the script travel by value,
+like those of ``__main__``."""
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
@@ -58,8 +58,8 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 class _RecordingPickler(Pickler):
-    """Notes every class that travels by value, so that executors can name it instead of carrying it
-    (see ``dataplane.wire``).
+    """Notes every class that travels by value, so that a pickle for executors can name the class
+    instead of carrying its code (see ``dataplane.wire``).
 
     ``visit`` is given every object that is no plain data, however deep in the pickled one.
     """
@@ -78,7 +78,7 @@ class _RecordingPickler(Pickler):
 
 
 def by_value_modules() -> list[str]:
-    """Names of the modules, and packages, whose code travels with what uses it."""
+    """Names of the modules, and packages, whose code travels with its users."""
     return ["__main__", *sorted(cloudpickle.list_registry_pickle_by_value())]
 
 
@@ -87,8 +87,8 @@ def _is_in(module: str, packages: list[str]) -> bool:
 
 
 def travel_by_value(module: ModuleType) -> None:
-    """From now on, what ``module`` (which must be in ``sys.modules``) defines travels by value, as
-    what ``__main__`` defines does."""
+    """From now on, definitions of ``module`` (which must be in ``sys.modules``) travel by value, as
+    those of ``__main__`` do."""
     cloudpickle.register_pickle_by_value(module)
 
 

@@ -1,9 +1,9 @@
-"""What of a setting may be shown: not the passwords.
+"""Redaction of settings: passwords are hidden wherever a setting is shown.
 
 Apart from ``conf`` because error messages and ``txtopo config show`` must not show them either.
 
-Invariants: in doubt too much is hidden. A password may contain whatever separates the parts of a
-URL; where it ends is then anybody's guess.
+Invariants: in doubt too much is hidden. A password may contain any separator of the parts of a URL;
+where it ends is then anybody's guess.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(r"[_.\-]?(file|path|provider|providers|enabled|class)$", re.IGNORECASE)
-"""A name that ends so says where a secret is kept, or how, and not what it is."""
+"""A name with this ending is the place or the form of a secret, and no secret."""
 
 _PASSWORD_IN_URL = re.compile(r"(://[^/@:\s]*:).*(?=@)")
-"""Up to the last @: one before it may be the password's."""
+"""Up to the last @: an earlier @ may belong to the password."""
 
 _NAMED = re.compile(
     r"""(?P<name>[\w.\-]+)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
@@ -33,7 +33,7 @@ _NAMED = re.compile(
 
 
 def is_secret(key: str) -> bool:
-    """Whether what is kept under ``key`` is shown to nobody, to judge by its name: password, token,
+    """Whether the value of ``key`` is always hidden, to judge by the name: password, token,
     api_key, …, and not password_file."""
     return _SECRET.search(key) is not None and _NO_SECRET.search(key) is None
 
@@ -53,7 +53,7 @@ def redacted(value: Any, key: str = "") -> Any:
 
 
 def _arguments(items: Iterable[Any]) -> Iterator[Any]:
-    """Each of ``items``; what follows an option such as ``--password`` is its value."""
+    """Each of ``items``; the word after an option such as ``--password`` is its value."""
     option = ""
     for item in items:
         yield redacted(item, option)

@@ -1,10 +1,10 @@
-"""Which combinations of spout, grouping and destination count exactly once: what is wrong is
-refused before it runs.
+"""The combinations of spout, grouping and destination that count exactly once: wrong ones are
+refused before the topology runs.
 
-Apart from ``builder``, which collects mistakes of every kind, and from ``destination``, by which
-stores and sinks say what they can do.
+Apart from ``validation``, which collects mistakes of every kind, and from ``destination``, where
+stores and sinks state their guarantees.
 
-Invariants: a rule here goes by what can be known before anything runs. What cannot be known is left
+Invariants: a rule here goes by facts that are known before the topology runs. Other facts are left
 to the destination, which checks every write.
 """
 
@@ -17,7 +17,7 @@ from txtopo.topology import destination, graph, stream
 
 def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str) -> set[str]:
     """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the
-    components that each one listens to."""
+    sources of each component."""
     found = set(committers)
     while more := {id for id, above in sources.items() if id not in found and any(source in found and source != spout for source in above)}:
         found |= more
@@ -27,8 +27,8 @@ def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout:
 def problems(
     id: str, parallelism: int, inputs: Iterable[graph.Subscription], writes: destination.Writes, spout: str, spout_kind: graph.SpoutKind | None
 ) -> Iterator[str]:
-    """Why what the held component ``id`` writes would not count exactly once; nothing where it
-    would, as far as can be known."""
+    """Reasons why writes of the held component ``id`` would not count exactly once; nothing where
+    it would, as far as can be known."""
     for written in writes.destinations:
         if spout_kind == "opaque" and not written.takes_back:
             yield (
@@ -54,8 +54,8 @@ def problems(
 
 
 def mixed(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
-    """Which destinations the components, by id, open for different values; also those that only
-    read there."""
+    """Which destinations the components, by id, open for different values; also components that
+    only read there."""
     found: dict[str, list[tuple[str, destination.Guarantee]]] = {}
     for id, each in writes.items():
         for written in each.destinations:

@@ -1,8 +1,8 @@
 """The spouts users write.
 
-A spout has two halves. Its *coordinator* runs on the driver and says what each transaction consists
-of; its *emitter* runs on executors and emits it. What passes between them, and to the future, is
-*metadata*: JSON that is enough to emit the same batch again.
+A spout has two halves. Its *coordinator* runs on the driver and decides the batch of each
+transaction; its *emitter* runs on executors and emits the batch. Between them, and to later runs,
+passes *metadata*: JSON that is enough to emit the same batch again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SpoutCoordinator:
         return True
 
     def close(self) -> None:
-        """Let go of what was opened. Runs on: driver. Called: once, when the run ends."""
+        """Close opened resources. Runs on: driver. Called: once, when the run ends."""
 
 
 class TransactionalSpoutCoordinator(SpoutCoordinator, abc.ABC):
@@ -70,7 +70,7 @@ class TransactionalSpoutEmitter(abc.ABC):
         """
 
     def cleanup_before(self, txid: int) -> None:
-        """Forget what was kept for transactions below ``txid``. Runs on: executor. Called: late,
+        """Forget the data kept for transactions below ``txid``. Runs on: executor. Called: late,
         repeatedly, in any process (R22)."""
 
     def close(self) -> None:
@@ -86,8 +86,8 @@ class CommitterSpoutEmitter(TransactionalSpoutEmitter, abc.ABC):
         """The batch this instance emitted is being committed.
 
         Runs on: executor. Called: once, in the commit phase, on the instance that emitted, on every
-        task. Order: by txid. On replay: again, on the instance of the new attempt's emission; what
-        it does must be safe to do twice.
+        task. Order: by txid. On replay: again, on the instance of the new attempt's emission; its
+        work must be safe to do twice.
         """
 
 
@@ -113,7 +113,7 @@ class PartitionedSpoutEmitter(abc.ABC):
 
     def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
         """Emit a new batch of ``partition``, from where ``last_metadata`` ended; return its
-        metadata, or ``None`` if there is nothing.
+        metadata, or ``None`` for no batch.
 
         Runs on: executor. Called: for a spout that does not plan, until it succeeded once for the
         txid. Order: transactions in order. On replay: ``emit_partition_batch`` instead. ``None``
@@ -161,7 +161,7 @@ class OpaquePartitionedSpoutEmitter:
         raise NotImplementedError(f"{type(self).__name__} does not define num_partitions, and its coordinator does not plan (plan_batch)")
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        """Emit what comes after ``last_metadata``; return the metadata of what was emitted, or
+        """Emit what comes after ``last_metadata``; return the metadata of the emitted tuples, or
         ``None`` if there is nothing (R21).
 
         Runs on: executor. Called: once per attempt, for a spout that does not plan. Order:

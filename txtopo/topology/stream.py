@@ -1,8 +1,7 @@
-"""Streams: the names of a tuple's values, what a component declares, and the tuple itself.
+"""Streams: the names of a tuple's values, the declaration of a component, and the tuple itself.
 
 The tuple is on the hottest path of the package, so it holds two references and nothing else: its
-values, and one ``TupleSource`` shared by every tuple that came from the same task on the same
-stream.
+values, and one ``TupleSource`` shared by all tuples of one task on one stream.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class StreamSpec:
 
 
 class OutputFieldsDeclarer:
-    """Collects what one component declares (Storm: ``OutputFieldsDeclarer``)."""
+    """Collects the streams that one component declares (Storm: ``OutputFieldsDeclarer``)."""
 
     def __init__(self) -> None:
         self._streams: dict[str, StreamSpec] = {}
@@ -106,9 +105,9 @@ class OutputFieldsDeclarer:
         self.declare_stream(DEFAULT_STREAM, fields, direct, schema)
 
     def declare_stream(self, stream: str, fields: Fields | Sequence[str], direct: bool = False, schema: pyarrow.Schema | None = None) -> None:
-        """Declare ``stream``; field 0 carries the attempt. ``schema``, if given, is that of the
-        other fields: RecordBatches emitted on the stream must have it, and tuples that go to a bolt
-        that takes columns get it. ``ValueError`` if the stream is declared twice, has no fields, or
+        """Declare ``stream``; field 0 carries the attempt. ``schema``, if given, has the other
+        fields: RecordBatches emitted on the stream must have it, and tuples that go to a bolt that
+        takes columns get it. ``ValueError`` if the stream is declared twice, has no fields, or
         other ones than ``schema``.
         """
         if not isinstance(direct, bool):
@@ -129,7 +128,7 @@ class OutputFieldsDeclarer:
 
     @property
     def streams(self) -> dict[str, StreamSpec]:
-        """What has been declared so far, by stream id."""
+        """The streams declared so far, by id."""
         return dict(self._streams)
 
 
@@ -153,7 +152,7 @@ class TupleSource:
 
 
 class Tuple:
-    """One tuple, as a bolt's ``execute`` receives it. Value 0 is the :class:`TransactionAttempt`.
+    """A tuple, as a bolt's ``execute`` receives it. Value 0 is the :class:`TransactionAttempt`.
 
     ``tup[1]`` and ``tup["word"]`` are the short forms; Storm's getters are there as aliases.
     """
@@ -199,7 +198,7 @@ class Tuple:
 
     @property
     def source_component(self) -> str:
-        """Id of the component that emitted it."""
+        """Id of the emitting component."""
         return self._source.component
 
     @property
@@ -209,7 +208,7 @@ class Tuple:
 
     @property
     def source_task(self) -> int:
-        """Index (0 …) of the task that emitted it."""
+        """Index (0 …) of the emitting task."""
         return self._source.task
 
     def __len__(self) -> int:

@@ -1,7 +1,6 @@
 """The identity of a try at a transaction (R1).
 
-Apart from everything else because every layer names attempts and none may add to what an attempt
-is.
+Apart from every other module because every layer names attempts and no layer may extend them.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class TransactionAttempt:
 
 @dataclass(frozen=True, order=True, slots=True)
 class RecordedAttempt(TransactionAttempt):
-    """An attempt that was recorded, as one store knows it: with the number of store transactions
-    that its tasks committed there (R34)."""
+    """A recorded attempt, as one store knows it: with the number of store transactions that its
+    tasks committed there (R34)."""
 
     count: int
 

@@ -1,5 +1,5 @@
 """Why an object cannot be pickled: the attribute, or the global of the program, that is the reason;
-and what to do about it.
+and the cure.
 
 Apart from ``pickling``, which executors import: this is asked when pickling has failed already, and
 tries the parts one by one.
@@ -27,8 +27,8 @@ Attempt = Callable[[Any], object]
 
 
 def problem(instance: Any, error: Exception, attempt: Attempt, cure: str) -> str:
-    """What of ``instance`` cannot be pickled, why, and the cure: ``cure``, unless the reason is a
-    global."""
+    """The part of ``instance`` that cannot be pickled, the reason, and the cure: ``cure``, unless
+    the reason is a global."""
     attribute = pickling.culprit(instance, attempt)
     part = getattr(instance, attribute, None) if attribute else instance
     user = global_user(part, attempt) or global_user(type(part), attempt)
@@ -71,7 +71,8 @@ def _functions(part: Any) -> Iterator[FunctionType]:
 
 
 def _used_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The globals that ``function`` reads, by name; and what its closure holds, without a name."""
+    """The globals that ``function`` reads, by name; and the objects in its closure, without a
+    name."""
     for name in dict.fromkeys(_global_names(function.__code__)):
         if name in function.__globals__:
             yield name, function.__globals__[name]

@@ -90,8 +90,8 @@ class Build:
                 seen.add(draft.id)
 
     def check_pyarrow(self) -> None:
-        """What takes or emits columns cannot run without pyarrow: no mistake of the topology's, so
-        it is an error of its own."""
+        """A component with columns cannot run without pyarrow: no mistake of the topology's, so it
+        is an error of its own."""
         for draft in self.drafts:
             if arrow.takes_columns(draft.instance) or arrow.emits_columns(draft.instance):
                 arrow.require_pyarrow(f"component {draft.id!r} ({type(draft.instance).__name__})")
@@ -138,7 +138,7 @@ class Build:
             return b"", ()
 
     def inspect(self, draft: Draft, template: bytes) -> None:
-        """Ask a copy of the component what it declares and how it is configured."""
+        """Ask a copy of the component for its streams and its configuration."""
         streams: Mapping[str, StreamSpec] | None = None
         if template:
             copy = pickling.loads(template)

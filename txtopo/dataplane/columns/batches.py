@@ -1,7 +1,7 @@
 """RecordBatches as bytes, from rows, and as rows.
 
-Apart from ``column_values``, which knows single columns and what becomes of a value in one.
-Imported where columns are met and nowhere else: importing it imports pyarrow.
+Apart from ``values``, which converts single columns. Imported where columns are met and nowhere
+else: importing it imports pyarrow.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from txtopo.dataplane.columns import values
 from txtopo.dataplane.row_encoding import Row
 
 MERGED_BYTES = 4 * 1024 * 1024
-"""Small RecordBatches that follow each other are merged, on their way, up to about this size."""
+"""Consecutive small RecordBatches are merged before they travel, up to about this size."""
 _COMPRESSED_FROM_BYTES = 64 * 1024
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None, use_threads=False)
 _ENVELOPE_BYTES = 256
-"""What a run and its frame put around a stream."""
+"""The bytes that a run and its frame add to a stream."""
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def _append(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> No
 
 def to_stream(batch: pa.RecordBatch) -> bytes:
     """``batch`` as an Arrow IPC stream: of a slice, the slice alone. A large one is compressed:
-    what travels passes through many hands."""
+    many processes copy the bytes on their way."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED if batch.nbytes >= _COMPRESSED_FROM_BYTES else _PLAIN) as writer:
         writer.write_batch(batch)
@@ -99,7 +99,8 @@ def loaded(stream: bytes) -> list[pa.RecordBatch]:
 
 
 def reduced(value: Any) -> tuple[Any, ...]:
-    """How ``value``, which holds columns, is pickled: without what it was cut from."""
+    """How ``value``, which holds columns, is pickled: without the memory that a slice was cut
+    from."""
     if isinstance(value, pa.RecordBatch):
         return _restored_batch, (to_stream(value),)
     if isinstance(value, pa.Table):
@@ -144,8 +145,8 @@ def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` without what its rows do not use: a slice brings the whole of a dictionary, or of
-    the memory behind string views, along."""
+    """``batch`` without dictionary entries and memory that its rows do not use: a slice brings the
+    whole of a dictionary, or of the memory behind string views, along."""
     columns = [_compacted(column) for column in batch.columns]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch
@@ -202,7 +203,7 @@ def rows(batch: pa.RecordBatch, attempt: Any) -> list[Row]:
 
 
 def read_schema(serialized: bytes) -> pa.Schema:
-    """The schema of a stream that declares one."""
+    """The schema that a stream declares."""
     return pa.ipc.read_schema(pa.py_buffer(serialized))
 
 

@@ -23,7 +23,7 @@ from txtopo.topology.stream import StreamSpec
 
 
 class Slot(Protocol):
-    """What ports need of a slot's run."""
+    """The part of a slot's run that ports need."""
 
     @property
     def plan(self) -> Plan: ...
@@ -39,7 +39,7 @@ class Slot(Protocol):
 
 
 class Task(Protocol):
-    """What ports need of a task."""
+    """The part of a task that ports need."""
 
     @property
     def component(self) -> Component: ...
@@ -49,7 +49,7 @@ class Task(Protocol):
 
 
 class ColumnPorts:
-    """Checks a RecordBatch and knows who receives it."""
+    """Checks a RecordBatch and knows its receivers."""
 
     def __init__(self, component: str, outputs: Mapping[str, StreamSpec]) -> None:
         self._component, self._outputs = component, outputs
@@ -120,7 +120,8 @@ def _nullability(given: pa.Field, expected: pa.Field) -> str:
 def ports(
     run: Slot, task: Task, out_lanes: dict[tuple[str, int], outbox.OutLane], memories: Mapping[tuple[str, str], route.SenderMemory]
 ) -> ColumnPorts:
-    """The ports of ``task``: ``out_lanes`` and ``memories`` are what its rows use."""
+    """The ports of ``task``: ``out_lanes`` and ``memories`` are shared with the rows of the
+    task."""
     component, index = task.component, task.index
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
@@ -151,7 +152,8 @@ def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
             column_ports.connect(stream, lane.batch_sender(stream))
             continue
         for number, (receiver, _) in enumerate(run.plan.graph.receivers(component.id, stream)):
-            # One receiver is enough to record the emit; the others only check the task it names.
+            # One receiver is enough to record the emit; the other receivers only check the task
+            # index.
             lanes = [lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
             column_ports.connect_direct(stream, receiver.id, lanes)
     return column_ports

@@ -2,9 +2,9 @@
 its parts to the tasks they are meant for.
 
 A row goes where it would go as a tuple, with one exception: shuffle hands out slices instead of
-single rows, in equal counts all the same. What a sender keeps between emits (whose turn it is, how
-much it has sent) it keeps once, for rows and columns together. Keys are encoded as those of tuples
-are, once per distinct key: see ``txtopo.topology.grouping``. Importing this imports pyarrow.
+single rows, in equal counts all the same. A sender keeps its turns and its counts between emits
+once, for rows and columns together. Keys are encoded as those of tuples are, once per distinct key:
+see ``txtopo.topology.grouping``. Importing this imports pyarrow.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _columns_at(positions: Sequence[int]) -> list[int]:
 
 
 def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBatch:
-    """The same number of neighbouring rows to every lane; those that are left over, one each to the
-    lanes whose turn it is."""
+    """The same number of neighbouring rows to every lane; each row of the remainder goes to the
+    lane whose turn has come."""
 
     def send(batch: pa.RecordBatch) -> None:
         share, left = divmod(batch.num_rows, len(lanes))
@@ -100,7 +100,7 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
 
 
 def _by_two_tasks(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any, memory: route.SenderMemory) -> SendBatch:
-    """Each key to one of its two tasks: the one this sender has sent fewer rows to so far, the
+    """Each key goes to one of its two tasks: the one this sender has sent fewer rows to so far, the
     first if they are equal."""
     remembered: dict[Any, tuple[int, int]] = {}
 

@@ -1,9 +1,9 @@
-"""One task of a bolt that takes columns: tuples that are meant for it are collected into
-RecordBatches first.
+"""One task of a bolt for columns: tuples that are meant for it are collected into RecordBatches
+first.
 
-Invariants: what was collected is executed before anything that comes after it, and before the task
-finishes or is held (R11, R12); a RecordBatch has rows of one source task and one stream, at most
-``ROWS_MAX`` of them, or ``WEIGHT_MAX`` of text and bytes where they were tuples.
+Invariants: collected rows are executed before any later row, and before the task finishes or is
+held (R11, R12); a RecordBatch has rows of one source task and one stream, at most ``ROWS_MAX`` of
+them, or ``WEIGHT_MAX`` of text and bytes where they were tuples.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ArrowBoltTask(BoltTask):
             self.flush()
 
     def execute_columns(self, batch: Any, source: TupleSource) -> None:
-        """Give a RecordBatch to the bolt, after what was collected."""
+        """Give a RecordBatch to the bolt, after the collected rows."""
         self.flush()
         self._give(batch, source)
 
@@ -78,8 +78,8 @@ class ArrowBoltTask(BoltTask):
             self._give(self.call("turning tuples into columns", self._columns, rows, source), source)
 
     def _columns(self, rows: list[Row], source: TupleSource) -> Any:
-        """The rows as a RecordBatch: of the declared schema, or of what Arrow found for the first
-        of this stream."""
+        """The rows as a RecordBatch: of the declared schema, or of the schema that Arrow inferred
+        for the first rows of this stream."""
         key = (source.component, source.stream)
         arrow = column_runs.load_batches()
         declared = self.worker.run.graph.components[source.component].outputs[source.stream].schema

@@ -1,8 +1,8 @@
 """One column of a stream: Python values as an Arrow array, unchanged or not at all, and an Arrow
 array as Python values.
 
-Apart from ``exact_columns``, which knows neither rows nor fields nor what a user may declare.
-Importing this imports pyarrow.
+Apart from ``exact_columns``, which knows neither rows nor fields nor declared schemas. Importing
+this imports pyarrow.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def array(column: Sequence[Any], name: str, wanted: pa.DataType | None, is_decla
 
 
 def python_type(type: pa.DataType) -> pa.DataType:
-    """What ``type`` is read as, in order to become Python objects: nanoseconds as microseconds,
-    which are what Python's datetime has.
+    """The type as which ``type`` is read to become Python objects: nanoseconds as microseconds, the
+    precision of Python's datetime.
 
     Arrow itself would give objects of pandas where that happens to be installed, and the same tuple
     would not be the same everywhere.
