@@ -43,10 +43,11 @@ $(MADE):
 	fi
 	@touch $@
 
-# What running needs, without what developing needs: who only wants to see the demo waits for less.
+# Only the packages that running needs, so that the demo waits for less. Nor are they compiled: Python
+# compiles the modules that are imported, a tenth of all.
 $(RUNS): pyproject.toml | $(MADE)
 	@echo "installing txtopo and what running it needs into $(VENV): pyspark alone is some 400 MB, so the first time may take minutes"
-	$(BIN)/python -m pip install --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 # It has what running needs, too: the demo after it installs nothing.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bench.line import Line
-from bench.lines import columns, engine, floor, memory, stores, transactions, tuples
+from bench.lines import columns, engine, floor, memory, start, stores, transactions, tuples
 
-LINES: tuple[Line, ...] = (*floor.LINES, *transactions.LINES, *tuples.LINES, *engine.LINES, *memory.LINES, *columns.LINES, *stores.LINES)
+LINES: tuple[Line, ...] = (
+    *floor.LINES, *start.LINES, *transactions.LINES, *tuples.LINES, *engine.LINES, *memory.LINES, *columns.LINES, *stores.LINES
+)  # fmt: skip

@@ -6,18 +6,18 @@ of Storm's documentation.
     spout ×3 ──none──► partial-count ×5 ──global──► sum ×1 (committer)
 
 The shape is that of ``transactional_global_count.py``. The spout is *opaque*: a replay may have
-other tuples, here because a partition is lost. So the total is kept with the transaction it belongs
-to and with its value before that, ``count, txid, prev_count``:
+other tuples, here because a partition is lost. So the store keeps the total with its transaction,
+and with the value before that transaction, ``count, txid, prev_count``:
 
 =====================================  ====================================================
 the batch is of                        then
 =====================================  ====================================================
 a later transaction than ``txid``      ``prev_count = count``, ``count = count + batch``
-the same transaction, replayed         ``count = prev_count + batch``: what was added is void
+the same transaction, replayed         ``count = prev_count + batch``: the first sum is void
 =====================================  ====================================================
 
-That is what a store with ``opaque=True`` does (R30). To see it, partition 2 is lost in the middle
-of the commit of transaction 2, after 9 of its words were added; it comes back with transaction 3.
+A store with ``opaque=True`` does so (R30). To show the effect, partition 2 is lost in the middle of
+the commit of transaction 2, after 9 words were added; the partition comes back with transaction 3.
 All 27 words count once. Run it with ``txtopo run starter/opaque_global_count.py``; the store is the
 file that TXTOPO_STARTER_STORE names, otherwise .txtopo/opaque-global-count.db. Source: Storm's
 documentation, Transactional-topologies.md, "Opaque Transactional Spouts".
@@ -62,7 +62,7 @@ STORE_PATH = ".txtopo/opaque-global-count.db"
 
 
 class BatchCount(BaseBatchBolt):
-    """How many tuples of the batch this task received; one row per task, also when it is 0."""
+    """Counts the tuples of the batch in this task; one row per task, also for no tuples."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.collector, self.attempt = collector, attempt
@@ -79,8 +79,8 @@ class BatchCount(BaseBatchBolt):
 
 
 class UpdateOpaqueGlobalCount(BaseTransactionalBolt, ICommitter):
-    """Adds the batch to the total. Nothing here says what a replay is: an opaque store keeps the
-    value before the transaction."""
+    """Adds the batch to the total. A replay needs no code here: an opaque store keeps the value
+    before the transaction."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -102,8 +102,8 @@ class UpdateOpaqueGlobalCount(BaseTransactionalBolt, ICommitter):
 
 
 class LosesPartition(UpdateOpaqueGlobalCount):
-    """The accident: after its write, and before anybody knows of it, a commit fails because a
-    partition of the source is gone."""
+    """The accident: after the write, and before the driver knows of the write, a commit fails
+    because a partition of the source is gone."""
 
     def __init__(self, store: SqliteStore, spout: OpaqueMemoryTransactionalSpout) -> None:
         super().__init__(store)

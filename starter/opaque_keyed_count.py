@@ -7,15 +7,15 @@ only a failed attempt has seen.
 
 With a count per word it is not enough to keep, beside each count, its transaction and the count
 before (see ``opaque_global_count.py``). Transaction 2 is tried with partition 2, whose "zebra" is
-counted; then the partition is lost, and transaction 2 is replayed without it. No tuple of the
-replay leads to "zebra", so nobody looks at that row, its count stays, and when the partition is
-back the same tuple is counted again. In Storm, and in Trident, "zebra" ends at 2.
+counted; then the partition is lost, and transaction 2 is replayed without the partition. No tuple
+of the replay leads to "zebra", so the row of "zebra" is not touched and its count stays. When the
+partition is back, the same tuple is counted again. In Storm, and in Trident, "zebra" ends at 2.
 
-Here opening the store is what undoes it: when an attempt opens the store for the first time, all
-that an earlier attempt of the same transaction wrote is taken back, whether the new one will touch
-it or not (R31). That is why a committer opens its store also when it has nothing to write. One that
-does not is forgiven the next time it opens it, but until then a reader from outside sees what never
-happened.
+In txtopo, opening the store undoes the count: when an attempt opens the store for the first time,
+all writes of an earlier attempt of the same transaction are taken back, also in rows that the new
+attempt does not touch (R31). So a committer opens its store even if it has nothing to write. If a
+committer does not, its next opening takes the writes back, but until then a reader sees a count
+that never happened.
 
 Run it with ``txtopo run starter/opaque_keyed_count.py``. The store is the file that
 TXTOPO_STARTER_STORE names, otherwise .txtopo/opaque-keyed-count.db.

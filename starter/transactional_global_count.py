@@ -1,5 +1,5 @@
-"""Count all words of all batches: Storm's ``TransactionalGlobalCount``, and the smallest topology
-there is to learn from.
+"""Count all words of all batches: Storm's ``TransactionalGlobalCount``, the smallest topology with a
+committer of its own.
 
 ::
 
@@ -8,7 +8,7 @@ there is to learn from.
 Each batch is counted in parallel; one committer adds the counts to a total in a SQLite file,
 exactly once per transaction. The nineteen words below make three transactions: totals 9, 16 and 19.
 
-Run it with ``txtopo run starter/transactional_global_count.py``; run it again, and nothing is
+Type ``txtopo run starter/transactional_global_count.py``; run the topology again, and no word is
 counted twice. The store is the file that TXTOPO_STARTER_STORE names, otherwise
 .txtopo/global-count.db. Source: storm-starter v1.2.4, TransactionalGlobalCount.java.
 """
@@ -48,7 +48,7 @@ STORE_PATH = ".txtopo/global-count.db"
 
 
 class BatchCount(BaseBatchBolt):
-    """How many tuples of the batch this task received; one row per task, also when it is 0."""
+    """Counts the tuples of the batch in this task; one row per task, also for no tuples."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.collector, self.attempt = collector, attempt

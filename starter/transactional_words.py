@@ -76,8 +76,8 @@ class KeyedCountUpdater(BaseTransactionalBolt, ICommitter):
 
 
 class Bucketize(BaseBasicBolt):
-    """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one
-    it has left."""
+    """A changed count in, changes of buckets out: +1 for the new bucket of the word, -1 for the old
+    one."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         attempt, _, count, prev = tup.values

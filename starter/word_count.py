@@ -1,4 +1,4 @@
-"""Count every word, with the library: the smallest topology that is worth running.
+"""Count every word with an aggregate of the library: the shortest topology.
 
 ::
 
@@ -9,8 +9,8 @@ of ``split``, so that one number per word travels; the second, a committer, adds
 the store, exactly once per transaction. The starter ``transactional_words.py`` does the same by
 hand.
 
-Run it with ``txtopo run starter/word_count.py``; run it again, and nothing is counted twice. Append
-a line to ``lines.txt``, and the next run counts that line alone. The store is the file that
+Type ``txtopo run starter/word_count.py``; run the topology again, and no word is counted twice.
+Append a line to ``lines.txt``, and the next run counts that line alone. The store is the file that
 TXTOPO_STARTER_STORE names, otherwise .txtopo/word-count.db.
 """
 
@@ -30,7 +30,7 @@ STORE_PATH = ".txtopo/word-count.db"
 
 
 class Split(BaseBasicBolt):
-    """One line in, its words out."""
+    """A line in, each word of the line out."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         collector.emit_all([tup.attempt, word] for word in tup["line"].split())

@@ -4,9 +4,9 @@
 
     numbers ×2 ──global──► total ×1 (committer)
 
-A global outlives the attempt: what a failed one added is still there when its replay adds it again.
-And it does not outlive the process: in a fresh one, or in another one that gets the task this time,
-the total begins at 0. The corrected twin asks the store.
+A global outlives the attempt: the words of a failed attempt are still in the total when the replay
+adds them again. And a global does not outlive the process: in a fresh process, or in another worker
+that gets the task, the total begins at 0. The corrected twin asks the store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ total_so_far = 0
 
 
 class WrongTotal(BaseTransactionalBolt, ICommitter):
-    """Writes to the store what it has counted in a global."""
+    """Writes the total of a global to the store."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -57,7 +57,7 @@ class WrongTotal(BaseTransactionalBolt, ICommitter):
 
 
 class CorrectedTotal(WrongTotal):
-    """Adds to what the store holds."""
+    """Adds the batch to the value in the store."""
 
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:

@@ -54,7 +54,7 @@ class WrongDeal(BaseBasicBolt):
 
 
 class CorrectedDeal(WrongDeal):
-    """Says it the same way everywhere."""
+    """Gives the same task in every process."""
 
     def bucket_of(self, word: str) -> int:
         return zlib.crc32(word.encode()) % BUCKETS

@@ -1,15 +1,15 @@
-"""WRONG on purpose: a hand-written store that takes what is stamped with *another* txid for what is
-not yet applied.
+"""WRONG on purpose: a hand-written store that takes a total stamped with *another* txid for a total
+without this transaction.
 
 ::
 
     numbers ×2 ──global──► total ×1 (committer)
 
-``if stored_txid != txid`` is the classic of Storm's documentation. It is right for a replay of the
-newest transaction, and wrong for a task of an earlier attempt that was given up but runs on: when
-it comes to write, a later transaction has committed, the stamps differ, and the old batch is
-applied once more. The corrected twin compares the order: what is stamped with a later txid has this
-transaction in it already.
+``if stored_txid != txid`` is the classic of Storm's documentation. The comparison is right for a
+replay of the newest transaction, and wrong for a task of an earlier attempt that was given up but
+runs on: when the task writes, a later transaction has committed, the stamps differ, and the old
+batch is applied once more. The corrected twin compares the order: a total stamped with a later txid
+has this transaction already.
 
 Both keep the total and the stamp in one transaction of an SQLite database, the file that
 TXTOPO_STARTER_STORE names.
@@ -97,7 +97,7 @@ def effects() -> dict[str, int]:
 
 
 def reset() -> None:
-    """What the simulator begins each schedule with: nothing written."""
+    """Remove all results: each schedule of the simulator begins so."""
     path().unlink(missing_ok=True)
 
 

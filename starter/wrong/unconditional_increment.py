@@ -4,9 +4,9 @@
 
     numbers ×2 ──global──► total ×1 (committer)
 
-``finish_batch`` is called once per *attempt*. If it wrote and the attempt failed afterwards, its
-replay writes again, and the batch counts twice. The corrected twin keeps the total in a store of
-txtopo, which knows which transactions are in it.
+``finish_batch`` is called once per *attempt*. If an attempt writes and then fails, its replay writes
+again, and the batch counts twice. The corrected twin keeps the total in a store of txtopo, which
+knows the transactions that are in the total.
 
 The wrong total is in the file that TXTOPO_STARTER_STORE names.
 """
@@ -74,13 +74,13 @@ def read() -> int:
 
 
 def effects() -> dict[str, int]:
-    """What the simulator compares: everything the topology has written, as plain data. Stores of
-    txtopo it finds by itself."""
+    """All results that the topology has written, as plain data, for the simulator to compare. The
+    simulator finds stores of txtopo without help."""
     return {"total": read()}
 
 
 def reset() -> None:
-    """What the simulator begins each schedule with: nothing written."""
+    """Remove all results: each schedule of the simulator begins so."""
     path().unlink(missing_ok=True)
 
 

@@ -75,13 +75,13 @@ def path() -> Path:
 
 
 def effects() -> dict[str, list[str]]:
-    """What the simulator compares: everything the topology has written, as plain data. Stores of
-    txtopo it finds by itself."""
+    """All results that the topology has written, as plain data, for the simulator to compare. The
+    simulator finds stores of txtopo without help."""
     return {"lines": path().read_text().splitlines() if path().exists() else []}
 
 
 def reset() -> None:
-    """What the simulator begins each schedule with: nothing written."""
+    """Remove all results: each schedule of the simulator begins so."""
     path().unlink(missing_ok=True)
 
 

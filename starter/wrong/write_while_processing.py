@@ -46,7 +46,7 @@ class WrongCount(BaseBatchBolt):
         self.count += 1
 
     def finish_batch(self) -> None:
-        # The mistake: nobody has decided yet that this attempt will be the one that counts.
+        # The mistake: it is not decided yet whether this attempt will commit.
         path().write_text(str(read() + self.count))
 
 
@@ -74,13 +74,13 @@ def read() -> int:
 
 
 def effects() -> dict[str, int]:
-    """What the simulator compares: everything the topology has written, as plain data. Stores of
-    txtopo it finds by itself."""
+    """All results that the topology has written, as plain data, for the simulator to compare. The
+    simulator finds stores of txtopo without help."""
     return {"count": read()}
 
 
 def reset() -> None:
-    """What the simulator begins each schedule with: nothing written."""
+    """Remove all results: each schedule of the simulator begins so."""
     path().unlink(missing_ok=True)
 
 

@@ -47,6 +47,31 @@ def test_the_same_object_can_be_started_again(tmp_path: Path) -> None:
         assert client.exists("/current")
 
 
+def test_a_launched_server_owns_its_directory_and_can_be_looked_for_when_it_serves(tmp_path: Path) -> None:
+    zookeeper = embedded.EmbeddedZooKeeper(tmp_path).launch()
+    try:
+        assert directory.is_owned(tmp_path)
+        assert directory.running(tmp_path) is None
+        zookeeper.wait_until_served()
+        assert directory.running(tmp_path) is not None
+        with client_of(zookeeper.hosts) as client:
+            client.create("/current", b"7")
+    finally:
+        zookeeper.stop()
+
+
+def test_a_launched_server_that_is_stopped_before_it_serves_leaves_the_directory_free(tmp_path: Path) -> None:
+    embedded.EmbeddedZooKeeper(tmp_path).launch().stop()
+    assert not directory.is_owned(tmp_path)
+
+
+def test_a_launched_server_whose_port_was_taken_serves_on_another(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter([taken.getsockname()[1], embedded.free_port()])
+        with embedded.EmbeddedZooKeeper(tmp_path, choose_port=lambda: next(ports)) as zookeeper, client_of(zookeeper.hosts) as client:
+            assert client.exists("/")
+
+
 def test_a_session_of_one_second_is_granted(tmp_path: Path) -> None:
     # ZooKeeper's ConnectRequest: protocol, last zxid seen, timeout in ms, session id, password,
     # read only.

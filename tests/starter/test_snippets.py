@@ -70,7 +70,7 @@ def test_the_snippets_of_a_page_run_and_print_what_it_says(
             assert capsys.readouterr().out == snippet.output, f"{page.name}, line {snippet.line + 1}"
     if not any("LocalCluster(" in snippet.code for snippet in snippets(page)):
         return
-    # A reader who runs an example again, in the same place, meets the stores of the first time.
+    # A reader may run an example again, in the same place, with the stores of the first run.
     names = {"__name__": "__main__"}
     for snippet in snippets(page):
         snippet.run(names)

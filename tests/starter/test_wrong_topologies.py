@@ -17,7 +17,7 @@ from txtopo.testing.simulator import mistakes, recomputation
 from txtopo.testing.simulator.mistakes import Mistake
 
 SEEDS_MAX = 120
-"""So many schedules find every one of these mistakes."""
+"""So many schedules find each of the mistakes."""
 
 SEEDS_OF_CORRECTED = 150
 

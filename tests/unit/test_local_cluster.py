@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from txtopo import LocalCluster, SetupError
+from txtopo import Config, LocalCluster, SetupError
+from txtopo.runtime import cluster as clusters
 from txtopo.runtime.cluster import Submission
+from txtopo.spark import session
 
 
 def test_a_cluster_whose_zookeeper_does_not_start_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -54,3 +56,59 @@ def test_the_end_of_a_submission_ends_its_zookeeper_although_the_run_does_not_en
     with pytest.raises(TimeoutError):
         submission.close()
     assert ended == ["run", "ZooKeeper"]
+
+
+class StopError(Exception):
+    """Ends a start that has come far enough."""
+
+
+class NotedZooKeeper:
+    """A ZooKeeper that notes each call in ``events``."""
+
+    events: list[str]
+
+    def __init__(self, place: object) -> None:
+        self.hosts = "127.0.0.1:1"
+
+    def launch(self) -> NotedZooKeeper:
+        self.events.append("ZooKeeper is launched")
+        return self
+
+    def wait_until_served(self) -> NotedZooKeeper:
+        self.events.append("ZooKeeper serves")
+        raise StopError
+
+    def stop(self) -> None:
+        self.events.append("ZooKeeper is stopped")
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps of a start, in their order; the start is ended when ZooKeeper serves."""
+    events: list[str] = []
+    monkeypatch.setattr(NotedZooKeeper, "events", events, raising=False)
+    monkeypatch.setattr(clusters, "EmbeddedZooKeeper", NotedZooKeeper)
+    monkeypatch.setattr(session, "submitted_context", lambda: None)
+
+    def start_spark(*arguments: object) -> Any:
+        events.append("Spark is started")
+        return types.SimpleNamespace(master="local[2]")
+
+    monkeypatch.setattr(session, "spark_context", start_spark)
+    return events
+
+
+SIDE_BY_SIDE = ["ZooKeeper is launched", "Spark is started", "ZooKeeper serves", "ZooKeeper is stopped"]
+
+
+def test_a_cluster_starts_spark_while_its_zookeeper_starts(events: list[str], tmp_path: Path) -> None:
+    with pytest.raises(StopError):
+        LocalCluster(data_dir=tmp_path, progress=False)
+    assert events == SIDE_BY_SIDE
+
+
+def test_a_submission_starts_spark_while_its_zookeeper_starts(events: list[str], tmp_path: Path) -> None:
+    topology: Any = object()
+    with pytest.raises(StopError):
+        Submission("run", Config(data_dir=tmp_path), topology)
+    assert events == SIDE_BY_SIDE

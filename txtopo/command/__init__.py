@@ -1,1 +1,1 @@
-"""The command line: each command, its options, its output and its exit code."""
+"""The command line: commands, options, output and exit codes."""

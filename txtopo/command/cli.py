@@ -1,9 +1,9 @@
 """The command ``txtopo``: run, explain and look after topologies.
 
-Results go to standard output, progress and errors to standard error. What a command does is
-elsewhere: ``command.main`` runs a topology, ``command.show_state`` looks at stored state,
-``command.maintain`` changes it, ``command.store_commands`` is about results. Here is only what can
-be typed.
+Results go to standard output, progress and errors to standard error. This module has the names of
+commands and their options. Other modules do the work: ``command.main`` runs a topology,
+``command.show_state`` shows stored state, ``command.maintain`` changes stored state, and
+``command.store_commands`` is about results.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def _validate(given: argparse.Namespace) -> int:
     master = redaction.redacted(given.master)
     if not given.master.startswith(MASTERS):
         raise errors.UsageError(f"--master {master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
-    # Refuses one that cannot be read.
+    # Refuses a master whose number of cores cannot be read.
     session.local_cores(given.master)
     runs.refuse_local_only(graph, given.master)
     print(_as_typed("\n".join([f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)])))

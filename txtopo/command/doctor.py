@@ -1,8 +1,8 @@
 """``txtopo doctor``: checks whether a run can start on this machine, and names the cure of each
 missing thing.
 
-The module imports neither pyspark nor kazoo, so that it also works where they are missing
-(``command.entry``).
+The module imports neither pyspark nor kazoo, so that the doctor also works where a package is
+missing (``command.entry``).
 
 Runs on: where the command is typed; starts ``java -version`` and nothing else.
 """
@@ -166,7 +166,7 @@ def _extras() -> Iterator[Check]:
 
 @functools.cache
 def _requirements() -> tuple[tuple[str, str, str | None], ...]:
-    """Each package that txtopo requires, its bounds, and its extra."""
+    """Each package that txtopo requires, with bounds and extra."""
     try:
         lines = importlib.metadata.requires("txtopo") or []
     except importlib.metadata.PackageNotFoundError:

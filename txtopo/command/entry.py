@@ -12,7 +12,7 @@ from pathlib import Path
 from txtopo import errors
 
 PACKAGES = {"cloudpickle": "cloudpickle", "kazoo": "kazoo", "py4j": "pyspark", "pydantic": "pydantic", "pyspark": "pyspark"}
-"""Modules that every run needs, and the packages that bring them."""
+"""Modules that every run needs, with the package of each."""
 
 
 def main() -> int:

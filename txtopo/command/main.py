@@ -39,8 +39,8 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
     """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv``
     (default: the command line).
 
-    Returns when the run has ended well; otherwise prints what was wrong and ends the program with
-    the exit code of the error. Options win over ``conf``, which wins over Spark's configuration,
+    Returns when the run has ended well; otherwise prints the error and ends the program with the
+    exit code of the error. Options win over ``conf``, which wins over Spark's configuration,
     the environment and a file (:func:`txtopo.config.resolve`). Inside ``spark-submit`` its
     SparkContext is used, else a local Spark is started. ``topology`` may be a builder, too.
 
@@ -103,7 +103,8 @@ def _told(action: Callable[[], int], verbose: bool) -> int:
 
 
 def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
-    """What every source says to a run of ``topology`` with the options ``given``."""
+    """The settings of a run of ``topology``: the options ``given``, ``code`` and all other sources.
+    """
     if given.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
         raise errors.UsageError(
             f"--master {redaction.redacted(given.master)} comes too late: this program runs inside spark-submit\n"
@@ -186,8 +187,8 @@ def _submit(
 
 
 def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals, announce: Callable[[RunStatus], None]) -> int:
-    """Until the run has ended: show how it goes, and pass on what signals ask for. ``announce`` is
-    told when the run has its topology."""
+    """Until the run has ended: show its progress, and stop or kill the run as signals ask.
+    ``announce`` is called once, when the run has its topology."""
     stopping = announced = False
     how = "failed"
     if running.began is None:
@@ -203,15 +204,15 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
                 return 0
             except TimeoutError:
                 if not running.is_alive:
-                    # It ended just now, or this very error ended it: asked again, it says which.
+                    # The run ended just now, or by a TimeoutError of its own: a second join tells.
                     running.join()
                     continue
             except Exception as error:
                 if not _is_of_spark(error):
                     raise
                 if stop.asked:
-                    # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, whatever
-                    # we would still do with it.
+                    # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, although
+                    # the run would still use the context.
                     how = "aborted"
                     return 128 + stop.signum
                 said = " ".join(str(error).splitlines()[:2])

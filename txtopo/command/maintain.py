@@ -1,10 +1,10 @@
 """Changing what stopped topologies have stored: start a state over, empty a store, or make a store
 and a state fit again (R27).
 
-Nothing here changes anything unless ``execute``: first comes a look at what would be changed, with
-the command that does it.
+Without ``execute`` a function changes nothing: it tells the change, and the command that does the
+change.
 
-Apart from ``inspection``, which only looks.
+Apart from ``show_state``, which only reads.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def require_stopped(found: opening.Opened, topology_id: str) -> None:
 
 
 def reset_state(found: opening.Opened, topology_id: str, execute: bool) -> str:
-    """Remove the state of a topology, so that its next run begins with the first batch; what was,
-    or would be, removed."""
+    """Remove the state of a topology, so that its next run begins with the first batch. Returns
+    the list of removed things, as text; without ``execute``, of things to remove."""
     shown = administration.show(found.store, topology_id)
     require_stopped(found, topology_id)
     status = show_state.status_of(found, topology_id)
@@ -61,8 +61,8 @@ def remove_state(found: opening.Opened, topology_id: str) -> None:
 
 
 def restored_state(found: opening.Opened, topology_id: str, execute: bool) -> str:
-    """Have the attempts of the next run be none that a restored copy may have forgotten; what was,
-    or would be, done."""
+    """Give the attempts of the next run numbers above all that a restored copy may have forgotten.
+    Returns a text about the change."""
     shown = administration.show(found.store, topology_id)
     require_stopped(found, topology_id)
     if execute:
@@ -75,8 +75,8 @@ def restored_state(found: opening.Opened, topology_id: str, execute: bool) -> st
 
 
 def accept_state(found: opening.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool) -> str:
-    """Have the next run of a topology be accepted although it is not what it was; what was, or
-    would be, accepted."""
+    """Have the next run of a topology accepted although the topology has changed. Returns a text
+    about the accepted changes."""
     administration.show(found.store, topology_id)
     require_stopped(found, topology_id)
     if execute:
@@ -97,7 +97,7 @@ def _remove_dead_lease(found: opening.Opened, topology_id: str) -> None:
 
 
 def clear_store(store: Store, topology_id: str, components: Sequence[str], execute: bool) -> str:
-    """Remove what a topology has written; what was, or would be, removed."""
+    """Remove the results of a topology from a store. Returns a text about the removed rows."""
     written = [fence for fence in store.fences() if fence.topology_id == topology_id and fence.component in (components or [fence.component])]
     change = store.clear(topology_id, components or None, dry_run=not execute)
     lines = [f"{'removed' if execute else 'would remove'} from {store.address}, of topology {topology_id!r}: {change_text(change)}"]
@@ -110,8 +110,8 @@ def clear_store(store: Store, topology_id: str, components: Sequence[str], execu
 
 
 def adopt_store(store: Store, found: opening.Opened, topology_id: str, components: Sequence[str], from_topology: str | None, execute: bool) -> str:
-    """Have a topology go on from what a store holds, whoever wrote it; what was, or would be,
-    changed."""
+    """Have a topology go on from the contents of a store, whichever topology wrote them. Returns a
+    text about the change."""
     require_stopped(found, topology_id)
     shown = administration.show(found.store, topology_id)
     generation, current, stores = shown["generation"], shown["current"], shown["stores"]

@@ -142,7 +142,7 @@ def _refuse_used(directory: Path) -> None:
 
 
 def _next(directory: Path, kind: Kind) -> list[str]:
-    """The commands to type next: also those that install what the topology and its test need."""
+    """The commands to type next, with the installation of missing packages."""
     modules = {"pytest": "pytest"} | ({f"'txtopo[{kind.extra}]'": _MODULES_OF_EXTRAS[kind.extra]} if kind.extra else {})
     absent = sorted(package for package, module in modules.items() if importlib.util.find_spec(module) is None)
     return [f"cd {shlex.quote(str(directory))}", *([f"pip install {' '.join(absent)}"] if absent else []), *_commands(kind.files[0])]

@@ -1,7 +1,6 @@
-"""The options of a run, the same wherever it is started from: ``txtopo run``, ``python file.py`` or
-``spark-submit file.py``.
+"""The options of a run, equal for ``txtopo run``, ``python file.py`` and ``spark-submit file.py``.
 
-Apart from ``main`` so that the parsing can be read, and tested, without anything that runs.
+Apart from ``main`` so that the parsing can be read, and tested, without a run.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def config_of(
     topology: TopologyGraph | None = None,
     spark: Mapping[str, str] | None = None,
 ) -> config.Config:
-    """The configuration of a run: what :func:`resolved` says, without where it comes from."""
+    """The configuration of a run: that of :func:`resolved`, without the origin of each setting."""
     return resolved(options, code, topology, spark).config
 
 

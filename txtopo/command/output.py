@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 READ_NO_LONGER = 128 + signal.SIGPIPE
-"""The exit code of a command whose output has no reader any more: what a shell reports for a
-program that SIGPIPE has ended."""
+"""The exit code of a command whose output has no reader any more. A shell reports the same number
+for a program that SIGPIPE has ended."""
 
 
 def has_no_reader() -> bool:
@@ -28,8 +28,8 @@ def has_no_reader() -> bool:
 
 
 def flush() -> None:
-    """Write what was printed to standard output. It is ``None`` where it was closed before the
-    command began: ``>&-``."""
+    """Write the buffer of standard output. ``sys.stdout`` is ``None`` where standard output was
+    closed before the command began: ``>&-``."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

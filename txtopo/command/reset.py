@@ -1,17 +1,17 @@
 """``txtopo reset TARGET``: begin with the first batch again, with the state and every store that
 the topology knows.
 
-Apart from ``upkeep``, which changes one state or one store that a person names: here the topology
-itself says where its results are.
+Apart from ``maintain``, which changes one state or one store that a person names: here the topology
+itself names its stores.
 
 Runs on: driver.
 
 Invariants:
-- Nothing is changed unless everything can be: a run that holds the topology, or rows in a table of
-  the user's, are found out before.
-- The state goes first, in one atomic write that a run's lease refuses. A store that is left when
-  this dies half-way is of a generation that is gone: a run refuses it (R27), and counts nothing
-  twice. A second reset finishes what the first one began.
+- Nothing is changed unless everything can be: a run that holds the topology, and rows in a table of
+  the user, are found before the first change.
+- The state goes first, in one atomic write that the lease of a run refuses. If the reset dies
+  half-way, each remaining store has a generation that no state has: a run refuses the store (R27),
+  and counts nothing twice. A second reset removes the remaining stores.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Places:
     stores: list[Store] = field(default_factory=list)
     """Stores, and the ledgers of sinks: each once."""
     names: set[str] = field(default_factory=set)
-    """What the state knows them as: ``component/store``."""
+    """The names in the state: ``component/store``."""
     elsewhere: list[str] = field(default_factory=list)
-    """What cannot be reset here, in words."""
+    """The stores and sinks that cannot be reset here, in words."""
 
 
 def places_of(graph: TopologyGraph) -> Places:
@@ -72,8 +72,8 @@ def _is_same(one: Store, other: Store) -> bool:
 
 
 def reset(graph: TopologyGraph, found: opening.Opened | None, where: str, leave_rows: bool, execute: bool) -> list[str]:
-    """Reset state and stores of ``graph``; what was, or would be, done, line by line. ``found`` is
-    the state, which is looked for at ``where``.
+    """Reset state and stores of ``graph``. Returns a line per change, done or to do. ``found`` is
+    the state in ``where``.
 
     :raises FencedError: a run holds the topology. Nothing was changed.
     :raises UsageError: a store does not answer; or tables of sinks may hold rows of the topology,

@@ -9,12 +9,12 @@ from txtopo.state.opening import Opened
 
 
 def status_of(found: Opened, topology_id: str) -> dict[str, Any]:
-    """How a topology stands, as JSON-able values.
+    """The status of a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
-    last committed one, 0 if none), ``generation``, ``epoch``, ``lease`` (who runs it, or None),
-    ``transactions`` (those that are not committed, by txid: status and sealing attempt). What
-    cannot be understood is shown as ``administration.show`` shows it.
+    last committed txid, 0 if none), ``generation``, ``epoch``, ``lease`` (of the running
+    coordinator, or None), ``transactions`` (all uncommitted ones by txid: status and sealing
+    attempt). An unreadable record is shown as in ``administration.show``.
     """
     shown = administration.show(found.store, topology_id)
     current, lease = shown["current"], opening.living(shown["lease"]) if found.is_live else None
@@ -75,7 +75,7 @@ def plain(value: Any) -> str:
 
 
 def state_text(shown: dict[str, Any], is_live: bool) -> str:
-    """Everything that is stored of one topology; ``shown`` comes from ``administration.show``."""
+    """All stored state of one topology; ``shown`` comes from ``administration.show``."""
     lines = [
         f"topology {shown['topology_id']}",
         f"  generation    {plain(shown['generation'])}",

@@ -1,10 +1,10 @@
 """Ctrl-C and SIGTERM: once asks a run to stop, twice ends it.
 
-Apart from ``main`` because a signal handler may do next to nothing. It runs between any two
-instructions of the main thread, which may just be writing or holding a lock; so it counts, and the
-main thread looks.
+Apart from ``main`` because a signal handler may do next to nothing. The handler runs between any two
+instructions of the main thread, which may just be writing or holding a lock. So the handler counts
+signals, and the main thread looks at the count.
 
-Runs on: driver, main thread. Elsewhere Python allows no handlers, and nothing is changed.
+Runs on: driver, main thread. In another thread Python allows no handlers, and nothing is changed.
 
 Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing;
 nor does the second, once a run is watched.
@@ -31,11 +31,12 @@ class InterruptedBySignalError(KeyboardInterrupt):
 
 
 class StopSignals:
-    """A context in which signals mean "stop": the first one is to be looked at, the second too.
+    """A context in which the first signal means "stop", the second "stop now".
 
-    While the run is only being started (until :meth:`watch`) nobody looks: the first signal calls
-    ``early``, which may do no more than write a line, and the second interrupts. Not the first,
-    because a JVM whose start is interrupted leaves files and stack traces behind.
+    Until :meth:`watch` the run is being started, and no loop looks at the count: the first signal
+    calls ``early``, which may do no more than write a line, and the second signal interrupts. The
+    first does not interrupt, because a JVM that is interrupted in its start leaves files and stack
+    traces behind.
     """
 
     def __init__(self, early: Callable[[], None]) -> None:
@@ -48,7 +49,7 @@ class StopSignals:
 
     @property
     def asked(self) -> bool:
-        """Whether to finish what is in flight, and stop."""
+        """Whether to finish the transactions in flight, and stop."""
         return self._count > 0
 
     @property
@@ -88,7 +89,6 @@ class StopSignals:
 
 
 def exit_code_of(error: KeyboardInterrupt) -> int:
-    """What a shell reports for a process that this interruption ended: 130 for Ctrl-C, 143 for
-    SIGTERM."""
+    """The exit code for this interruption, as of a shell: 130 for Ctrl-C, 143 for SIGTERM."""
     signum = error.signum if isinstance(error, InterruptedBySignalError) else signal.SIGINT
     return 128 + signum

@@ -1,7 +1,7 @@
 """The commands ``txtopo store …``: look at results, or make a store and a state fit again.
 
-Apart from ``cli``, which has all the others, because these are about stores alone; ``browse`` and
-``upkeep`` do what is asked for.
+Apart from ``cli``, which has all other commands, because these commands are about stores alone;
+``read_store`` and ``maintain`` do the work.
 
 Runs on: any machine that reaches the store.
 """
@@ -24,7 +24,7 @@ Do = Callable[[argparse.Namespace], int]
 
 
 def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
-    """Add ``store`` and what can be typed after it; ``help_of(parser)`` shows what that is."""
+    """Add ``store`` and its commands; ``help_of(parser)`` is the action that shows the help."""
     text = "Stores: where topologies keep their results."
     store = commands.add_parser("store", help="look at results, or make a store and a state fit again", description=text)
     store.set_defaults(do=help_of(store))

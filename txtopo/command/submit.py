@@ -1,16 +1,16 @@
 """The line that gives a topology to spark-submit: ``txtopo submit`` runs it, ``txtopo submit
 --print`` prints it.
 
-The program spark-submit is given is txtopo itself, with the arguments of ``txtopo run``: so TARGET
-and the options of a run mean the same here, and nothing is generated but the zips of code. TARGET
-is loaded beforehand, so that what is wrong with it is found before a cluster is asked for anything.
+The program of spark-submit is txtopo itself, with the arguments of ``txtopo run``: so TARGET and the
+options of a run mean the same here, and only zips of code are generated. TARGET is loaded
+beforehand, so that a mistake in TARGET is found before a cluster is asked.
 
 Runs on: where the command is typed. Apart from ``submit_process``, which runs the line, so that a
 line can be looked at without running it.
 
-Invariants: the line alone says everything: it works in any shell, in the same directory. It holds
-no secret, since Spark shows it in its user interface and its event log, and the system in its list
-of processes.
+Invariants: the line is complete: any shell can run the line, in the same directory. The line holds no
+secret, since Spark shows its arguments in the user interface and the event log, and the operating
+system in the list of processes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PATH_OF_A_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(drive
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What to run, as a list of arguments; and what to tell whoever runs it."""
+    """The line as a list of arguments, and notes for the person at the terminal."""
 
     arguments: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Line:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add those that are not of a run."""
+    """Add the options that ``txtopo run`` does not have."""
     submit = parser.add_argument_group("how to submit")
     submit.add_argument("--print", action="store_true", dest="only_print", help="print the line that would run spark-submit, and run nothing")
     submit.add_argument("--python", metavar="PATH", help="the interpreter on the hosts of the executors (default: PYSPARK_PYTHON, or python3 there)")
@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is before the first ``--``, and what after it."""
+    """The arguments before the first ``--``, and the arguments after the first ``--``."""
     at = list(arguments).index("--") if "--" in arguments else len(arguments)
     return list(arguments[:at]), list(arguments[at + 1 :])
 
@@ -79,8 +79,7 @@ def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequenc
     spark = dict(_pairs(theirs))
     _refuse_options(spark)
     conf = _confs(theirs)
-    # What spark-submit would find by itself, in spark-defaults.conf or the file that is named after
-    # --.
+    # Settings of spark-submit itself, from spark-defaults.conf or the file named after --.
     found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
     connect.refuse(given.master, found_by_spark)
     session.refuse_unsafe(conf, "what comes after --")
@@ -144,8 +143,8 @@ def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark
 
 
 def _pairs(theirs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """``--name value`` and ``--name=value``; a flag has the next argument for its value, which
-    harms nobody."""
+    """``--name value`` and ``--name=value``. A flag gets the next argument for its value, which does
+    no harm."""
     for index, argument in enumerate(theirs):
         name, separator, value = argument.partition("=")
         if argument.startswith("-"):
@@ -197,7 +196,7 @@ def _refuse_on_cluster(given: argparse.Namespace, is_embedded: bool) -> None:
 
 
 def _refuse_secrets(arguments: Sequence[str]) -> None:
-    """Refuse what would be seen by everybody who sees the line."""
+    """Refuse secrets, which every reader of the line would see."""
     for argument in arguments:
         key, _, value = argument.rpartition("--conf=")[2].rpartition("--set=")[2].partition("=")
         if "=" in argument and not key.startswith("-") and redaction.is_secret(key) and not _PATH_OF_A_SECRET.search(key):

@@ -30,8 +30,8 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def run(arguments: Sequence[str], program: str) -> int:
-    """Run ``arguments`` to the end; the exit code. ``program`` is the file that the driver runs, by
-    which it is known."""
+    """Run ``arguments`` to the end; the exit code. ``program`` is the file that the driver runs:
+    the driver is recognised by this argument."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     parent = os.getpid()
     process: subprocess.Popen[bytes] | None = None
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str], program: str) -> int:
         if libc is not None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:
-                # It ended before this was asked for.
+                # The driver ended before its arguments were read.
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def pass_on(signum: int, frame: FrameType | None = None) -> None:
@@ -71,6 +71,6 @@ def run(arguments: Sequence[str], program: str) -> int:
 
 def driver_of(pid: int, program: str) -> int | None:
     """The pid of the child of ``pid`` that runs ``program``; ``None`` while there is none."""
-    # Not just anywhere among its arguments: those of the scripts that become the JVM have it, too.
+    # Only in one place of the arguments: scripts that become the JVM have the file as an argument.
     named = os.fsencode(program)
     return next((child for child, arguments in children.children_of(pid).items() if arguments[1:2] == (named,)), None)

@@ -1,14 +1,14 @@
 """TARGET on the command line: a topology in a module or a file, found and loaded.
 
 ``package.module``, ``file.py``, ``file.py:attribute`` or ``module:factory('argument', key=2)``;
-without an attribute ``topology``. What is found may be a topology, a builder, or a function without
-arguments that makes one of them. Its module's ``conf`` is the code's configuration.
+without an attribute ``topology``. The attribute may be a topology, a builder, or a function without
+arguments that makes a topology or a builder. ``conf`` of the module is the configuration in code.
 
 Apart from ``main`` because ``explain`` loads a topology too, and runs nothing.
 
 Invariants: a file is loaded as the module ``FILE_MODULE``, never under a name by which a worker
-could find it and run it a second time; what it defines travels by value, as what ``__main__``
-defines does.
+could find the file and run the file a second time. Its classes and functions travel by value, as
+those of ``__main__`` do.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def loading() -> str | None:
 
 
 def resolve(text: str) -> Target:
-    """Load what ``text`` names. :class:`UsageError` says what is missing, with near misses, or
-    shows the traceback of code that failed."""
+    """Load the topology that ``text`` names. :class:`UsageError` names the missing file, module or
+    attribute, with near misses, or shows the traceback of code that failed."""
     place, attribute = _split(text)
     directory = Path(place).absolute().parent if is_file(place) else Path.cwd()
     for entry in (str(Path.cwd()), str(directory)):
@@ -76,8 +76,8 @@ def resolve(text: str) -> Target:
 
 
 def as_topology(value: Any, what: str) -> TopologyGraph:
-    """``value`` if it is a topology; or what it builds if it is a builder, or a function without
-    arguments that makes either."""
+    """``value`` if ``value`` is a topology; else the topology of a builder, or of a function without
+    arguments that makes a topology or a builder."""
     if callable(value) and not isinstance(value, type):
         _require_no_arguments(value, what)
         value = _guarded(what, value)
@@ -105,8 +105,8 @@ def _as_config(value: Any, place: str) -> config.Config | None:
 
 @contextlib.contextmanager
 def importable_by_workers(directory: Path) -> Iterator[None]:
-    """While this lasts, a Spark that is started on this machine has workers that can import what is
-    in ``directory``."""
+    """In this context, a Spark that is started on this machine has workers that can import modules
+    of ``directory``."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(directory), *([before] if before else [])])
     try:
@@ -252,8 +252,8 @@ def _require_no_arguments(value: Callable[..., Any], what: str) -> None:
 
 
 def _guarded(what: str, action: Callable[[], T]) -> T:
-    """The result of ``action``, which runs the user's code: what it raises is shown as the user's
-    own."""
+    """The result of ``action``, which runs the user's code: an exception is shown with the user's
+    own frames."""
     global _loading
     before, _loading = _loading, what
     try:

@@ -22,7 +22,7 @@ from txtopo.state import credentials, directory, opening
 T = TypeVar("T")
 
 DRY_RUN = "Without --execute nothing is changed: what would be is printed.\n"
-"""For the help of commands that change something."""
+"""A line for the help of commands that change state or stores."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_execute(parser: argparse.ArgumentParser) -> None:
-    """The option without which nothing is changed."""
+    """Add ``--execute``, without which nothing is changed."""
     parser.add_argument("--execute", action="store_true", help="do it")
 
 
@@ -61,8 +61,8 @@ def owned(given: argparse.Namespace) -> contextlib.AbstractContextManager[openin
 
 
 def changed(given: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
-    """``change`` of the state, which must be there. Without ``--execute`` it is only looked at,
-    which holds nobody up."""
+    """``change`` of the state, which must exist. Without ``--execute`` the state is only read, and no
+    run waits for the reader."""
     if not given.execute:
         return look(given, lambda found: change(opening.require(found, data_dir(given))))
     with owned(given) as found:
@@ -90,7 +90,7 @@ def _place(given: argparse.Namespace, settings: config.Config | None = None) -> 
 
 
 def say_how_to_execute(given: argparse.Namespace) -> int:
-    """The exit code, after what was only said and not done."""
+    """Tell the option that executes a change which was only printed; the exit code."""
     if not given.execute:
         print("nothing was changed; the same command with --execute does it")
     return 0

@@ -1,7 +1,7 @@
 """The demo: a topology that counts every word of Python's own library, in the package so that
 ``txtopo demo`` runs without a checkout.
 
-The file is run like any TARGET that is a file: what it defines travels by value.
+The file is run like any TARGET that is a file: its classes travel by value.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ of letters, digits and underscores that begins with no digit. About thirty trans
 megabyte; ``split`` sums up its part of the batch first, so that little travels. The buckets say how
 many words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
 
-``txtopo demo`` runs it, prints the results, and counts anew without txtopo: every count must be
-equal. Kill it wherever you like and run it again. ``python -m txtopo.demo.stdlib_words report``
+``txtopo demo`` runs the topology, prints the results, and counts anew without txtopo: every count
+must be equal. Kill the demo at any moment and run it again. ``python -m txtopo.demo.stdlib_words report``
 prints the results once more. The store is the file that TXTOPO_STARTER_STORE names, otherwise
 .txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
 """
@@ -83,8 +83,8 @@ class SplitWords(BaseBatchBolt):
 
 
 class Bucketize(BaseBasicBolt):
-    """What a changed count means for the buckets: +1 for the one the word is in now, -1 for the one
-    it has left."""
+    """A changed count in, changes of buckets out: +1 for the new bucket of the word, -1 for the old
+    one."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         attempt, _, prev, count = tup.values
@@ -133,8 +133,8 @@ def independent_count() -> dict[str, int]:
 
 
 def report(counts: Mapping[str, int], buckets: Mapping[int, int], expected: Mapping[str, int]) -> tuple[str, bool]:
-    """What the stores hold, as text, and whether every word and every bucket is as ``expected``
-    says."""
+    """The contents of the stores as text, and whether every word and every bucket has its
+    ``expected`` count."""
     lines = [f"{len(counts)} words, {sum(counts.values())} occurrences", "", "the 20 most frequent"]
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     lines.extend(f"{rank:>4}  {word:<24} {count:>9}" for rank, (word, count) in enumerate(ranked[:20], 1))

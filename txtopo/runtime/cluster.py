@@ -32,7 +32,7 @@ from txtopo.topology.graph import TopologyGraph
 _DIRECTORY_POLL_S = 0.1
 
 STARTING = "starting Spark …"
-"""What is said before anything that takes its time."""
+"""The first line of a run, since the start of Spark takes seconds."""
 
 DEFAULT_DATA_DIR = directory.DEFAULT
 """Where the command line keeps the embedded ZooKeeper's data unless told otherwise."""
@@ -70,12 +70,13 @@ class LocalCluster:
             if zookeeper is None:
                 if data_dir is None:
                     data_dir = self._temporary = _temporary_directory()
-                self._embedded = EmbeddedZooKeeper(data_dir).start()
+                # Two JVMs start side by side: that of ZooKeeper needs a fraction of Spark's time.
+                self._embedded = EmbeddedZooKeeper(data_dir).launch()
             self._data_dir = data_dir
-            self.zookeeper = zookeeper if self._embedded is None else self._embedded.hosts
-            """``host:port[/chroot]`` of the ZooKeeper in use."""
             self.context = session.spark_context(master, spark_conf)
             """The Spark context in use."""
+            self.zookeeper = zookeeper if self._embedded is None else self._embedded.wait_until_served().hosts
+            """``host:port[/chroot]`` of the ZooKeeper in use."""
         except BaseException:
             self.shutdown()
             raise
@@ -118,7 +119,7 @@ class LocalCluster:
         return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self.runs.values())
 
     def kill_topology(self, name: str) -> None:
-        """End a topology now; its state stays, and the next run replays what was not committed."""
+        """End a topology now. Its state stays, and the next run replays uncommitted transactions."""
         if name not in self.runs:
             raise errors.UsageError(f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self.runs)) or 'none'}")
         self.runs.pop(name).kill()
@@ -144,8 +145,8 @@ class LocalCluster:
         atexit.register(self._end_at_exit, os.getpid())
 
     def _end_at_exit(self, pid: int) -> None:
-        # A process that is ending may start no thread any more, where that is what a part of the
-        # end wants.
+        # A process that is ending may start no thread any more, although a part of the end may want
+        # a thread.
         if os.getpid() == pid:
             with contextlib.suppress(TimeoutError, RuntimeError):
                 self.shutdown()
@@ -186,11 +187,12 @@ def _revive(embedded: EmbeddedZooKeeper | None) -> None:
 
 
 class Submission:
-    """One topology on the Spark context there is (``spark-submit``), or on a local one; with its
-    ZooKeeper. A context manager.
+    """One topology on the Spark context of ``spark-submit``, or on a local one; with a ZooKeeper. A
+    context manager.
 
-    A standby (``on_held=wait``) with a data directory that is in use waits here until that is free.
-    ``waiting`` is then called, again and again, with what it waits for; it may raise to give up.
+    A standby (``on_held=wait``) whose data directory is in use waits here until the directory is
+    free. ``waiting`` is then called again and again with the error; an exception of ``waiting`` ends
+    the wait.
     """
 
     def __init__(
@@ -205,6 +207,7 @@ class Submission:
         self._embedded: EmbeddedZooKeeper | None = None
         connect.refuse(master, spark_conf)
         if conf.zookeeper is None:
+            # The JVM of ZooKeeper starts beside the JVM of Spark.
             self._embedded = _own_zookeeper(Path(conf.data_dir or DEFAULT_DATA_DIR), conf.on_held, waiting)
         try:
             context = session.submitted_context()
@@ -212,7 +215,7 @@ class Submission:
                 context = session.spark_context(master, spark_conf)
             self.master = str(context.master)
             """The Spark master in use."""
-            zookeeper = conf.zookeeper if self._embedded is None else self._embedded.hosts
+            zookeeper = conf.zookeeper if self._embedded is None else self._embedded.wait_until_served().hosts
             assert zookeeper is not None
             self.zookeeper = zookeeper
             """``host:port[/chroot]`` of the ZooKeeper in use."""
@@ -239,11 +242,11 @@ class Submission:
 
 
 def _own_zookeeper(data_dir: Path, on_held: str, waiting: Callable[[errors.HeldError], None]) -> EmbeddedZooKeeper:
-    """Our own ZooKeeper in ``data_dir``, when that is free."""
+    """Our own ZooKeeper in ``data_dir``, launched when the directory is free."""
     embedded = EmbeddedZooKeeper(data_dir)
     while True:
         try:
-            return embedded.start()
+            return embedded.launch()
         except errors.HeldError as held:
             if on_held == "refuse":
                 raise

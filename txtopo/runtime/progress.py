@@ -1,7 +1,7 @@
-"""What a person sees of a run: where it begins, how it goes, how it ended. One line that is
-rewritten on a terminal, else few plain lines.
+"""The lines that show a run to a person: its begin, its progress, its end. A terminal has one line
+that is rewritten; other output has few plain lines.
 
-Apart from ``status`` (what there is to know) because this is only how it looks.
+Apart from ``status``, which has the facts: this module only formats.
 
 Runs on: driver, one thread.
 """
@@ -40,7 +40,7 @@ def _counted(n: int, noun: str) -> str:
 
 
 def describe(status: RunStatus) -> str:
-    """How it goes, in one line."""
+    """The progress of a run, in one line."""
     parts = [f"txid {status.current - 1} committed" if status.current > 1 else "nothing committed yet"]
     if status.fraction_done is not None:
         # Rounded down: 100 % is all of it.
@@ -60,14 +60,14 @@ def describe(status: RunStatus) -> str:
 
 
 def wanted(asked: bool | None) -> bool:
-    """Whether to show progress on standard error: as ``asked``; if that is ``None``, where it is a
-    terminal."""
+    """Whether to show progress on standard error: as ``asked``, or if ``asked`` is ``None``, where
+    standard error is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty() if asked is None else asked
 
 
 class Progress:
-    """Writes to ``stream``, by default at most a line every ``INTERVAL_S`` and none that says what
-    the one before said."""
+    """Writes to ``stream``: on a terminal a line that is rewritten, else at most a line every
+    ``INTERVAL_S``, and no line twice in a row."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, is_terminal: bool | None = None) -> None:
         self._stream, self._clock = stream, clock
@@ -77,13 +77,13 @@ class Progress:
         self._state = "running"
 
     def started(self, began: RunStatus, zookeeper: str, master: str) -> None:
-        """The run has its topology. ``began`` is its status before anything ran."""
+        """The run has its topology. ``began`` is the status before the first attempt."""
         begins = "begins" if began.epoch == 1 else "resumes"
         generation = f"generation {began.generation[:_SHORT_GENERATION]}, epoch {began.epoch}"
         self._say_parts(f"{began.topology_id} {begins} at txid {began.current} ({generation})", f"ZooKeeper {zookeeper}", f"Spark {master}")
 
     def standing_by(self, why: str) -> None:
-        """The run waits until what another process holds is free."""
+        """The run waits for the topology or the directory that another process holds."""
         self.say(f"standing by: {why.splitlines()[0] if why else 'held by another process'}")
 
     def update(self, status: RunStatus) -> None:
@@ -141,16 +141,15 @@ class Progress:
 
 
 class Warnings(logging.Handler):
-    """Shows what is logged as a warning among the lines of a command, which tells errors by itself.
-    """
+    """Shows logged warnings among the lines of a command. Errors are told by the command."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)
         self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show ``record``, unless nothing can be shown any more: what warns must not fail because
-        of that."""
+        """Show ``record``, unless the terminal is gone: code that warns must not fail because of a
+        terminal."""
         if record.levelno < logging.ERROR:
             with contextlib.suppress(OSError, ValueError):
                 self._progress.say(self.format(record))

@@ -1,9 +1,9 @@
-"""Starts the embedded ZooKeeper of a run again when it has ended, as often as that takes.
+"""Restarts of an embedded ZooKeeper that has ended, until a restart succeeds.
 
 Apart from ``run`` because a server that cannot be started now, on a full disk for example, is no
-reason to end the run: the run waits for it as for any ZooKeeper that is away
-(``zookeeper_wait_s``). Meanwhile the status says why the server does not start; so does the error
-that ends the run.
+reason to end the run: the run waits for the server as for any ZooKeeper that is away
+(``zookeeper_wait_s``). Meanwhile the status gives the reason of the failed restart, as does the
+error that ends the run.
 
 Runs on: driver.
 """
@@ -18,8 +18,7 @@ from txtopo.state import retry
 
 
 class Revival:
-    """Calls ``revive`` when it is called itself; ``board`` says why that did not succeed, while it
-    does not."""
+    """Each call is a call of ``revive``; while ``revive`` fails, ``board`` has the reason."""
 
     def __init__(self, revive: Callable[[], None], board: StatusBoard) -> None:
         self._revive, self._board = revive, board

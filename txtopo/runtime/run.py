@@ -1,4 +1,4 @@
-"""A running topology, as its user sees it.
+"""A running topology, in the hands of its user.
 
 Runs on: driver.
 """
@@ -48,11 +48,10 @@ def refuse_local_only(graph: TopologyGraph, master: str) -> None:
 
 
 class TopologyRun:
-    """A handle on a running topology: wait for it, look at it, stop it. Made by
-    ``submit_topology``.
+    """A handle on a running topology, to wait, to look, to stop. Made by ``submit_topology``.
 
-    ``wait_*`` and :meth:`join` raise what ended the run, if that was an error; they raise
-    ``TimeoutError`` when ``timeout_s`` have passed.
+    ``wait_*`` and :meth:`join` raise the error that ended the run, or ``TimeoutError`` when
+    ``timeout_s`` have passed.
     """
 
     def __init__(
@@ -66,10 +65,10 @@ class TopologyRun:
         revive: Callable[[], None],
         is_state_temporary: bool = False,
     ) -> None:
-        """Take the topology and begin, or begin to wait for it; refuses what cannot run here.
-        Everything that can be wrong beforehand is found now.
+        """Take the topology and begin, or begin to wait for the topology. Mistakes that can be seen
+        beforehand are raised now.
 
-        ``displaces``: whoever left a lease in this ZooKeeper is known to be dead. ``revive`` is
+        ``displaces``: the owner of any lease in this ZooKeeper is known to be dead. ``revive`` is
         called about once a second (see the engine). ``is_state_temporary``: the state goes with the
         cluster.
         """
@@ -81,8 +80,7 @@ class TopologyRun:
         self._given_up = threading.Event()
         self._killed = False
         self._not_taken = threading.Event()
-        """Set when the run is stopped while it has no engine yet: then nobody waits for ZooKeeper
-        any more."""
+        """Set when the run is stopped before it has an engine: the wait for ZooKeeper then ends."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
         self._board = logged.LoggedBoard(RunStatus(graph.id, name, state="standby"))
@@ -170,8 +168,8 @@ class TopologyRun:
                 self._end_shown(self._shown)
 
     def _state_is_gone(self, error: BaseException) -> BaseException:
-        """``error``; or, if a store remains of a run whose state went with its cluster, what can be
-        done about that."""
+        """``error``; or, if a store remains of a run whose state went with its cluster, an error
+        with the cure."""
         if not self._is_state_temporary or not isinstance(error, errors.StateMismatchError) or not error.without_state:
             return error
         return errors.StateMismatchError(
@@ -203,7 +201,7 @@ class TopologyRun:
                 try:
                     self._take()
                 except errors.HeldError:
-                    # Another one that waits was faster.
+                    # Another standby was faster.
                     continue
                 except retry.AbandonedError:
                     return
@@ -236,8 +234,8 @@ class TopologyRun:
         return self._wait(lambda status: status.current > txid, timeout_s, f"txid {txid} to be committed")
 
     def wait_until_idle(self, timeout_s: float = 60.0) -> RunStatus:
-        """Until the spout is not ready and nothing is in flight; what the source held when this was
-        called is committed then."""
+        """Wait until the spout is not ready and no transaction is in flight. All data that the
+        source held at the call is then committed."""
         asked = self.status().asked
         return self._wait(lambda status: status.idle_at > asked, timeout_s, "the topology to be idle")
 
@@ -289,14 +287,14 @@ class TopologyRun:
             self._engine.drain()
 
     def stop(self, timeout_s: float = 30.0) -> RunStatus:
-        """Drain commits in flight, abandon the rest, and wait for the end. What was abandoned is
-        replayed by the next run."""
+        """Drain commits in flight, abandon the rest, and wait for the end. The next run replays the
+        abandoned transactions."""
         self.drain()
         return self.join(timeout_s)
 
     def kill(self) -> None:
-        """Abort now, and wait for the end. Nothing is lost: the next run replays what was not
-        committed."""
+        """Abort now, and wait for the end. Nothing is lost: the next run replays uncommitted
+        transactions."""
         self._killed = True
         self._give_up()
         if self._engine is not None:

@@ -1,14 +1,15 @@
 """Which transactions of a topology are committed as a whole, for readers of its stores: asked once,
 waited for, or asked again until a reading fits.
 
-Apart from ``inspection``, which shows a person all there is: this is read by programs, again and
-again. Apart from ``stores.visible``, which says what a store shows of it, and knows no ZooKeeper.
+Apart from ``command.show_state``, which shows all state to a person: programs read the visible txid
+again and again. Apart from ``stores.visible``, which chooses the version of each row, and knows no
+ZooKeeper.
 
-Runs on: wherever the reader runs; it needs neither Spark nor the topology, only its ZooKeeper, or
-the data directory on this machine.
+Runs on: the machine of the reader. Neither Spark nor the topology is needed, only the ZooKeeper of
+the topology, or its data directory on this machine.
 
-Invariants: what is returned was the state of one moment, and once seen is never taken back: a later
-answer is not a smaller txid, unless the topology's state was reset.
+Invariants: an answer was the state of one moment, and is never taken back: a later answer is not a
+smaller txid, unless the state of the topology was reset.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ POLL_S = 0.02
 """Pause between two looks while a transaction is waited for."""
 
 READ_TRIES_MAX = 100
-"""How often a state that is written meanwhile is read anew before somebody is told."""
+"""How often a state that changes while it is read is read anew, before an error is raised."""
 
 
 class Visibility:
-    """What is committed of the topology ``topology_id``; a context manager, which keeps its
+    """The committed transactions of the topology ``topology_id``. A context manager, which keeps a
     connection.
 
     :param zookeeper: ``host:port[/chroot]`` of the ensemble that the topology's runs were given.
-    :param data_dir: their data directory, if they were given none; while nothing runs there, the
-        files of its ZooKeeper are read.
-    :param conf: settings (``zookeeper``, ``data_dir``, ``zookeeper_root``, credentials) for what is
-        not given here; by default those that a run would have that is started here.
+    :param data_dir: the data directory of the runs, if they were given no ensemble; while no run
+        has the directory, the files of its ZooKeeper are read.
+    :param conf: the settings ``zookeeper``, ``data_dir``, ``zookeeper_root`` and credentials, where
+        no argument says otherwise; by default the settings of a run that is started here.
     """
 
     def __init__(
@@ -93,11 +94,11 @@ class Visibility:
             time.sleep(POLL_S)
 
     def read(self, reading: Callable[[visible.VisibleTxid], T], timeout_s: float = 60.0) -> T:
-        """``reading(visible)``, with what is visible now: called again with what is visible then,
-        while a store has gone on too far.
+        """``reading(visible)`` for the txid that is visible now; called again for a newer txid, while
+        a store has gone on too far.
 
-        ``reading`` should open every ``items`` and ``scan`` before it reads the first of them to
-        its end: what they show is fixed when they are called, however long they are then read.
+        ``reading`` should open every ``items`` and ``scan`` before the first is read to its end:
+        the call fixes the version of the rows, however long the reading takes.
 
         :raises errors.OutrunError: the stores were too fast for ``timeout_s`` seconds.
         """
@@ -127,7 +128,7 @@ class Visibility:
                     raise errors.UsageError(opening.nothing_stored(self._data_dir))
                 return self._read(store)
         except errors.ZooKeeperUnavailableError:
-            # The next question opens another connection: this one may have ended for good.
+            # The next question opens another connection: this connection may have ended for good.
             self.close()
             raise
 
@@ -146,8 +147,8 @@ class Visibility:
             yield None if found is None else found.store
 
     def _read(self, store: base.StateStore) -> visible.VisibleTxid:
-        """Every write changes ``current`` and names itself there: while that stays the same, so
-        does everything else."""
+        """The content of ``current``, which every write changes: if two readings of ``current`` are
+        equal, no state has changed between them."""
         paths = self._paths
         for _ in range(READ_TRIES_MAX):
             before = _record(store, paths.current, records.CurrentRecord)
@@ -181,9 +182,9 @@ def visible_txid(
     conf: config.Config | Mapping[str, Any] | None = None,
 ) -> visible.VisibleTxid:
     """The last transaction of a topology that is committed as a whole, 0 if there is none: an
-    ``int``, and what stores take as ``as_of=``.
+    ``int``, which stores take as ``as_of=``.
 
-    A look of its own each time: whoever looks again and again uses :class:`Visibility`, which takes
+    Each call opens a connection. A program that asks again and again uses :class:`Visibility`, with
     the same arguments.
     """
     with Visibility(topology_id, zookeeper=zookeeper, data_dir=data_dir, conf=conf) as visibility:

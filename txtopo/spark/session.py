@@ -85,6 +85,13 @@ WANTED: dict[str, str] = {
     "spark.driver.memory": "2g",
 }
 
+LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
+"""The variable with which Spark's scripts give options to the JVM that composes the command line of
+the driver's JVM."""
+QUICK_LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
+"""Options for a JVM that lives a fraction of a second: it compiles little, and has one thread for
+the garbage it hardly makes."""
+
 _ADVISED = ("spark.python.unix.domain.socket.enabled", "spark.python.task.killTimeout", "spark.locality.wait")
 
 _EXECUTORS_WAIT_S = 30.0
@@ -201,6 +208,7 @@ def _gateway(conf: pyspark.SparkConf) -> Any | None:
     ``None`` if there is a JVM already."""
     if pyspark.SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return None
+    os.environ.setdefault(LAUNCHER_OPTIONS, QUICK_LAUNCHER)
     output = jvm_output.PassedOn()
     with output as stderr:
         gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import socket
@@ -88,16 +89,35 @@ class EmbeddedZooKeeper:
         return self._server is not None and not self._server.has_ended(0)
 
     def start(self) -> Self:
-        """Own the data directory, start the server, and return when it serves.
+        """Own the data directory, start the server, and return when it serves: :meth:`launch` and
+        :meth:`wait_until_served`, with their errors."""
+        return self.launch().wait_until_served()
 
-        Raises FencedError if the directory has another owner, SetupError if Java, the jars or the
-        directory are not as needed, and ZooKeeperUnavailableError, with the last lines of the
-        server's log, if the server does not come up.
+    def launch(self) -> Self:
+        """Own the data directory, start the server, and return at once: Spark starts meanwhile.
+
+        Raises HeldError if the directory has another owner, SetupError if Java, the jars or the
+        directory are not as needed.
         """
         self._command = server_process.command(self._config)
         self._directory.acquire()
         try:
-            self._serve(self._choose_port() for _ in range(PORT_ATTEMPTS))
+            self._port = self._choose_port()
+            self._server = self._launch(self._port)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def wait_until_served(self) -> Self:
+        """Return when the launched server serves.
+
+        Raises ZooKeeperUnavailableError, with the last lines of the server's log, if the server
+        does not come up.
+        """
+        launched = self._require_server()
+        try:
+            self._serve(itertools.chain([self._port], (self._choose_port() for _ in range(PORT_ATTEMPTS - 1))), launched)
         except BaseException:
             self.stop()
             raise
@@ -137,11 +157,12 @@ class EmbeddedZooKeeper:
             raise errors.UsageError(f"the embedded ZooKeeper of {self.data_dir} is not started\n  Call start(), or use it in a `with` statement.")
         return self._server
 
-    def _serve(self, ports: Iterable[int]) -> None:
-        """Serve on the first of ``ports`` that no other process took since it was chosen."""
+    def _serve(self, ports: Iterable[int], launched: server_process.ServerProcess | None = None) -> None:
+        """Serve on the first of ``ports`` that no other process took since it was chosen.
+        ``launched`` is the server on the first of them, if it is started already."""
         tail = ""
         for port in ports:
-            self._server = self._launch(port)
+            self._server, launched = launched or self._launch(port), None
             if self._is_serving(self._server, port):
                 self._port = port
                 self._admit_clients(self._server)

@@ -25,7 +25,7 @@ LOOKS_MAX = 10
 """How often a reader looks anew whose server ended meanwhile; each time another run would have to
 begin and end."""
 
-STARTING_WAIT_S = 15.0
+STARTING_WAIT_S = 30.0
 """How long a command that changes something waits for the server of a directory whose owner is just
 starting it."""
 
