@@ -261,7 +261,7 @@ MUTATIONS = (
     Mutation(
         "directories that cannot be listed are left out",
         "txtopo/connectors/files/groups.py",
-        "            found.update(_unlistable(pattern))\n",
+        "            paths.update(_unlistable(pattern))\n",
         "",
         ("tests/unit/test_files_in_motion.py",),
     ),
@@ -604,7 +604,7 @@ MUTATIONS = (
     Mutation(
         "what is downstream of a committer is not held",
         "txtopo/topology/soundness.py",
-        "any(source in found and source != spout for source in above)",
+        "any(source in members and source != spout for source in above)",
         "False",
         ("tests/unit/test_plan_levels.py", "tests/unit/test_soundness.py", *EXECUTE),
     ),
@@ -657,14 +657,14 @@ MUTATIONS = (
     Mutation(
         "the parts of a straight job go on after one that failed",
         "txtopo/dataplane/one_task.py",
-        "        return made if self.report.failure is None else None\n",
-        "        return made\n",
+        "        return handles if self.report.failure is None else None\n",
+        "        return handles\n",
         STRAIGHT,
     ),
     Mutation(
         "the late part of a straight job is skipped",
         "txtopo/dataplane/one_task.py",
-        "            if made is not None and self.parts[-1].report.late_rows:\n",
+        "            if handles is not None and self.parts[-1].report.late_rows:\n",
         "            if False:\n",
         STRAIGHT,
     ),

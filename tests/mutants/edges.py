@@ -75,7 +75,7 @@ EDGES = (
     Mutation(
         "what a text of Spark's quotes is unpickled without the signature of the run",
         "txtopo/dataplane/outcome.py",
-        "        if hmac.compare_digest(found[1], _signature(found[2], secret)):\n",
+        "        if hmac.compare_digest(match[1], _signature(match[2], secret)):\n",
         "        if True:\n",
         ("tests/unit/test_task_failures.py",),
     ),
@@ -206,14 +206,14 @@ EDGES = (
     Mutation(
         "two spellings of a key are one row in PostgreSQL",
         "txtopo/connectors/sinks/sql/postgresql.py",
-        "    if (found := cursor.fetchone()) is not None:\n        raise work.misspelt(0,",
-        "    if (found := cursor.fetchone()) is not None and False:\n        raise work.misspelt(0,",
+        "    if (misspelt := cursor.fetchone()) is not None:\n        raise work.misspelt(0,",
+        "    if (misspelt := cursor.fetchone()) is not None and False:\n        raise work.misspelt(0,",
         (*_SPELLING, "-k", "postgresql"),
     ),
     Mutation(
         "two spellings of a key are one row in MariaDB",
         "txtopo/connectors/sinks/sql/mysql.py",
-        "            if all(isinstance(text, str) for text in given) and given not in stored:\n",
+        "            if all(isinstance(text, str) for text in spelt) and spelt not in stored:\n",
         "            if False:\n",
         (*_SPELLING, "-k", "mariadb"),
     ),

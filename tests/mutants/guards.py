@@ -318,14 +318,14 @@ GUARDS = (
             Mutation(
                 "a sink in SQLite replaces rows that another topology may take back",
                 "txtopo/connectors/sinks/sql/sqlite.py",
-                "    if found is not None:\n        raise work.shared(found)\n",
+                "    if other is not None:\n        raise work.shared(other)\n",
                 "",
                 _TWO_TOPOLOGIES,
             ),
             Mutation(
                 "a sink in PostgreSQL replaces rows that another topology may take back",
                 "txtopo/connectors/sinks/sql/postgresql.py",
-                "        if (found := cursor.fetchone()) is not None:\n            raise work.shared(found)\n",
+                "        if (other := cursor.fetchone()) is not None:\n            raise work.shared(other)\n",
                 "",
                 _TWO_TOPOLOGIES,
             ),

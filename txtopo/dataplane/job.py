@@ -1,5 +1,4 @@
-"""What a task is told: the run it belongs to (once per worker) and the job it is part of (with
-every job)."""
+"""The instructions of a task: its run (sent once per worker) and its job (sent with every job)."""
 
 from __future__ import annotations
 

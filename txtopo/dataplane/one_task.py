@@ -38,11 +38,11 @@ class StraightRun:
     def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Do it all; yield the report, which is that of all parts together."""
         with contextlib.closing(SpillBuffer(self.worker.run.limits.spill_bytes)) as buffer:
-            made = self._part("processing", incoming, buffer)
-            if made is not None and self.parts[-1].report.late_rows:
-                made = self._part("late", map(buffer.read, made), buffer)
-            if made is not None and self._plan.commit:
-                self._part("commit", map(buffer.read, made), buffer)
+            handles = self._part("processing", incoming, buffer)
+            if handles is not None and self.parts[-1].report.late_rows:
+                handles = self._part("late", map(buffer.read, handles), buffer)
+            if handles is not None and self._plan.commit:
+                self._part("commit", map(buffer.read, handles), buffer)
         yield 0, wire.pack_report(self.report)
 
     def _part(self, part: Part, incoming: Iterator[bytes], buffer: SpillBuffer) -> list[Handle] | None:
@@ -51,11 +51,11 @@ class StraightRun:
         job = dataclasses.replace(self.job, part=part, batch=None if self.parts else self.job.batch, pinned=part != "commit", expected=expected)
         slot = self._slot_run(self.worker, job, 0, 0, self.task_attempt)
         self.parts.append(slot)
-        made = [buffer.append(data) for _, data in slot.run(incoming)]
+        handles = [buffer.append(data) for _, data in slot.run(incoming)]
         self.report.own.add(slot.report.before)
         self.report.own.add(slot.report.own)
         self.report.failure = slot.report.failure
-        return made if self.report.failure is None else None
+        return handles if self.report.failure is None else None
 
 
 def computation(

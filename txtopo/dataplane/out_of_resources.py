@@ -26,8 +26,8 @@ def of_memory(error: MemoryError) -> str:
     """The message for a ``MemoryError`` in this process."""
     bound = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
     whose = f"its bound is {bound} MiB, from spark.executor.pyspark.memory" if bound else "the machine gives it no more"
-    what = f"MemoryError: {error}" if str(error) else "MemoryError"
-    return f"{what}: the Python worker has no memory left; {whose}\n  Cure: {_SMALLER}; or {_WORKER}. Nothing of this transaction is committed."
+    text = f"MemoryError: {error}" if str(error) else "MemoryError"
+    return f"{text}: the Python worker has no memory left; {whose}\n  Cure: {_SMALLER}; or {_WORKER}. Nothing of this transaction is committed."
 
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -82,8 +82,8 @@ def _existing(path: Path) -> Path:
 def _is_full(place: str | int) -> bool:
     """Whether the file system of a directory, or of an open file, is."""
     with contextlib.suppress(OSError):
-        found = os.statvfs(place)
-        return found.f_blocks > 0 and (found.f_bavail * found.f_frsize < _FREE_BYTES_MIN or (found.f_files > 0 and found.f_favail == 0))
+        usage = os.statvfs(place)
+        return usage.f_blocks > 0 and (usage.f_bavail * usage.f_frsize < _FREE_BYTES_MIN or (usage.f_files > 0 and usage.f_favail == 0))
     return False
 
 

@@ -1,4 +1,4 @@
-"""How a task ended, as data: a worker's exception would reach the driver only as text."""
+"""The outcome of a task, as data: a worker's exception would reach the driver only as text."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def from_text(text: str, secret: bytes) -> Failure | None:
     A text of Spark's may quote anything, also a line of the input: a text without a signature of
     this run is never unpickled.
     """
-    for found in _EMBEDDED.finditer(text):
-        if hmac.compare_digest(found[1], _signature(found[2], secret)):
-            failure: Failure = pickle.loads(base64.b64decode(found[2]))
+    for match in _EMBEDDED.finditer(text):
+        if hmac.compare_digest(match[1], _signature(match[2], secret)):
+            failure: Failure = pickle.loads(base64.b64decode(match[2]))
             return failure
     return None
 
@@ -153,9 +153,9 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the counts and the metadata of other tasks."""
-        for mine, theirs in ((self.executed, other.executed), (self.emitted, other.emitted), (self.stores, other.stores)):
+        for own, theirs in ((self.executed, other.executed), (self.emitted, other.emitted), (self.stores, other.stores)):
             for name, count in theirs.items():
-                mine[name] = mine.get(name, 0) + count
+                own[name] = own.get(name, 0) + count
         for phase, busy_s in other.busy_s.items():
             self.busy_s[phase] = self.busy_s.get(phase, 0.0) + busy_s
         self.metadata.update(other.metadata)

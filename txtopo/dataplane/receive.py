@@ -66,15 +66,15 @@ class Received:
         handles = self.held.get((component, task))
         return None if handles is None else io.BufferedReader(wire.PieceReader(map(self.buffer.read, handles)), _READ_BYTES)
 
-    def frames_not_for(self, mine: frozenset[str]) -> Iterator[Frame]:
+    def frames_not_for(self, receivers: frozenset[str]) -> Iterator[Frame]:
         """Frames for components of other levels, to be sent onward; each lane stays in order."""
         for (receiver, task), lanes in self.lanes.items():
-            if receiver not in mine:
+            if receiver not in receivers:
                 for (source, source_task), handles in lanes.items():
                     for handle in handles:
                         yield Frame("rows", receiver, task, source, source_task, self.buffer.read(handle))
         for (receiver, task), handles in self.held.items():
-            if receiver not in mine:
+            if receiver not in receivers:
                 for handle in handles:
                     yield Frame("held", receiver, task, "", -1, self.buffer.read(handle))
 

@@ -80,8 +80,8 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
         partitions = batch.num_partitions if batch.mode == "new" else task.call("num_partitions", _asked, emitter)
         task.num_partitions = partitions
         hook = "emit_partition_batch_new" if batch.mode == "new" else "emit_partition_batch"
-        mine = range(task.index, partitions, task.context.num_tasks)
-        return {partition: _emit_new(task, spout, getattr(emitter, hook), hook, partition, batch.partitions.get(partition)) for partition in mine}
+        own = range(task.index, partitions, task.context.num_tasks)
+        return {partition: _emit_new(task, spout, getattr(emitter, hook), hook, partition, batch.partitions.get(partition)) for partition in own}
     hook = "emit_planned_partition_batch" if batch.mode == "planned" else "emit_partition_batch"
     for partition in sorted(batch.partitions):
         if partition % task.context.num_tasks == task.index and batch.partitions[partition] is not None:
@@ -107,10 +107,10 @@ def _emit_new(task: SpoutTask, spout: Any, emit: Callable[..., Any], hook: str, 
     hook = f"{hook}, partition {partition}"
     before = task.collector.emitted
     last_metadata = _given(task, spout, last)
-    made = task.call(hook, emit, task.job.attempt, task.collector, partition, last_metadata)
-    if made is None and task.collector.emitted > before:
+    metadata = task.call(hook, emit, task.job.attempt, task.collector, partition, last_metadata)
+    if metadata is None and task.collector.emitted > before:
         task.call(hook, _raise_tuples_without_metadata, partition, task.collector.emitted - before)
-    return task.call(hook, metadata_of.to_json, made, spout.metadata_type)
+    return task.call(hook, metadata_of.to_json, metadata, spout.metadata_type)
 
 
 def _refuse_late_emits(tuples: int) -> None:

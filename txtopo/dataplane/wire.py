@@ -1,4 +1,4 @@
-"""What travels between tasks: rows, frames and chunks.
+"""Rows, frames and chunks, which travel between tasks.
 
 *Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of
 ``(stream, [values, …])`` so that the order of emission across streams is kept (R17). A *frame* is
@@ -134,7 +134,7 @@ def split_runs(runs: Runs) -> tuple[Runs, Runs]:
     return first, second
 
 
-def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
+def dump_runs(runs: Runs, run: str, bound: int, sender: str) -> list[bytes]:
     """``runs`` as one payload, or several in order if one would exceed ``bound`` bytes; a single
     row beyond it is an error."""
     payload = pack_runs(runs, run)
@@ -142,9 +142,9 @@ def dump_runs(runs: Runs, run: str, bound: int, what: str) -> list[bytes]:
         return [payload]
     if sum(len(rows) for _, rows in runs) == 1:
         cure = "Emit smaller tuples, or raise blob_bytes_max."
-        raise errors.BatchTooLargeError(f"one tuple from {what}", len(payload), bound, "blob_bytes_max", cure)
+        raise errors.BatchTooLargeError(f"one tuple from {sender}", len(payload), bound, "blob_bytes_max", cure)
     first, second = split_runs(runs)
-    return dump_runs(first, run, bound, what) + dump_runs(second, run, bound, what)
+    return dump_runs(first, run, bound, sender) + dump_runs(second, run, bound, sender)
 
 
 class PieceWriter:

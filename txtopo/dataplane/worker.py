@@ -41,10 +41,10 @@ class Resources:
 
     def get(self, name: str, factory: Callable[[], Any]) -> Any:
         """The resource ``name``, made if need be."""
-        made = self._made
-        if name not in made:
-            made[name] = factory()
-        return made[name]
+        resources = self._made
+        if name not in resources:
+            resources[name] = factory()
+        return resources[name]
 
     def close(self) -> None:
         """Close and drop everything."""
@@ -52,9 +52,9 @@ class Resources:
 
     def discard(self, names: set[str]) -> None:
         """Close and drop ``names``, which a failing task had asked for: they may be what broke."""
-        made = self._made
-        for name in names & made.keys():
-            close = getattr(made.pop(name), "close", None)
+        resources = self._made
+        for name in names & resources.keys():
+            close = getattr(resources.pop(name), "close", None)
             if callable(close):
                 with contextlib.suppress(Exception):
                     close()

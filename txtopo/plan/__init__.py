@@ -1,2 +1,2 @@
-"""From graph to plan: which component runs in which level of which phase. Pure: no Spark, no clock,
-no I/O."""
+"""From graph to plan: the components in each level of each phase. Pure: no Spark, no clock, no
+I/O."""

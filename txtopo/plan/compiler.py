@@ -1,10 +1,10 @@
-"""The plan of a topology: what runs in the processing phase, what is held for the commit, and in
-which levels.
+"""The plan of a topology: the components of the processing phase, the components held for the
+commit, and their levels.
 
 A component is *held* if it is a committer or downstream of one: it executes in the processing phase
-what reaches it there, and finishes in the commit phase (R12). Tuples that a held component emits
-while *executing* are executed downstream in the processing phase too; few topologies do that, so
-the components that only such tuples can reach are left out of the processing job and run, when
+the tuples that reach it there, and finishes in the commit phase (R12). Tuples that a held component
+emits while *executing* are executed downstream in the processing phase too; few topologies do that,
+so the components that only such tuples can reach are left out of the processing job and run, when
 there are any, in a *late* job of the same phase.
 """
 
@@ -21,11 +21,11 @@ from txtopo.topology.graph import TopologyGraph
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What each Spark job of an attempt consists of.
+    """The Spark jobs of an attempt.
 
     ``processing`` always runs. ``late`` runs after it if a held component emitted while executing.
-    ``commit`` runs when the transaction's turn has come; it has no levels if nothing is held.
-    ``emission`` holds the spout alone, for spouts that learn their metadata by emitting.
+    ``commit`` runs when the transaction's turn has come; the job has no levels if no component is
+    held. ``emission`` holds the spout alone, for spouts that learn their metadata by emitting.
     """
 
     graph: TopologyGraph
@@ -48,15 +48,16 @@ class Plan:
 
 
 def held_components(graph: TopologyGraph) -> frozenset[str]:
-    """The committers, and everything downstream of one; also a spout that takes part in the commit,
-    but not what is downstream of it: all it emits, it emits in the processing phase."""
+    """The committers, and all components downstream of one; also a spout that takes part in the
+    commit, but not the components downstream of the spout: all it emits, it emits in the processing
+    phase."""
     sources = {id: [subscription.source for subscription in component.inputs] for id, component in graph.components.items()}
     committers = [id for id, component in graph.components.items() if component.committer]
     return frozenset(soundness.held(sources, committers, graph.spout.id))
 
 
 def _late_components(graph: TopologyGraph, held: frozenset[str]) -> frozenset[str]:
-    """Held components that only held ones feed, and whose receivers are all such components too."""
+    """Held components with held sources only, whose receivers are all such components too."""
     late: set[str] = set()
     for id in reversed(list(graph.components)):
         component = graph.components[id]

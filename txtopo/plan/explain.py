@@ -1,5 +1,5 @@
-"""The plan in words and as a picture, for people: where data crosses a shuffle, and what waits for
-the commit."""
+"""The plan in words and as a picture, for people: the places where data crosses a shuffle, and the
+components that wait for the commit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ def _counted(n: int, noun: str) -> str:
 
 
 def _form(source: Component, receiver: Component) -> str:
-    """What tuples are on their way, and what they become; nothing where they are tuples all the
-    way."""
+    """The form of tuples on their way, and the form they become; empty where they stay tuples."""
     if source.emits_columns:
         return "in columns" if receiver.takes_columns else "in columns, which become tuples here"
     return "as tuples, which become columns here" if receiver.takes_columns else ""

@@ -1,9 +1,9 @@
-"""What a topology promises of each store and sink it writes to, in words: by its spout, by what is
-kept there, by grouping.
+"""The promises of a topology for each store and sink it writes to, in words: by its spout, by the
+kind of values, by grouping.
 
 Apart from ``explain``, which draws the plan: this is about effects, and goes by the topology alone.
-What would break a promise was refused when the topology was built (``topology.soundness``), or is
-when its master is known; so there is nothing here to warn of.
+Broken promises were refused when the topology was built (``topology.soundness``), or are refused
+when its master is known; so no line warns.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def lines(graph: TopologyGraph) -> list[str]:
     held."""
     held = compiler.held_components(graph)
     width = max(len(id) for id in graph.components)
-    found = [f"  {id:<{width}}  {text}" for id, component in graph.components.items() if id in held for text in _of(graph, component)]
+    promises = [f"  {id:<{width}}  {text}" for id, component in graph.components.items() if id in held for text in _of(graph, component)]
     reasons: dict[str, list[str]] = {}
     for id, reason in graph.local_only:
         reasons.setdefault(reason, []).append(id)
     local = [f"  needs a local master: {reason} ({', '.join(ids)})" for reason, ids in reasons.items()]
-    return [f"guarantees, for {_batches(graph)}:", *found, *local] if found or local else []
+    return [f"guarantees, for {_batches(graph)}:", *promises, *local] if promises or local else []
 
 
 def _batches(graph: TopologyGraph) -> str:

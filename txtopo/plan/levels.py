@@ -1,8 +1,8 @@
-"""Levels: which components share a Spark stage.
+"""Levels: the components that share a Spark stage.
 
 A component's level is one more than that of its furthest source, unless every tuple it takes from
 there can stay in the process that emitted it: then it is *fused* into the same level, and an emit
-is a function call. Where there is one slot, that is so for every grouping.
+is a function call. Where there is one slot, every grouping fuses.
 
 Tasks are packed onto *slots*, because a Python task of Spark costs the same however little it does:
 task ``t`` of every component runs on slot ``t mod slots`` of its level.
@@ -106,9 +106,9 @@ def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int,
             levels.append([])
         levels[level].append(id)
         level_of[id] = level
-    made = tuple(Level(tuple(members), _slots([graph.components[id] for id in members], cores)) for members in levels)
+    stages = tuple(Level(tuple(members), _slots([graph.components[id] for id in members], cores)) for members in levels)
     fused = frozenset(edge for members in levels for edge in _fused_edges(graph, members, silent))
-    return Levels(made, fused)
+    return Levels(stages, fused)
 
 
 def order_of(graph: TopologyGraph) -> Mapping[str, int]:

@@ -1,2 +1,2 @@
-"""What users write: spouts, bolts, streams, groupings and the builder. Imports nothing but the
-standard library and cloudpickle."""
+"""The parts that users write: spouts, bolts, streams, groupings and the builder. Imports nothing
+but the standard library and cloudpickle."""

@@ -132,9 +132,9 @@ class AggregateDeclarer:
         return self
 
 
-def _mistakes(what: Any, store: Any) -> Iterator[str]:
-    if not isinstance(what, aggregator.CombinerAggregator | aggregator.ReducerAggregator):
-        yield f"{what!r} aggregates nothing; give Count(), Sum('field'), or a CombinerAggregator or ReducerAggregator of yours"
+def _mistakes(candidate: Any, store: Any) -> Iterator[str]:
+    if not isinstance(candidate, aggregator.CombinerAggregator | aggregator.ReducerAggregator):
+        yield f"{candidate!r} aggregates nothing; give Count(), Sum('field'), or a CombinerAggregator or ReducerAggregator of yours"
     if not hasattr(store, "transaction"):
         yield f"{store!r} is no store; give one of txtopo.stores"
     elif getattr(store, "plain", False):

@@ -108,8 +108,8 @@ class TopologyContext:
         transactions. When a task that asked for it fails, it is closed (``close()``, if it has one)
         and made again for the next.
         """
-        made: T = self._resources(name, factory)
-        return made
+        resource: T = self._resources(name, factory)
+        return resource
 
 
 class CoordinatorContext:

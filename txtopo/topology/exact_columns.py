@@ -90,9 +90,9 @@ def _made(column: Sequence[Any], types: set[type], wanted: pa.DataType | None) -
         column = [_with_exact_decimals(value, wanted) for value in column]
     if wanted is not None and pa.types.is_run_end_encoded(wanted):
         return pc.run_end_encode(_made(column, types, wanted.value_type), wanted.run_end_type)
-    made = pa.array(column)
-    made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
-    return made if wanted is None or made.type == wanted else made.cast(wanted)
+    array = pa.array(column)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return array if wanted is None or array.type == wanted else array.cast(wanted)
 
 
 def exact_decimal(value: int | str | decimal.Decimal, type: pa.DataType) -> decimal.Decimal:

@@ -63,7 +63,7 @@ def _arguments(items: Iterable[Any]) -> Iterator[Any]:
 def _text(text: str) -> str:
     """``text`` without the secrets that can be told from the rest."""
 
-    def hide(found: re.Match[str]) -> str:
-        return f"{found['name']}{found['sign']}{HIDDEN}" if is_secret(found["name"]) else found[0]
+    def hide(match: re.Match[str]) -> str:
+        return f"{match['name']}{match['sign']}{HIDDEN}" if is_secret(match["name"]) else match[0]
 
     return _NAMED.sub(hide, _PASSWORD_IN_URL.sub(rf"\1{HIDDEN}", text))

@@ -18,10 +18,10 @@ from txtopo.topology import destination, graph, stream
 def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str) -> set[str]:
     """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the
     sources of each component."""
-    found = set(committers)
-    while more := {id for id, above in sources.items() if id not in found and any(source in found and source != spout for source in above)}:
-        found |= more
-    return found
+    members = set(committers)
+    while more := {id for id, above in sources.items() if id not in members and any(source in members and source != spout for source in above)}:
+        members |= more
+    return members
 
 
 def problems(
@@ -56,12 +56,12 @@ def problems(
 def mixed(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
     """Which destinations the components, by id, open for different values; also components that
     only read there."""
-    found: dict[str, list[tuple[str, destination.Guarantee]]] = {}
+    by_place: dict[str, list[tuple[str, destination.Guarantee]]] = {}
     for id, each in writes.items():
         for written in each.destinations:
             if written.place and written.form:
-                found.setdefault(written.place, []).append((id, written))
-    for opened in found.values():
+                by_place.setdefault(written.place, []).append((id, written))
+    for opened in by_place.values():
         ids: dict[str, dict[str, None]] = {}
         for id, written in opened:
             ids.setdefault(written.form, {})[id] = None

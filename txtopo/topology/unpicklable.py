@@ -1,5 +1,5 @@
-"""Why an object cannot be pickled: the attribute, or the global of the program, that is the reason;
-and the cure.
+"""The reason why an object cannot be pickled, an attribute or a global of the program, and the
+cure.
 
 Apart from ``pickling``, which executors import: this is asked when pickling has failed already, and
 tries the parts one by one.

@@ -72,16 +72,16 @@ class Build:
             raise errors.InvalidTopologyError(str(self.topology_id), tuple(self.problems))
 
     def check_ids(self) -> None:
-        for what, id in [("topology id", self.topology_id), *(("component id", draft.id) for draft in self.drafts)]:
+        for noun, id in [("topology id", self.topology_id), *(("component id", draft.id) for draft in self.drafts)]:
             if not isinstance(id, str) or not id.strip():
-                self.problems.append(f"{what} {id!r}: an id is a non-empty string")
+                self.problems.append(f"{noun} {id!r}: an id is a non-empty string")
             elif id != id.strip():
                 # To some databases they are the same as without.
-                self.problems.append(f"{what} {id!r}: an id neither begins nor ends with white space; remove it")
+                self.problems.append(f"{noun} {id!r}: an id neither begins nor ends with white space; remove it")
             elif id.startswith("__"):
-                self.problems.append(f"{what} {id!r}: ids that begin with __ are reserved; choose another")
+                self.problems.append(f"{noun} {id!r}: ids that begin with __ are reserved; choose another")
             elif any(character in id for character in _FORBIDDEN_IN_IDS) or id in (".", ".."):
-                self.problems.append(f"{what} {id!r}: an id may not be . or .. or contain / \\ : or control characters")
+                self.problems.append(f"{noun} {id!r}: an id may not be . or .. or contain / \\ : or control characters")
         seen: set[str] = set()
         for draft in self.drafts:
             if isinstance(draft.id, str) and draft.id in seen:
@@ -158,16 +158,16 @@ class Build:
         try:
             merged = {**(copy.get_component_configuration() or {}), **draft.config}
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            self.problems.append(f"component {draft.id!r}: get_component_configuration failed: {what}; it returns a dict or None")
+            reason = f"{type(error).__name__}: {error}"
+            self.problems.append(f"component {draft.id!r}: get_component_configuration failed: {reason}; it returns a dict or None")
             return {}
         config: dict[str, Any] = {}
         for key, value in merged.items():
             try:
                 config[key] = _copied(value)
             except Exception as error:
-                what = f"{type(error).__name__}: {error}"
-                self.problems.append(f"component {draft.id!r}: its setting {key!r} cannot be pickled ({what}); settings are plain data")
+                reason = f"{type(error).__name__}: {error}"
+                self.problems.append(f"component {draft.id!r}: its setting {key!r} cannot be pickled ({reason}); settings are plain data")
         return config
 
     def check_subscriptions(self, draft: Draft) -> None:
@@ -177,8 +177,8 @@ class Build:
         seen: set[tuple[str, str]] = set()
         for subscription in draft.subscriptions:
             if (subscription.source, subscription.stream) in seen:
-                what = f"stream {subscription.stream!r} of {subscription.source!r}"
-                self.problems.append(f"bolt {draft.id!r} listens twice to {what}; keep one grouping")
+                stream = f"stream {subscription.stream!r} of {subscription.source!r}"
+                self.problems.append(f"bolt {draft.id!r} listens twice to {stream}; keep one grouping")
             seen.add((subscription.source, subscription.stream))
             self.check_subscription(draft, subscription)
 
@@ -212,16 +212,16 @@ class Build:
             return
         spec = streams[subscription.stream]
         if spec.direct and subscription.grouping.kind != "direct":
-            what = f"stream {subscription.stream!r} of {subscription.source!r}"
-            self.problems.append(f"{where} on {what}, which is a direct stream; use a direct grouping")
+            described = f"stream {subscription.stream!r} of {subscription.source!r}"
+            self.problems.append(f"{where} on {described}, which is a direct stream; use a direct grouping")
         if subscription.grouping.kind == "direct" and not spec.direct:
             self.problems.append(
                 f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is not a direct stream; declare it with direct=True"
             )
         for name in getattr(draft.instance, "input_fields", None) or ():
             if name not in spec.fields:
-                what = f"stream {subscription.stream!r} of {subscription.source!r} has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
-                self.problems.append(f"bolt {draft.id!r} needs the field {name!r}, but {what}")
+                described = f"stream {subscription.stream!r} of {subscription.source!r} has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
+                self.problems.append(f"bolt {draft.id!r} needs the field {name!r}, but {described}")
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
                 self.problems.append(f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping")
@@ -238,8 +238,8 @@ class Build:
         held = soundness.held(sources, [draft.id for draft in named if draft.committer], self.spout.id)
         for draft in named:
             if draft.id in held and isinstance(draft.parallelism, int):
-                what = (draft.id, draft.parallelism, draft.subscriptions, writes[draft], self.spout.id, spout_kind)
-                self.problems.extend(soundness.problems(*what))
+                arguments = (draft.id, draft.parallelism, draft.subscriptions, writes[draft], self.spout.id, spout_kind)
+                self.problems.extend(soundness.problems(*arguments))
         self.problems.extend(soundness.mixed({draft.id: writes[draft] for draft in named}))
         self.problems.extend(soundness.rivals({draft.id: writes[draft] for draft in named if draft.id in held}))
 

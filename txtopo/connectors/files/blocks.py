@@ -2,8 +2,8 @@
 
 Apart from the spout because it knows only files: no partition, no transaction, no text. A line ends
 with ``\\n`` or with the range it is read from, never anywhere else; a block holds whole lines only.
-What cannot be read is an :class:`~txtopo.errors.InputError`, or a ``FailedException`` where trying
-again may help.
+A file that cannot be read is an :class:`~txtopo.errors.InputError`, or a ``FailedException`` where
+trying again may help.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK_BYTES = 1 << 20
 PROBE_BYTES = 1 << 16
 """How much the search for the end of a line asks for at once."""
 TAIL_BYTES = 1 << 12
-"""How many bytes before the end of what was read identify a file that may grow."""
+"""The number of bytes, before the end of the read part, that identify a file that may grow."""
 
 _MAY_PASS = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT})
 
@@ -33,8 +33,8 @@ def size_of(path: str) -> int:
 
 
 def status_of(path: str) -> os.stat_result:
-    """What the file system says of the file, once it is sure that it is a file and can be read.
-    Opening it makes a network's answer fresh."""
+    """The file's entry in the file system, of a readable file and no directory. Opening it makes a
+    network's answer fresh."""
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -57,9 +57,9 @@ def last_line_end(path: str, start: int, end: int) -> int | None:
     with opened(path) as file:
         while start < end:
             block_start = max(start, end - PROBE_BYTES)
-            found = _read(file, path, block_start, end - block_start).rfind(b"\n")
-            if found >= 0:
-                return block_start + found + 1
+            at = _read(file, path, block_start, end - block_start).rfind(b"\n")
+            if at >= 0:
+                return block_start + at + 1
             end = block_start
     return None
 
@@ -70,9 +70,9 @@ def next_line_end(path: str, start: int, end: int) -> int:
     with opened(path) as file:
         while start < end:
             block = _read(file, path, start, min(PROBE_BYTES, end - start))
-            found = block.find(b"\n")
-            if found >= 0:
-                return start + found + 1
+            at = block.find(b"\n")
+            if at >= 0:
+                return start + at + 1
             start += len(block)
     return end
 
@@ -84,7 +84,7 @@ def bytes_at(path: str, start: int, end: int) -> bytes:
 
 
 def tail(path: str, end: int) -> str:
-    """What identifies the last bytes before ``end``: 12 hexadecimal digits of SHA-256 over as many
+    """The identity of the last bytes before ``end``: 12 hexadecimal digits of SHA-256 over as many
     as ``TAIL_BYTES``."""
     with opened(path) as file:
         return _tail(file, path, end)
@@ -152,7 +152,8 @@ def bytes_of_line_end(path: str, end: int, size: int) -> int | None:
 
 
 def opened(path: str) -> BinaryIO:
-    """The file, open for reading. It stays the same file if another one gets its name."""
+    """The file, open for reading. An open file stays the same file if its name is given to a new
+    file."""
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:

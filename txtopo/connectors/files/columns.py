@@ -62,18 +62,19 @@ class CsvTransactionalSpout(_ColumnFiles):
     """Emits the records of CSV files, each once and in order within its file, as RecordBatches.
 
     - ``paths_or_glob``, ``partitions``, and ``bytes_per_batch``: as for
-      :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also says what is frozen when.
+      :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also tells when files and
+      sizes are frozen.
     - ``schema``: the columns to emit, in this order, and their types. They are the fields of the
       stream; field ``tx`` comes before them.
     - ``header``: whether the first line of every file names its columns, of which those of
       ``schema`` are taken. Without one the columns of the files are those of ``schema``.
     - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
-    - ``null_values``: what stands for null in columns that are not text. Text is never null.
+    - ``null_values``: the texts for null in columns of other types than text. Text is never null.
 
     Text is UTF-8; a byte order mark at the beginning of a file is dropped. A record is a line,
     which ends with ``\\n`` or ``\\r\\n``: a quoted value may contain the delimiter, but neither of
-    these characters. Blank lines are passed over. Whatever ``bytes_per_batch``, the records are the
-    same.
+    these characters. Blank lines are passed over. The records are the same for any
+    ``bytes_per_batch``.
 
     Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the
     file and the byte of the line, for a record that does not fit ``schema``, a carriage return
@@ -112,15 +113,16 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
     """Emits JSON objects, one per line, each once and in order within its file, as RecordBatches.
 
     - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``: as for
-      :class:`~txtopo.connectors.files.FileTransactionalSpout`, which also says what is frozen when.
+      :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also tells when files and
+      sizes are frozen.
     - ``schema``: the fields to take from each object, in this order, and their types. They are the
       fields of the stream; field ``tx`` comes before them. An object without one of them has null
       there. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are numbers
       or texts.
 
-    What a line is, is what :class:`~txtopo.connectors.files.FileTransactionalSpout` with
-    ``format="json"`` says. Blank lines are passed over. Whatever ``bytes_per_batch``, the rows are
-    the same.
+    Lines are those of :class:`~txtopo.connectors.files.FileTransactionalSpout` with
+    ``format="json"``. Blank lines are passed over. The rows are the same for any
+    ``bytes_per_batch``.
 
     Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the
     file and the byte of the line, for a line that is not one JSON object, does not fit ``schema``,
@@ -144,10 +146,10 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
 
 
 class _RefusedError(ValueError):
-    """Lines are not what they should be: what they are, and the cure."""
+    """Lines have a mistake: the mistake, and the cure."""
 
-    def __init__(self, what: str, cure: str) -> None:
-        super().__init__(what)
+    def __init__(self, mistake: str, cure: str) -> None:
+        super().__init__(mistake)
         self.cure = cure
 
 
@@ -208,12 +210,12 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
 
 
 class _CsvEmitter(_ColumnEmitter):
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], given: CsvTransactionalSpout) -> None:
-        super().__init__(groups, given.schema)
-        self._header = given.header
-        self._quote = b"" if given.quote_char is False else str(given.quote_char).encode()
-        self._parse_options = pa.csv.ParseOptions(delimiter=given.delimiter, quote_char=given.quote_char)
-        self._null_values = list(given.null_values)
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], csv_spout: CsvTransactionalSpout) -> None:
+        super().__init__(groups, csv_spout.schema)
+        self._header = csv_spout.header
+        self._quote = b"" if csv_spout.quote_char is False else str(csv_spout.quote_char).encode()
+        self._parse_options = pa.csv.ParseOptions(delimiter=csv_spout.delimiter, quote_char=csv_spout.quote_char)
+        self._null_values = list(csv_spout.null_values)
         self._parsed = decimals.as_texts(self._schema)
         self._names: dict[str, list[str]] = {}
 
@@ -282,8 +284,8 @@ class _CsvEmitter(_ColumnEmitter):
                 raise _RefusedError(*_WITHIN_QUOTES)
 
     def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
-        """Refuse a number that is another one in its column: infinite, rounded though it is an
-        integer, or read by its bits."""
+        """Refuse a number that its column would change: infinite, rounded though it is an integer,
+        or read by its bits."""
         may_have_bits = b"0x" in lines or b"0X" in lines
         for name, type in ((field.name, decimals.value_type(field.type)) for field in self._schema):
             if type in _EXACT_BELOW:
@@ -344,11 +346,11 @@ class _JsonEmitter(_ColumnEmitter):
         return batches
 
     def _check_numbers(self, lines: bytes) -> None:
-        """Refuse a number that is another one in its column: an integer with more digits than the
-        type has, a number beyond it."""
+        """Refuse a number that its column would change: an integer with more digits than the type
+        has, a number beyond it."""
         for line in lines.split(b"\n"):
-            # Each line is an object that Arrow has taken: an error here would depend on what other
-            # lines are in the block.
+            # Each line is an object that Arrow has taken: an error here would depend on the other
+            # lines of the block.
             value = json.loads(line) if line.strip() else {}
             for field in self._schema:
                 for number in _changed_in(value.get(field.name), field.type):
@@ -357,9 +359,9 @@ class _JsonEmitter(_ColumnEmitter):
 
 def _bad_line(path: str, offset: int, block: bytes, number: int, error: Exception) -> txtopo.errors.InputError:
     is_sentence = isinstance(error, _RefusedError | decimals.ChangedDecimalError | json_lines.LineError)
-    what = str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
+    mistake = str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
     cure = error.cure if isinstance(error, _RefusedError) else _CURE_OF_JSON if isinstance(error, json_lines.LineError) else _CURE
-    return file_records.bad_line(path, offset, block, number, what, cure)
+    return file_records.bad_line(path, offset, block, number, mistake, cure)
 
 
 def _times_as_text(type: pa.DataType) -> pa.DataType:
@@ -373,8 +375,8 @@ def _times_as_text(type: pa.DataType) -> pa.DataType:
 
 
 _EXACT_BELOW = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
-"""Integers below this are numbers of the type; so are those between it and twice of it that are
-even, and so on."""
+"""Integers below this are numbers of the type; so are even integers up to twice this bound,
+multiples of four up to four times, and so on."""
 
 
 def _is_large(column: pa.Array) -> bool:

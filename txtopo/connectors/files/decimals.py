@@ -2,7 +2,7 @@
 
 Apart from the spouts because Arrow's own parser cannot be trusted with decimals (seen with pyarrow
 26.0.1): digits overflow, a small number is taken for zero, and a very small exponent ends the
-process. So Arrow is given only what it is sure to take as it is; the rest is for Python.
+process. So Arrow is given only numbers that it is sure to keep; the rest is for Python.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ _EXPONENT = re.compile(rb"0e-?0+[\s,}\]\"]")
 
 
 def check_json(lines: bytes, schema: pa.Schema) -> None:
-    """:class:`ChangedDecimalError` if Arrow would change a decimal in ``lines``. What is no JSON is
-    left to Arrow."""
+    """:class:`ChangedDecimalError` if Arrow would change a decimal in ``lines``. A line that is no
+    JSON is left to Arrow."""
     for line in lines.split(b"\n"):
         try:
             value = json.loads(line, parse_float=decimal.Decimal)
@@ -116,7 +116,7 @@ def _decimal_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
 
 def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataType]]:
     """The values in ``value`` that a column of ``type`` takes as decimals, with the types of these.
-    What is of another kind Arrow refuses."""
+    Arrow refuses values of other kinds."""
     if pa.types.is_decimal(type) and isinstance(value, int | decimal.Decimal | str):
         yield value, type
     elif pa.types.is_list(type) and isinstance(value, list):
@@ -151,5 +151,5 @@ def _is_number(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
     return True
 
 
-def _changed(value: Any, what: str, name: str, type: pa.DataType) -> ChangedDecimalError:
-    return ChangedDecimalError(f"has {value} in {what} {name!r}, which is no number of the type {type}")
+def _changed(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedDecimalError:
+    return ChangedDecimalError(f"has {value} in {noun} {name!r}, which is no number of the type {type}")

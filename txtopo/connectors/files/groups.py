@@ -1,4 +1,4 @@
-"""Which files there are, how they form partitions, and what a position in a partition means.
+"""The list of files, their partitions, and positions in a partition.
 
 Apart from the spout because it is arithmetic on names and sizes. A *group* is a partition's files,
 end to end; a *position* is a number of bytes from the beginning of the group, so that empty files
@@ -37,24 +37,24 @@ def absolute(path: str) -> str:
 def listed(patterns: Iterable[str]) -> list[str]:
     """The files that absolute paths and glob patterns name: sorted, each once.
 
-    A pattern stands for the files it matches, not for directories. What is no pattern, or exists
-    under that very name, is listed as it is, whether it exists or not: a missing file is an error
-    to be found later, not a file to be left out. So is a directory that a pattern looks into and
-    that cannot be listed.
+    A pattern stands for the files it matches, not for directories. A path without a pattern, or
+    with a file of that very name, is listed as given, whether it exists or not: a missing file is
+    an error to be found later, not a file to be left out. So is a directory that a pattern looks
+    into and that cannot be listed.
     """
-    found: set[str] = set()
+    paths: set[str] = set()
     for pattern in patterns:
         if glob.has_magic(pattern) and not os.path.lexists(pattern):
-            found.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
-            found.update(_unlistable(pattern))
+            paths.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
+            paths.update(_unlistable(pattern))
         else:
-            found.add(pattern)
-    return sorted(found)
+            paths.add(pattern)
+    return sorted(paths)
 
 
 def _unlistable(pattern: str) -> Iterator[str]:
-    """The directories that ``glob`` passes over in silence: ``pattern`` looks into them, and they
-    cannot be listed."""
+    """The directories that ``glob`` passes over in silence: ``pattern`` looks into these
+    directories, and they cannot be listed."""
     parts = pattern.split(os.sep)
     for i, part in enumerate(parts):
         if glob.has_magic(part):
@@ -94,7 +94,7 @@ class FileGroup:
 
     @functools.cached_property
     def identities(self) -> tuple[str, ...]:
-        """For each file j, what identifies files 0 … j together: 12 hexadecimal digits of SHA-256
+        """For each file j, the identity of files 0 … j together: 12 hexadecimal digits of SHA-256
         over their paths."""
         digest = hashlib.sha256()
         identities: list[str] = []
@@ -108,9 +108,9 @@ def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
     """The size of every file, by group. :class:`~txtopo.errors.InputError` if symbolic links give a
     file two names: it would be read twice."""
     names: dict[tuple[int, int], str] = {}
-    found: list[list[int]] = []
+    by_group: list[list[int]] = []
     for group in groups:
-        found.append([])
+        by_group.append([])
         for path in group.paths:
             status = blocks.status_of(path)
             other = names.setdefault((status.st_dev, status.st_ino), path)
@@ -119,13 +119,13 @@ def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
                     f"{other} and {path} are one file: one of them is a symbolic link, or behind one\n"
                     "  Leave one out, by another pattern or a list of paths: each line is read once."
                 )
-            found[-1].append(status.st_size)
-    return found
+            by_group[-1].append(status.st_size)
+    return by_group
 
 
 class SizedGroup:
-    """A group whose sizes are taken, once; what is written to its files later does not exist for
-    it."""
+    """A group whose sizes are taken, once; later additions to its files do not exist for the
+    run."""
 
     def __init__(self, group: FileGroup, sizes: list[int]) -> None:
         self.group, self.sizes = group, sizes

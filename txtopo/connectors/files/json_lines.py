@@ -41,7 +41,7 @@ _DIGITS = re.compile(rb"[0-9]{1000}")
 
 
 class LineError(ValueError):
-    """What is wrong with a line: a sentence without its subject."""
+    """A mistake in a line: a sentence without its subject."""
 
 
 class MissingFieldError(LineError):
@@ -102,8 +102,8 @@ class Decoder:
             raise MissingFieldError(f"has no field {missing.args[0]!r}; it has {names}") from None
 
     def _sure_object(self, line: str) -> Any:
-        """What :meth:`object` gives for ``line``, which is sure; ``None`` if it may be something
-        else."""
+        """The result of :meth:`object` for ``line``, where it is sure; ``None`` if the line may
+        mean something else."""
         self._names = 0
         is_flat = line.find("{", 1) < 0
         try:
@@ -119,12 +119,12 @@ class Decoder:
         return value
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) == len(pairs):
-            return made
+        fields = dict(pairs)
+        if len(fields) == len(pairs):
+            return fields
         self._has_doubled = True
-        doubled, names = _Doubled(made), [name for name, _ in pairs]
-        doubled.names = frozenset(name for name in made if names.count(name) > 1)
+        doubled, names = _Doubled(fields), [name for name, _ in pairs]
+        doubled.names = frozenset(name for name in fields if names.count(name) > 1)
         return doubled
 
     def _check_doubled(self, value: dict[str, Any]) -> None:
@@ -172,8 +172,8 @@ def objects_in(block: bytes, fields: Sequence[str]) -> int:
     """How many lines of ``block``, text in UTF-8, are not blank; :class:`LineError` for the first
     that is not one JSON object.
 
-    Looks for what Arrow would take for something else. What Arrow itself refuses may pass, and so
-    may several objects in a line: there are more records then than this number.
+    Looks for text that Arrow would read differently. Text that Arrow itself refuses may pass, and
+    so may several objects in a line: there are more records then than this number.
     """
     ends = block.removesuffix(b"\n").count(b"\n")
     if _is_plain(block, ends) and not _is_doubtful(block) and not _has_long_line(block):

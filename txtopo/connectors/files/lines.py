@@ -40,26 +40,26 @@ class FileTransactionalSpout(ranges.ByteRanges):
       bits, with half a surrogate pair, or with a field of ``fields`` twice: other readers take them
       differently.
 
-    ``encoding`` is one in which each line is text by itself: those of ISO 2022, UTF-16 and the like
-    are refused.
+    ``encoding`` is one in which each line is text by itself: encodings of ISO 2022, UTF-16 and the
+    like are refused.
 
     A line ends with the byte ``\\n`` and nothing else; one ``\\r`` before it is not part of the
     line. A last line without an end is a line. Empty lines are lines; ``"json"`` passes over blank
     ones. A byte order mark of UTF-8 at the beginning of a file is dropped.
 
-    *What is frozen when.* The list of files when the topology is built, their sizes when its run
-    begins. Lines added to the last file a partition has read, and files that sort behind all
-    others, are read by the next run. So is a line of this last file of which the beginning alone
-    was there when the run began, and more when the run has come to it. Files before the place where
-    the earlier run ended must keep their names and sizes, and ``partitions`` its value: otherwise
-    nothing runs. So must the last 4 KiB that were read of each file of a batch: a file that was
-    rotated, cut or written anew is refused by its name, when the run begins, when the next batch is
-    planned, and when a batch is read again. What was changed before these 4 KiB is not noticed.
+    *Frozen.* The list of files when the topology is built, their sizes when its run begins.
+    Lines added to the last file a partition has read, and files that sort behind all others, are
+    read by the next run. So is a line of this last file of which the beginning alone was there when
+    the run began, and more when the run has come to it. Files before the place where the earlier
+    run ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs.
+    So must the last 4 KiB that were read of each file of a batch: a file that was rotated, cut or
+    written anew is refused by its name, when the run begins, when the next batch is planned, and
+    when a batch is read again. A change before these 4 KiB is not noticed.
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
     :class:`~txtopo.errors.InputError` when the run begins if nothing matches or a file is missing,
-    a directory, unreadable, named twice by symbolic links, or not what was read before, and from
-    executors if a file has shrunk, is compressed, or its contents are not what was said of them.
+    a directory, unreadable, named twice by symbolic links, or changed since it was read, and from
+    executors if a file has shrunk, is compressed, or contradicts the arguments.
     """
 
     def __init__(

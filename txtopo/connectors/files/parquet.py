@@ -47,15 +47,15 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
     - ``dictionaries``: columns of text or bytes that are to stay dictionary-encoded, as they
       usually are in the file: grouping by them is faster.
 
-    *What is frozen when.* The list of files when the topology is built, what a file consists of
-    when a batch of it is planned. Files that sort behind all others are read by the next run. A
-    file that a batch was planned of must not change, which its footer and the time of its last
-    write tell. It may be moved, or copied together with its time (``cp -p``, ``rsync -t``).
+    *Frozen.* The list of files when the topology is built, the contents of a file when a batch
+    of it is planned. Files that sort behind all others are read by the next run. A file that a
+    batch was planned of must not change, which its footer and the time of its last write tell. It
+    may be moved, or copied together with its time (``cp -p``, ``rsync -t``).
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
     :class:`~txtopo.errors.InputError` if there is no file to take the types from, when the run
-    begins if nothing matches or files are not those that were read, and later if a file is not what
-    it was.
+    begins if nothing matches or the files are not the files read before, and later if a file has
+    changed.
     """
 
     emits_columns = True
@@ -112,7 +112,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
 
 
 class Footer:
-    """What the end of a Parquet file says of it. Reads the footer once."""
+    """The facts at the end of a Parquet file about the file. Reads the footer once."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -137,8 +137,8 @@ class Footer:
 
     def schema(self, dictionaries: Sequence[str] = ()) -> pa.Schema:
         """The Arrow types of the columns."""
-        found = self.metadata.schema.to_arrow_schema()
-        fields = [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field for field in found]
+        schema = self.metadata.schema.to_arrow_schema()
+        fields = [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field for field in schema]
         return pa.schema([field.remove_metadata() for field in fields])
 
     def check(self, identity: str, written: int | None) -> None:
@@ -167,8 +167,8 @@ class Footer:
         """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row
         group after the other."""
         try:
-            # Threads would compete with the other tasks of the machine: Spark has given this one a
-            # core. The footer was read already.
+            # Threads would compete with the other tasks of the machine: Spark has given the task
+            # one core. The footer was read already.
             options = {"read_dictionary": list(dictionaries), "pre_buffer": False, "page_checksum_verification": True}
             with pq.ParquetFile(self.path, metadata=self.metadata, **options) as file:
                 for row_group in range(begin, end):

@@ -45,9 +45,9 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
 
     def __getstate__(self) -> dict[str, Any]:
         # Building a topology pickles the spout: the list is made now, so that coordinator and
-        # emitters have the same one.
+        # emitters have the same list.
         found_any = any(group.paths for group in self.groups())
-        # What was asked for may be thousands of paths; once there is a list, nobody needs it.
+        # The patterns may be thousands of paths; a list of files replaces them.
         return {**self.__dict__, "patterns": () if found_any else self.patterns}
 
 
@@ -68,9 +68,9 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 
     Metadata of a partition: ``file`` and ``start``, ``end_file`` and ``end`` (numbers of files in
     the group, and byte offsets in them); ``sizes`` of the files from ``file`` to before
-    ``end_file``, so that a replay reads the same bytes though they have grown; ``tails``, what
-    identifies the last bytes that are read of each; ``group``, the identity of files 0 …
-    ``end_file``; ``read``, how many bytes of the group have been read with this batch.
+    ``end_file``, so that a replay reads the same bytes though they have grown; ``tails``, the
+    identities of the last read bytes of each; ``group``, the identity of files 0 … ``end_file``;
+    ``read``, how many bytes of the group have been read with this batch.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
             blocks.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
 
     def _position(self, partition: int, last_metadata: Any) -> int:
-        """Where the batch after ``last_metadata`` begins, once it is sure that what was read is
-        still there."""
+        """The beginning of the batch after ``last_metadata``, once the read part of the files is
+        found unchanged."""
         if last_metadata is None:
             return 0
         sized = self._groups[partition]
@@ -167,7 +167,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 
 
 class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
-    """Reads what was planned, block by block."""
+    """Reads the planned ranges, block by block."""
 
     def __init__(self, groups: tuple[file_groups.FileGroup, ...]) -> None:
         self._groups = groups
@@ -214,8 +214,8 @@ def check_partition(partitions: int, partition: int) -> None:
 
 
 def checked_group(groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any) -> file_groups.FileGroup:
-    """The files of ``partition``; :class:`~txtopo.errors.InputError` if they are not those that
-    ``metadata`` was made of."""
+    """The files of ``partition``; :class:`~txtopo.errors.InputError` if the files differ from those
+    in ``metadata``."""
     if partition >= len(groups):
         raise _group_changed(partition)
     _check_group(groups[partition], partition, metadata)

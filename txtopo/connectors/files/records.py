@@ -66,13 +66,13 @@ def signature_bytes(offset: int, block: bytes) -> int:
 
 
 def check_uncompressed(path: str, beginning: bytes) -> None:
-    """:class:`~txtopo.errors.InputError` if a file that begins so is compressed: in some encodings
-    its bytes would be lines."""
-    found = _COMPRESSED.match(beginning)
-    if found is not None and found.lastgroup is not None:
-        command = f"{_DECOMPRESS[found.lastgroup]} {shlex.quote(path)}"
+    """:class:`~txtopo.errors.InputError` if a file with this beginning is compressed: in some
+    encodings its bytes would be lines."""
+    match = _COMPRESSED.match(beginning)
+    if match is not None and match.lastgroup is not None:
+        command = f"{_DECOMPRESS[match.lastgroup]} {shlex.quote(path)}"
         raise errors.InputError(
-            f"{path} is compressed ({found.lastgroup}): its bytes are no lines\n  Decompress it first, for example with: {command}"
+            f"{path} is compressed ({match.lastgroup}): its bytes are no lines\n  Decompress it first, for example with: {command}"
         )
 
 
@@ -89,19 +89,19 @@ def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) ->
     A last line without ``\\n`` is a line. Raises what :func:`text` raises.
     """
     if errors_mode == "replace" and _within_file(codec) != "utf-8":
-        # What is no text may take what follows with it: a line alone is always the same.
+        # Bytes that are no text may take the next bytes with them: a line alone is always the same.
         return [line.removesuffix(b"\r").decode(codec, errors_mode) for line in block.removesuffix(b"\n").split(b"\n")]
     decoded = text(path, offset, block, codec, errors_mode)
     if not decoded:
         return []
     if "\r" in decoded:
         decoded = decoded.replace("\r\n", "\n")
-    found = decoded.split("\n")
+    texts = decoded.split("\n")
     if block.endswith(b"\n"):
-        found.pop()
+        texts.pop()
     else:
-        found[-1] = found[-1].removesuffix("\r")
-    return found
+        texts[-1] = texts[-1].removesuffix("\r")
+    return texts
 
 
 def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, fields: tuple[str, ...]) -> Iterator[Sequence[Any]]:
@@ -112,9 +112,9 @@ def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, 
     """
     is_strict = errors_mode == "strict"
     values, blank = json_lines.Decoder(fields).values, json_lines.BLANK.decode()
-    found = lines(path, offset, block, codec, errors_mode)
-    are_sure = json_lines.is_sure("\n".join(found))
-    for number, line in enumerate(found):
+    texts = lines(path, offset, block, codec, errors_mode)
+    are_sure = json_lines.is_sure("\n".join(texts))
+    for number, line in enumerate(texts):
         if not line.strip(blank):
             continue
         try:
@@ -126,8 +126,8 @@ def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, 
             raise bad_line(path, offset, block, number, str(error), cure) from None
 
 
-def bad_line(path: str, offset: int, block: bytes, number: int, what: str, cure: str) -> errors.InputError:
+def bad_line(path: str, offset: int, block: bytes, number: int, mistake: str, cure: str) -> errors.InputError:
     """The error that line ``number``, from 0, of ``block``, which begins at byte ``offset`` of
     ``path``, is ``what``."""
     begins = offset + sum(len(line) + 1 for line in block.split(b"\n", number)[:number])
-    return errors.InputError(f"{path}: the line at byte {begins} {what}\n  {cure}")
+    return errors.InputError(f"{path}: the line at byte {begins} {mistake}\n  {cure}")

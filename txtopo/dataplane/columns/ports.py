@@ -1,4 +1,4 @@
-"""Where RecordBatches go that a task emits: the ports of its collector for columns.
+"""The ports of a task for columns: the ways of emitted RecordBatches to their receivers.
 
 Apart from the slot's own wiring because few tasks need it: it is made at a task's first
 ``emit_batch``, and imports pyarrow. Columns go into the same lanes as rows, by the same groupings.
@@ -87,8 +87,8 @@ class ColumnPorts:
         return [lanes[task] for _, lanes in self._direct_ports[stream]]
 
     def _mistake(self, batch: Any, stream: str, task: int | None) -> str:
-        what = "columns" if isinstance(batch, pa.RecordBatch) else repr(batch) if isinstance(batch, str | None) else f"a {type(batch).__name__}"
-        where = f"component {self._component!r} emits {what} {'' if task is None else 'directly '}on stream {stream!r}"
+        emitted = "columns" if isinstance(batch, pa.RecordBatch) else repr(batch) if isinstance(batch, str | None) else f"a {type(batch).__name__}"
+        where = f"component {self._component!r} emits {emitted} {'' if task is None else 'directly '}on stream {stream!r}"
         if stream not in self._outputs:
             return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
         if not isinstance(batch, pa.RecordBatch):
@@ -99,10 +99,10 @@ class ColumnPorts:
             return f"{where}, which is {'' if task is None else 'not '}a direct stream; {cure}"
         names = self._names[stream]
         if names != batch.schema.names:
-            given = ", ".join(batch.schema.names) or "none"
+            columns = ", ".join(batch.schema.names) or "none"
             first = self._outputs[stream].fields[0]
             return (
-                f"{where} with the columns {given}; expected {', '.join(names) or 'none'}: the declared fields, in their order, without the first"
+                f"{where} with the columns {columns}; expected {', '.join(names) or 'none'}: the declared fields, in their order, without the first"
                 f" ({first}), which is the attempt and no column"
             )
         expected = self._schemas[stream]
@@ -113,8 +113,8 @@ class ColumnPorts:
         )
 
 
-def _nullability(given: pa.Field, expected: pa.Field) -> str:
-    return "" if given.nullable == expected.nullable else " not null" if given.nullable else " with nulls"
+def _nullability(actual: pa.Field, expected: pa.Field) -> str:
+    return "" if actual.nullable == expected.nullable else " not null" if actual.nullable else " with nulls"
 
 
 def ports(

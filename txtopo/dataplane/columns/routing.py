@@ -222,12 +222,12 @@ def _in_utc(column: pa.Array) -> pa.Array:
 def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]) -> list[Any]:
     """``find`` of every key. Keys that are equal in Python have equal encodings, as long as they
     come out of columns."""
-    found: list[Any] = []
+    results: list[Any] = []
     for key in keys:
         try:
             known = remembered.get(key)
         except TypeError:
-            found.append(find(key))
+            results.append(find(key))
             continue
         if known is None:
             known = find(key)
@@ -235,8 +235,8 @@ def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Ca
                 if len(remembered) >= _KEYS_REMEMBERED_MAX:
                     remembered.clear()
                 remembered[key] = known
-        found.append(known)
-    return found
+        results.append(known)
+    return results
 
 
 # -- dealing out ---------------------------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Ca
 def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[SendBatch]) -> None:
     """Give each row to the lane of its task, in the order they have in ``batch``."""
     of_row = tasks if isinstance(tasks, pa.Array) else pa.array(tasks, pa.int32())
-    counts = sorted((found["values"], found["counts"]) for found in of_row.value_counts().to_pylist())
+    counts = sorted((entry["values"], entry["counts"]) for entry in of_row.value_counts().to_pylist())
     if len(counts) == 1:
         lanes[counts[0][0]](batch)
         return

@@ -89,10 +89,10 @@ def values(column: pa.Array, name: str) -> list[Any]:
             elements = iter(values(column.flatten(), name))
             lengths = pc.list_value_length(column).to_pylist()
             return [None if length is None else list(itertools.islice(elements, length)) for length in lengths]
-        found: list[Any] = (column if wanted == column.type else column.cast(wanted)).to_pylist()
+        objects: list[Any] = (column if wanted == column.type else column.cast(wanted)).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise ColumnMistakeError(
             f"column {name!r} of type {column.type} holds a value that Python has no object for: {exact_columns.first_line(error)}\n"
             "  Cast the column before it is emitted, for example to pa.timestamp('us') with safe=False."
         ) from None
-    return found
+    return objects

@@ -1,15 +1,13 @@
 """The auxiliary rows of a sink: which transactions of which tasks are in the user's table, in the
 same database, committed with the rows.
 
-A ledger is a store (``txtopo.stores``) whose keys are the tasks of sinks. So everything that holds
-for stores holds here, and nothing is implemented twice: the fence of the component (R29), what is
-known of recorded attempts (R27), stamps (R30), taking back (R31); also ``txtopo store adopt`` and
-``clear``. What is its own: rows of the user's are written in the transaction of the auxiliary row,
-only if that row was not there yet, and only after it was written, so that of two who want to write
-the same rows one waits for the other.
+A ledger is a store (``txtopo.stores``) whose keys are the tasks of sinks. So every promise of
+stores holds here, and no rule is implemented twice: the fence of the component (R29), recorded
+attempts (R27), stamps (R30), taking back (R31); also ``txtopo store adopt`` and ``clear``. What is
+its own: rows of the user's are written in the transaction of the auxiliary row, only if that row is
+new, and only after it was written, so that of two writers of the same rows one waits for the other.
 
-Apart from ``sql``, which is what users see, and from the databases, which know how rows get into a
-table quickly.
+Apart from ``sink``, which users see, and from the modules of databases, which write rows fast.
 
 Invariants:
     - Rows of the user's are written if and only if the auxiliary row of their task and transaction
@@ -40,7 +38,7 @@ TABLE = "sink_transactions"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Database:
-    """What a ledger must know of a database before it connects."""
+    """The facts about a database that a ledger needs before it connects."""
 
     writer: str
     """The module that writes rows."""
@@ -67,12 +65,12 @@ class Ledger(base.Store):
     target: sql_target.Target
     scheme: str
     has_one_attempt: bool = False
-    """Whether all who write one transaction must agree on its attempt, which then stands for how it
-    was divided among them."""
+    """Whether all writers of a transaction must agree on its attempt, which then stands for the
+    division of its rows among them."""
 
     def guarantee(self) -> destination.Guarantee:
-        """The user's table, not that of the auxiliary rows. A row that is upserted has a key, and
-        so one writer; one that is inserted has not."""
+        """The user's table, not that of the auxiliary rows. An upserted row has a key, and so one
+        writer; an inserted row has neither."""
         how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
         has_key = bool(self.target.key)
         return dataclasses.replace(
@@ -86,7 +84,7 @@ class Ledger(base.Store):
         """Write the rows of one task, all of them or none, once; False if they were there already.
 
         :param columns: of the rows' values, if the target leaves that to the tuples.
-        :raises errors.RowRefusedError: the database does not take one of them.
+        :raises errors.RowRefusedError: the database refuses one of the rows.
         :raises errors.SetupError: the table is not as it was said to be.
         """
         target = self.target if self.target.columns else dataclasses.replace(self.target, columns=columns)
@@ -114,8 +112,8 @@ class Ledger(base.Store):
                 raise DividedOtherwiseError(fence.attempt, mine.attempt)
             last = None if recorded is None else recorded.get(mine.component)
             if fence is not None and fence.txid < mine.txid and (last is None or last.txid == fence.txid):
-                # However that one was divided, it is over; so is any, for whoever says that this is
-                # the first one he knows of.
+                # Any division of the earlier transaction is over; so is any earlier transaction,
+                # for a caller without a known attempt before this one.
                 recorded = {mine.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
         if self.target.has_undo_log:
             fence = session.read_fence(mine.topology_id, mine.component)
@@ -144,14 +142,14 @@ class Ledger(base.Store):
             return False
         if self.target.statement is not None:
             return True
-        found: list[bool] = []
+        answers: list[bool] = []
 
         def look(session: sessions.Maintenance) -> base.StoreChange:
-            found.append(bool(self._writer().holds_rows(session, self.target, f"{topology_id}/")))
+            answers.append(bool(self._writer().holds_rows(session, self.target, f"{topology_id}/")))
             return base.StoreChange(rows=0, fences=0)
 
         self._maintain(look, dry_run=True)
-        return found[0]
+        return answers[0]
 
     @property
     def sink(self) -> str:
@@ -167,16 +165,16 @@ class Ledger(base.Store):
 
 
 def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.TransactionAttempt:
-    """What a checkpoint says of the transaction before its next one, if it ``is_known``: all who
-    were to write it have done so, each in one store transaction (R34). The attempt says how many
-    they were."""
+    """The checkpoint's statement about the transaction before its next one, if it ``is_known``: all
+    its writers have written, each in one store transaction (R34). The attempt says how many they
+    were."""
     if not is_known or fence.attempt == stamps.CLOSED_ATTEMPT:
         return attempts.TransactionAttempt(fence.txid, fence.attempt)
     return attempts.RecordedAttempt(fence.txid, fence.attempt, fence.attempt)
 
 
 class DividedOtherwiseError(Exception):
-    """A transaction was begun with another division of its rows among those who write them."""
+    """A transaction was begun with another division of its rows among its writers."""
 
     def __init__(self, before: int, now: int) -> None:
         super().__init__(before, now)

@@ -1,13 +1,13 @@
 """The rows of a sink in MySQL or MariaDB: many in one statement, in the open transaction of the
 ledger.
 
-There is no undo log here: to make a table would commit what is open. So opaque rows need a mark,
-and an opaque upsert is refused when the sink is made. Three things that this database would take
-without a word are refused: a table that has no transactions, a key that is not unique, and an
+There is no undo log here: making a table would commit the open transaction. So opaque rows need a
+mark, and an opaque upsert is refused when the sink is made. Three things that this database would
+take without a word are refused: a table that has no transactions, a key that is not unique, and an
 upsert into a table with another unique index, in which a row would replace one of another key.
 
-Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went
-wrong. Needs PyMySQL.
+Apart from ``postgresql`` because each database has its own fast way in and its own error codes.
+Needs PyMySQL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOKED_UP_ROWS = 1_000
 """Keys in one SELECT."""
 
 _REFUSED = frozenset({1048, 1062, 1216, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1690, 3819, 4025})
-"""What is wrong with a row: it violates a constraint, or a value does not fit."""
+"""The error for a refused row: it violates a constraint, or a value does not fit."""
 
 _CURES = {
     1054: "Name the columns of the table by columns=.",
@@ -85,13 +85,13 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
-    which = "" if target.mark is None else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    condition = "" if target.mark is None else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
     *schema, table = target.name.split(".", 1)
     with session.translating(), session.connection.cursor() as cursor:
         cursor.execute(_ENGINE.format("%s" if schema else "DATABASE()"), [*schema, table])
         if cursor.fetchone() is None:
             return False
-        cursor.execute(f"SELECT 1 FROM {_table(target)}{which} LIMIT 1", [] if target.mark is None else [beginning])
+        cursor.execute(f"SELECT 1 FROM {_table(target)}{condition} LIMIT 1", [] if target.mark is None else [beginning])
         return cursor.fetchone() is not None
 
 
@@ -106,13 +106,13 @@ def _check(cursor: Any, work: Work) -> None:
     *schema, table = target.name.split(".", 1)
     of = "%s" if schema else "DATABASE()"
     cursor.execute(_ENGINE.format(of), [*schema, table])
-    found = cursor.fetchone()
-    if found is not None and found[0] is not None and found[0].lower() != "innodb":
+    engine = cursor.fetchone()
+    if engine is not None and engine[0] is not None and engine[0].lower() != "innodb":
         raise errors.SetupError(
-            f"the table {target.name!r} of the sink {work.sink} is of the engine {found[0]}, which has no transactions\n"
+            f"the table {target.name!r} of the sink {work.sink} is of the engine {engine[0]}, which has no transactions\n"
             f"  Type: ALTER TABLE {_table(target)} ENGINE=InnoDB"
         )
-    if found is None or not target.key:
+    if engine is None or not target.key:
         return
     cursor.execute(_UNIQUE.format(of), [*schema, table])
     indexes: dict[str, set[str]] = {}
@@ -128,8 +128,8 @@ def _check(cursor: Any, work: Work) -> None:
             f"the key of the sink {work.sink} is not unique in its table\n"
             f"  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
         )
-    # Rows that are the same in an index that has the key have the same key; and what the sink does
-    # not write the database makes anew.
+    # Rows that are the same in an index that has the key have the same key; and the database
+    # computes columns that the sink does not write.
     if others := [columns for name, columns in indexes.items() if columns & written and not (name in whole and key <= columns)]:
         raise errors.SetupError(
             f"the table {target.name!r} of the sink {work.sink} has another unique index, on {', '.join(sorted(others[0]))}: a row would replace"
@@ -143,8 +143,8 @@ def _check(cursor: Any, work: Work) -> None:
 
 
 def _check_spelling(cursor: Any, work: Work) -> None:
-    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is
-    kept."""
+    """Refuse rows that have replaced a row whose key is written differently: the key that was there
+    is kept."""
     target = work.target
     *schema, table = target.name.split(".", 1)
     cursor.execute(_LOOSE.format("%s" if schema else "DATABASE()"), [*schema, table])
@@ -158,13 +158,13 @@ def _check_spelling(cursor: Any, work: Work) -> None:
     while portion := list(itertools.islice(numbered, LOOKED_UP_ROWS)):
         select = f"SELECT {_listed(target.key)} FROM {_table(target)} WHERE ({_listed(target.key)}) IN ({', '.join([one] * len(portion))})"
         cursor.execute(select, [row[place] for _, row in portion for place in places])
-        found = cursor.fetchall()
-        stored = {tuple(key[at] for at in texts) for key in found}
+        keys = cursor.fetchall()
+        stored = {tuple(key[at] for at in texts) for key in keys}
         for number, row in portion:
-            given = tuple(row[places[at]] for at in texts)
-            if all(isinstance(text, str) for text in given) and given not in stored:
-                folded = [text.casefold().rstrip() for text in given]
-                like = (key for key in found if [str(key[at]).casefold().rstrip() for at in texts] == folded)
+            spelt = tuple(row[places[at]] for at in texts)
+            if all(isinstance(text, str) for text in spelt) and spelt not in stored:
+                folded = [text.casefold().rstrip() for text in spelt]
+                like = (key for key in keys if [str(key[at]).casefold().rstrip() for at in texts] == folded)
                 raise work.misspelt(number, row, next(like, ("another text",)))
 
 
@@ -182,8 +182,7 @@ def _table(target: Target) -> str:
 
 @contextlib.contextmanager
 def _blaming(work: Work) -> Iterator[None]:
-    """What is wrong with a row, as an error about the rows; and what is wrong with the table, with
-    its cure."""
+    """The error for a refused row; for a mistake in the table, an error with its cure."""
     try:
         yield
     except (pymysql.err.MySQLError, TypeError, ValueError, OverflowError) as error:

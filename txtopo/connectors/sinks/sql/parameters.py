@@ -4,7 +4,7 @@ from database to database, have none.
 Apart from ``sql_target`` because it is a grammar, and a database does not notice a wrongly replaced
 text. Standard library only.
 
-Invariants: what is not a ``:name`` comes out as it went in.
+Invariants: all text but a ``:name`` stays unchanged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Literal
 Dialect = Literal["sqlite", "postgresql", "mysql"]
 
 _COMMENTS_DEEP = 8
-"""PostgreSQL's block comments nest; so deep at least they are told."""
+"""PostgreSQL's block comments nest; comments are recognised at least to this depth."""
 
 _DOUBLED = "{0}(?:[^{0}]|{0}{0})*{0}"
 """Between quotes, of which a doubled one is part of the text."""
 _ESCAPED = r"{0}(?:[^{0}\\]|\\.|{0}{0})*{0}"
-"""The same, and a backslash keeps its next character from ending it."""
+"""As above, and a backslash keeps its next character from ending the text."""
 _LINE, _BLOCK = r"--[^\n]*", r"/\*.*?\*/"
 _NAME = r"(?<![:\w\\]):(?P<name>[A-Za-z_]\w*)"
 """Not the ``::`` of PostgreSQL's casts, nor the end of a slice."""
@@ -49,7 +49,7 @@ def _pattern(dialect: Dialect) -> re.Pattern[str]:
 
 
 def dialect_of(database: str) -> Dialect:
-    """What the database at ``database``, a path or a URL, understands."""
+    """The dialect of the database at ``database``, a path or a URL."""
     scheme = database.partition("://")[0] if "://" in database else ""
     return "postgresql" if scheme.startswith("postgres") else "mysql" if scheme.startswith(("mysql", "mariadb")) else "sqlite"
 

@@ -1,11 +1,11 @@
 """The rows of a sink in PostgreSQL, by COPY, in the open transaction of the ledger.
 
-Rows that are inserted are copied into the table itself. Those that replace others are copied into a
-temporary table, and go from there in one statement, in the order of their keys, so that two who
-share keys meet at the first of them.
+Rows that are inserted are copied into the table itself. Upserted rows are copied into a temporary
+table, and go from there in one statement, in the order of their keys, so that two writers with
+common keys meet at the first of them.
 
-Apart from ``sql_sqlite`` because each has its own fast way in and its own words for what went
-wrong. Needs psycopg.
+Apart from ``sqlite`` because each database has its own fast way in and its own error codes. Needs
+psycopg.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FOLLOWING = (
     "SELECT conrelid::regclass::text FROM pg_catalog.pg_constraint WHERE confrelid = to_regclass(%s) AND contype = 'f'"
     " AND confdeltype IN ('c', 'n', 'd') LIMIT 1"
 )
-"""Foreign keys whose rows change when that which they refer to goes."""
+"""Foreign keys whose rows change when the referenced row goes."""
 _LOOSE = (
     "SELECT a.attname FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
     " LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s)"
@@ -72,8 +72,8 @@ def write(session: Any, work: Work) -> None:
         else:
             mark = None if target.mark is None else sql_target.mark_of(work.stamp)
             _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work.rows, progress, mark)
-        # A constraint that waits for the end would otherwise fail the commit, of which nobody could
-        # say whose fault it is.
+        # A constraint that waits for the end would otherwise fail the commit, and the culprit would
+        # stay unknown.
         _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
 
 
@@ -91,7 +91,8 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 
 
 def forget(session: Any, target: Target, writer: str) -> None:
-    """Forget what rows of the component ``writer`` have replaced: these rows are settled."""
+    """Forget the rows that rows of the component ``writer`` have replaced: these rows are
+    settled."""
     with session.translating(), session.connection.cursor() as cursor:
         if _has_undo_log(cursor, target):
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_writer = %s", [writer])
@@ -99,18 +100,17 @@ def forget(session: Any, target: Target, writer: str) -> None:
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
-    which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    condition = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
     with session.translating(), session.connection.cursor() as cursor:
         _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [target.quoted])
         if cursor.fetchone() != (True,):
             return False
-        cursor.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1".encode(), [] if target.mark is None else [beginning])
+        cursor.execute(f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1".encode(), [] if target.mark is None else [beginning])
         return cursor.fetchone() is not None
 
 
 def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
-    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo
-    log."""
+    """Put replaced values back, in rows that still exist. ``undone`` finds them in the undo log."""
     try:
         with cursor.connection.transaction():
             restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
@@ -123,8 +123,8 @@ def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str
 
 
 def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
-    """The same where a value that must be unique went from one row to another: one by one, a row
-    would meet it in the row that still has it."""
+    """The same where a unique value moved from one row to another: row by row, the restored value
+    would meet itself in the row that still has it."""
     _run(cursor, _FOLLOWING, [target.quoted])
     if (follows := cursor.fetchone()) is not None:
         raise errors.StateMismatchError(
@@ -136,7 +136,7 @@ def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, un
     _run(cursor, _STORED, [target.quoted])
     stored = [name for (name,) in cursor.fetchall()]
     values = ", ".join(f"{'undo' if name in target.others else 'kept'}.{quoted(name)}" for name in stored)
-    # What is sorted is all there before the first is put back.
+    # The sort needs all rows before the first row is put back.
     gone = f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} RETURNING {values}"
     put = f"INSERT INTO {target.quoted}({listed(stored)}) OVERRIDING SYSTEM VALUE SELECT * FROM gone ORDER BY {listed(target.key)}"
     _run(cursor, f"WITH gone AS ({gone}) {put}", [mark])
@@ -161,8 +161,8 @@ def _copy(
     left = iter(rows)
     while portion := list(itertools.islice(left, COPY_ROWS)):
         with cursor.copy(statement) as copy:
-            # As little as possible for each row: what takes longest here is Python. Which one was
-            # wrong is found afterwards.
+            # As little as possible for each row: Python takes most of the time here. The refused
+            # row is looked for afterwards.
             write_row, row = copy.write_row, None
             try:
                 if mark is None:
@@ -188,7 +188,7 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
         _check_may_stage(cursor, work)
         select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
         _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
-        # A key that is NULL is never the same as another.
+        # A NULL key never equals another NULL.
         changes = ", ".join(f"ALTER {quoted(column)} SET NOT NULL" for column in target.key)
         _run(cursor, f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000), {changes}")
     _copy(cursor, staged, target.columns, work.rows, progress)
@@ -197,18 +197,18 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Pro
         _log(cursor, session, work, last)
     _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
     if target.has_undo_log:
-        # Only now: another topology that had a row meanwhile has committed, so that its undo log
+        # Only now: another topology that wrote a row meanwhile has committed, so that its undo log
         # can be seen.
         _run(cursor, work.find_other_topology("%s"), [work.topology, sql_target.mark_of(work.stamp), work.stamp.task])
-        if (found := cursor.fetchone()) is not None:
-            raise work.shared(found)
+        if (other := cursor.fetchone()) is not None:
+            raise work.shared(other)
     if work.minds_spelling:
         _check_spelling(cursor, work, staged)
 
 
 def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> None:
-    """Refuse rows that have replaced one whose key is written otherwise: the key that was there is
-    kept."""
+    """Refuse rows that have replaced a row whose key is written differently: the key that was there
+    is kept."""
     target = work.target
     _run(cursor, _LOOSE, [target.quoted, list(target.key)])
     loose = [name for (name,) in cursor.fetchall()]
@@ -219,12 +219,12 @@ def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> Non
     given = ", ".join(f"given.{quoted(column)}" for column in target.columns)
     joined = f"{staged} AS given JOIN {target.quoted} AS kept ON {target.matches('given', 'kept')}"
     _run(cursor, f"SELECT {kept}, {given} FROM {joined} WHERE {other} ORDER BY given.sink_number LIMIT 1")
-    if (found := cursor.fetchone()) is not None:
-        raise work.misspelt(0, found[len(target.key) :], found[: len(target.key)])
+    if (misspelt := cursor.fetchone()) is not None:
+        raise work.misspelt(0, misspelt[len(target.key) :], misspelt[: len(target.key)])
 
 
 def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
-    """Asked first: an error of the server would end the transaction, and says what is missing in
+    """Asked first: an error of the server would end the transaction, and names the missing table in
     the server's language only."""
     _run(cursor, "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user")
     may, database, role = cursor.fetchone() or (True, "", "")
@@ -236,7 +236,8 @@ def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
 
 
 def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> None:
-    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    """Keep the values about to be replaced, and forget those that an earlier transaction
+    replaced."""
     target = work.target
     if not _has_undo_log(cursor, target):
         # The tasks of the first transaction find none at the same moment.
@@ -266,20 +267,19 @@ def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:
 
 
 def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
-    """Whether there is one; raises if it is that of another sink."""
+    """Whether there is one; raises if the undo log belongs to another sink."""
     *schema, table = target.name.split(".", 1)
     of = schema[0] if schema else ""
     _run(cursor, _COLUMNS, [f"{table}_undo", of, of])
-    there = [name for (name,) in cursor.fetchall()]
-    if there:
-        target.check_undo_log(there)
-    return bool(there)
+    columns = [name for (name,) in cursor.fetchall()]
+    if columns:
+        target.check_undo_log(columns)
+    return bool(columns)
 
 
 @contextlib.contextmanager
 def _blaming(work: Work, progress: Progress) -> Iterator[None]:
-    """What is wrong with a row, as an error about that row; and what is wrong with the table, with
-    its cure."""
+    """The error for a refused row; for a mistake in the table, an error with its cure."""
     try:
         yield
     except (psycopg.Error, TypeError, ValueError, OverflowError) as error:
@@ -294,8 +294,8 @@ def _blaming(work: Work, progress: Progress) -> Iterator[None]:
 
 
 def _refusal_by_server(work: Work, skipped: int, error: BaseException) -> errors.RowRefusedError:
-    """COPY says at which line it stopped, after ``skipped`` rows of others; a statement over all
-    rows says the values at least."""
+    """COPY names the line at which it stopped, after ``skipped`` rows of earlier statements; a
+    statement over all rows says the values at least."""
     diag = getattr(error, "diag", None)
     detail, table = getattr(diag, "message_detail", None) or "", getattr(diag, "table_name", None) or ""
     line = _LINE.search(getattr(diag, "context", None) or "")

@@ -1,13 +1,13 @@
 """A sink that writes the tuples of a batch as rows of the user's own table, exactly once (R28-R31).
 
-``SqlSink`` is a committer. In its database transaction it writes the rows of its task and one
-auxiliary row that says so: topology, generation, component, task, txid, attempt. A replay finds
-that row, or takes back what a failed attempt left (opaque batches); a late task of an older attempt
-loses to the fence. The same sink serves Structured Streaming, see ``sql_streaming``.
+``SqlSink`` is a committer. In its database transaction a task writes its rows and one auxiliary row
+about them: topology, generation, component, task, txid, attempt. A replay meets the auxiliary row,
+or takes back the rows of a failed attempt (opaque batches); a late task of an older attempt loses
+to the fence. The same sink serves Structured Streaming, see ``sql_streaming``.
 
-Apart from ``sql_ledger``, which decides what is written, and from the modules of databases, which
-write it: here is what a user says, and what becomes of a tuple. Runs on executors: standard library
-only, and the driver of the database where it is used.
+Apart from ``ledger``, which decides whether rows are written, and from the modules of databases,
+which write them: here are the arguments of users, and the way from a tuple to a row. Runs on
+executors: standard library only, and the driver of the database where it is used.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     :param table: the name of a table that exists, perhaps with its schema (``shop.sales``), or a
         ``sqlalchemy.Table``.
     :param columns: the columns to write, which are fields of the tuples; ``{column: field}`` where
-        they have other names. If not given, all fields of a tuple but the first, the attempt.
+        their names differ. If not given, all fields of a tuple but the first, the attempt.
     :param key: columns with a unique index, by which a row replaces an earlier one; the last of a
         task's rows wins. A key has one writer per transaction (R32): put a fields grouping on it in
         front of a sink with several tasks.
     :param statement: instead of a table, SQL to run for each row, with ``:name`` for its fields.
     :param opaque: True with an opaque spout. Then rows of a failed attempt are taken back (R31),
         which needs a ``mark`` or a ``key``; in MySQL and MariaDB a ``mark``.
-    :param mark: a text column that the sink fills with who wrote a row: topology, component,
+    :param mark: a text column that the sink fills with the writer of a row: topology, component,
         generation and txid. Rows are found again by it: put an index on it.
     :param auxiliary_table: where the auxiliary rows are; made on first use, shared by all sinks of
         a database.
-    :param options: as the store of that database takes them: ``busy_timeout_s`` (SQLite),
+    :param options: as for the store of the same database: ``busy_timeout_s`` (SQLite),
         ``password_env``, ``password_file``, ``lock_timeout_s``, ``statement_timeout_s``,
         ``idle_timeout_s`` (servers).
 
     It emits ``(tx, rows)``: how many rows each of its tasks wrote; on every attempt, also if they
     were there already.
 
-    :raises errors.UsageError: the arguments contradict each other, or what an opaque batch left
-        could not be taken back.
+    :raises errors.UsageError: the arguments contradict each other, or the rows of a failed opaque
+        attempt could not be taken back.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         """The fields of a tuple that become a row; empty for all but the first."""
         names = dict(zip(target.columns, self.fields, strict=True))
         self.key_fields = Fields(*(names[column] for column in target.key)) if target.key else None
-        """The fields of a tuple that become its key: equal ones must come to one task (R32)."""
+        """The fields of a tuple that become its key: equal keys must come to one task (R32)."""
         self.ledger = ledger.open_ledger(os.fspath(database), auxiliary_table, target, options)
         """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and
         ``ledger.clear(…)`` as those of any store."""
@@ -122,8 +122,8 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         """What ``writeStream.foreach(…)`` takes: each partition of a micro-batch is one
         transaction, written by the executor that has it.
 
-        :param partitions: how many partitions a micro-batch has, which is your promise that they
-            hold the same rows whenever it is replayed: ``stream.repartition(8,
+        :param partitions: the number of partitions of a micro-batch, and your promise that they
+            hold the same rows at every replay: ``stream.repartition(8,
             "key").writeStream.foreach(sink.foreach_writer("q", partitions=8))``. If you cannot
             promise it, use :meth:`foreach_batch`.
         """

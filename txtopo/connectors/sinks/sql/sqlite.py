@@ -1,7 +1,7 @@
 """The rows of a sink in SQLite: many at a time, in the open transaction of the ledger.
 
-Apart from ``sql_postgresql`` because each has its own fast way in and its own words for what went
-wrong. One task at a time is in a SQLite file, so nothing here waits. Standard library only.
+Apart from ``postgresql`` because each database has its own fast way in and its own error codes. One
+task at a time is in a SQLite file, so nothing here waits. Standard library only.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def take_back(session: Any, target: Target, mark: str) -> None:
     with session.translating():
         if target.mark is not None:
             connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
-        elif there := _columns(connection, target, undo=True):
-            target.check_undo_log(there.values())
+        elif logged := _columns(connection, target, undo=True):
+            target.check_undo_log(logged.values())
             matches = target.matches(target.quoted, "undo", _collations(connection, target))
             undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {matches}"
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
@@ -57,26 +57,26 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 
 
 def forget(session: Any, target: Target, writer: str) -> None:
-    """Forget what rows of the component ``writer`` have replaced: these rows are settled."""
+    """Forget the rows that rows of the component ``writer`` have replaced: these rows are
+    settled."""
     with session.translating():
-        if there := _columns(session.connection, target, undo=True):
-            target.check_undo_log(there.values())
+        if logged := _columns(session.connection, target, undo=True):
+            target.check_undo_log(logged.values())
             session.connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = ?", [writer])
 
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
-    which = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
+    condition = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
     with session.translating():
         if not _columns(session.connection, target):
             return False
-        rows = session.connection.execute(f"SELECT 1 FROM {target.quoted}{which} LIMIT 1", [] if target.mark is None else [beginning])
+        rows = session.connection.execute(f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1", [] if target.mark is None else [beginning])
         return rows.fetchone() is not None
 
 
 def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
-    """Put back what was replaced, in rows that are still there. ``undone`` finds them in the undo
-    log."""
+    """Put replaced values back, in rows that still exist. ``undone`` finds them in the undo log."""
     try:
         restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
         # ABORT, also where the table says REPLACE or IGNORE.
@@ -89,10 +89,10 @@ def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: 
 
 
 def _restore_together(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
-    """The same where a value that must be unique went from one row to another: one by one, a row
-    would meet it in the row that still has it."""
+    """The same where a unique value moved from one row to another: row by row, the restored value
+    would meet itself in the row that still has it."""
     others = {column.lower() for column in target.others}
-    stored = _columns(connection, target, which="hidden = 0").values()
+    stored = _columns(connection, target, condition="hidden = 0").values()
     values = ", ".join(f"{'undo' if name.lower() in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
     joined = undone.replace("FROM ", f"FROM {target.quoted}, ", 1)
     connection.execute(f"CREATE TEMPORARY TABLE sink_restored AS SELECT {values} {joined}", {"mark": mark})
@@ -102,11 +102,12 @@ def _restore_together(connection: sqlite3.Connection, target: Target, mark: str,
 
 
 def _log(connection: sqlite3.Connection, work: Work) -> None:
-    """Keep what is about to be replaced, and forget what an earlier transaction replaced."""
+    """Keep the values about to be replaced, and forget those that an earlier transaction
+    replaced."""
     target, collations = work.target, _collations(connection, work.target)
-    there = _columns(connection, target, undo=True)
-    if there:
-        target.check_undo_log(there.values())
+    logged = _columns(connection, target, undo=True)
+    if logged:
+        target.check_undo_log(logged.values())
     else:
         own = "CAST('' AS TEXT) AS sink_writer, CAST('' AS TEXT) AS sink_mark, CAST(0 AS INTEGER) AS sink_task, CAST(0 AS INTEGER) AS sink_existed"
         connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
@@ -116,8 +117,8 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
         connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {keys})")
     writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
     gone = "sink_task = :task OR (:task = 0 AND sink_task >= :tasks)"
-    which = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
-    connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})", which)
+    parameters = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
+    connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})", parameters)
     places = [target.columns.index(column) for column in target.key]
     columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
     given = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
@@ -131,26 +132,26 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     progress = sql_target.Progress()
     rows = sql_target.Counted(work.rows, progress)
     with _blaming(work, progress, is_log=True):
-        connection.executemany(log, ({**which, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
-    found = connection.execute(work.find_other_topology("?", collations), [work.topology, mark, task]).fetchone()
-    if found is not None:
-        raise work.shared(found)
+        connection.executemany(log, ({**parameters, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
+    other = connection.execute(work.find_other_topology("?", collations), [work.topology, mark, task]).fetchone()
+    if other is not None:
+        raise work.shared(other)
 
 
 def _check(connection: sqlite3.Connection, work: Work) -> None:
-    """What SQLite would say less clearly, and what it would not mind: a key that is NULL is never
-    the same as another."""
+    """Refuse rows that SQLite would refuse less clearly, or would take wrongly: a NULL key never
+    equals another NULL."""
     target = work.target
     if target.statement is not None:
         return
-    there = _columns(connection, target)
-    if not there:
+    columns = _columns(connection, target)
+    if not columns:
         raise errors.SetupError(f"the sink {work.sink} finds no table {target.name!r}\n  Make it: a sink writes to a table of yours.")
-    missing = [column for column in (*target.columns, *([target.mark] if target.mark else [])) if column.lower() not in there]
+    missing = [column for column in (*target.columns, *([target.mark] if target.mark else [])) if column.lower() not in columns]
     if missing:
         raise errors.SetupError(
             f"the table {target.name!r} of the sink {work.sink} has no column {missing[0]!r}\n"
-            f"  It has {', '.join(there.values())}. Name the columns by columns=."
+            f"  It has {', '.join(columns.values())}. Name the columns by columns=."
         )
     places = [target.columns.index(column) for column in target.key]
     for number, row in enumerate(work.rows if places else (), start=1):
@@ -159,8 +160,8 @@ def _check(connection: sqlite3.Connection, work: Work) -> None:
 
 
 def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
-    """Refuse rows that have replaced one whose key is written otherwise: SQLite keeps the key that
-    was there."""
+    """Refuse rows that have replaced a row whose key is written differently: SQLite keeps the key
+    that was there."""
     target, collations = work.target, _collations(connection, work.target)
     loose = [column for column in target.key if collations.get(column, "").upper() not in ("", ' COLLATE "BINARY"')]
     if not loose:
@@ -177,32 +178,32 @@ def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
 
 def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, str]:
     """By column of the key, how the index that makes it unique compares it: a row replaces another
-    by that, whatever the column says."""
+    by the collation of the index, not of the column."""
     *schema, table = target.name.split(".", 1)
     indexes = connection.execute(
         f"SELECT name FROM pragma_index_list({', '.join('?' * (1 + len(schema)))}) WHERE \"unique\" AND NOT partial", [table, *schema]
     )
     for (index,) in indexes.fetchall():
         select = f"SELECT name, coll FROM pragma_index_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE key"
-        found = {str(name).lower(): f" COLLATE {quoted(collation)}" for name, collation in connection.execute(select, [index, *schema])}
-        if set(found) == {column.lower() for column in target.key}:
-            return {column: found[column.lower()] for column in target.key}
+        by_column = {str(name).lower(): f" COLLATE {quoted(collation)}" for name, collation in connection.execute(select, [index, *schema])}
+        if set(by_column) == {column.lower() for column in target.key}:
+            return {column: by_column[column.lower()] for column in target.key}
     return {}
 
 
-def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, which: str = "TRUE") -> Mapping[str, str]:
+def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, condition: str = "TRUE") -> Mapping[str, str]:
     """The columns of the table, or of its undo log, by lower case; none if it is not there. Those
     that SQLite computes are ``hidden``."""
     *schema, table = target.name.split(".", 1)
-    found = connection.execute(
-        f"SELECT name FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {which}", [f"{table}_undo" if undo else table, *schema]
+    rows = connection.execute(
+        f"SELECT name FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {condition}", [f"{table}_undo" if undo else table, *schema]
     )
-    return {name.lower(): name for (name,) in found}
+    return {name.lower(): name for (name,) in rows}
 
 
 @contextlib.contextmanager
 def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) -> Iterator[None]:
-    """What is wrong with a row, as an error about that row."""
+    """The error for a refused row."""
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:

@@ -1,16 +1,15 @@
-"""A sink for Structured Streaming: its micro-batches take the place of transactions, its checkpoint
-that of ZooKeeper.
+"""A sink for Structured Streaming: micro-batches take the place of transactions, and the checkpoint
+of the query takes the place of ZooKeeper.
 
 Spark runs a micro-batch again when it died between the sink's commit and the checkpoint's, and
-gives it the same id and the same input. What it does not promise is the same partitions: another
-number of cores or files, or adaptive execution, may divide the rows otherwise. So
-:class:`ForeachBatch` writes a whole micro-batch in one transaction of the database, keyed by
-(query, batch id), from the driver. :class:`ForeachWriter` writes each partition in its own, keyed
-by (query, partition, epoch), where the user promises that partitions stay as they are; that their
-number did is checked.
+gives it the same id and the same input. Spark does not promise the same partitions: another number
+of cores or files, or adaptive execution, may divide the rows otherwise. So :class:`ForeachBatch`
+writes a whole micro-batch in one transaction of the database, keyed by (query, batch id), from the
+driver. :class:`ForeachWriter` writes each partition in its own, keyed by (query, partition, epoch),
+where the user promises that partitions stay as they are; the sink checks that their number did.
 
-Apart from ``sql`` because this knows nothing of topologies, and apart from ``runtime`` because it
-needs nothing of Spark but what it is given.
+Apart from ``sink`` because this module knows nothing of topologies, and apart from ``runtime``
+because it needs nothing of Spark but its arguments.
 
 Invariants:
     - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back,
@@ -34,8 +33,8 @@ from txtopo.topology import context as contexts
 from txtopo.topology import transaction as attempts
 
 QUERY_PROPERTY = "sql.streaming.queryId"
-"""Of a Spark job: the random id of the checkpoint, which is to a query what the generation is to a
-topology (StreamExecution.QUERY_ID_KEY)."""
+"""Of a Spark job: the random id of the checkpoint, which plays the part of the generation for a
+query (StreamExecution.QUERY_ID_KEY)."""
 
 UNKNOWN_GENERATION = "unknown"
 """Where Spark does not tell it, as over Spark Connect."""
@@ -55,7 +54,7 @@ class _Query:
 
     component = ""
     hint = ""
-    """What else may be wrong where database and checkpoint do not go together."""
+    """Another possible cause where database and checkpoint do not go together."""
 
     def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, begin_at: int) -> None:
         if not isinstance(query_id, str) or not query_id:
@@ -69,7 +68,8 @@ class _Query:
         self.fields, self.query_id, self.begin_at = fields, query_id, begin_at
 
     def _write(self, rows: Sequence[Sequence[Any]], columns: tuple[str, ...], batch_id: int, task: int, tasks: int, generation: str) -> bool:
-        # Whoever has a checkpoint at this batch has finished all before it: that is the record.
+        # A query with a checkpoint at this batch has finished all earlier batches: that is the
+        # record.
         name = f"{self.component}/{self.ledger.name}"
         known = {name: attempts.TransactionAttempt(batch_id, 0)} if batch_id > self.begin_at else {}
         context = contexts.TopologyContext(
@@ -80,7 +80,7 @@ class _Query:
 
     @contextlib.contextmanager
     def _explaining(self, batch_id: int) -> Iterator[None]:
-        what = f"the sink {self.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
+        mismatch = f"the sink {self.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
         command = f"txtopo store clear {shlex.quote(self.ledger.location)} {self.ledger.name} --topology {shlex.quote(self.query_id)}"
         clear = f"    `{command}`: forget the query; its batches are new then"
         hint = self.hint.format(batch_id=batch_id)
@@ -89,19 +89,19 @@ class _Query:
             yield
         except errors.StaleAttemptError as error:
             raise errors.StateMismatchError(
-                f"{what}: batch {_batch_of(error.fence)} has been written\n"
+                f"{mismatch}: batch {_batch_of(error.fence)} has been written\n"
                 "  The checkpoint is new or an older copy, or two queries have this id. Nothing was written. Restore the newest checkpoint, give\n"
                 f"  each query its own id, or choose:\n{clear}"
             ) from error
         except errors.StateMismatchError as error:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
-                f"{what}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
+                f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
                 f"  Nothing was written. {hint}Restore database and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
             ) from error
         except sql_ledger.DividedOtherwiseError as error:
             raise errors.StateMismatchError(
-                f"{what}: it was begun with {error.before} partitions, and now has {error.now}\n"
+                f"{mismatch}: it was begun with {error.before} partitions, and now has {error.now}\n"
                 f"  Nothing was written. Run it once more with partitions={error.before}; change that between two batches, or use foreach_batch."
             ) from error
 

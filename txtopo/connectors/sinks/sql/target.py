@@ -1,13 +1,13 @@
-"""Where the rows of a sink go: the table, its columns, and what is known of the rows so that they
-can be taken back.
+"""The target of a sink: the table, its columns, and the facts about rows by which they can be taken
+back.
 
-Apart from the databases because what a user says of his table is the same for all of them. Pickles;
+Apart from the databases because a user describes a table in the same way for all of them. Pickles;
 standard library only.
 
-A row of a user's table has no place for a stamp. What a failed attempt of an opaque batch wrote can
-be found again in one of two ways: by a *mark*, a column of the table that the sink fills (rows are
-then only inserted, and taking back is deleting); or by an *undo log*, a table beside it that keeps
-what an upsert has replaced.
+A row of a user's table has no place for a stamp. The rows of a failed attempt of an opaque batch
+can be found again in one of two ways: by a *mark*, a column of the table that the sink fills (rows
+are then only inserted, and taking back is deleting); or by an *undo log*, a table beside it with
+the values that upserts have replaced.
 
 Invariants:
     - ``key`` is part of ``columns``; there is a statement, or there are columns, never both.
@@ -39,21 +39,21 @@ class Target:
     """As the user says it: ``sales`` or ``shop.sales``; or the beginning of his statement, for
     messages."""
     columns: tuple[str, ...]
-    """In the order of a row's values; empty if they are those of the tuples."""
+    """In the order of a row's values; empty if the tuples have them."""
     key: tuple[str, ...] = ()
-    """Columns by which a row replaces another; empty if rows are inserted."""
+    """Columns by which a row replaces an earlier row; empty if rows are inserted."""
     statement: str | None = None
     """The user's own SQL, run once per row, with ``:name`` for its values."""
     mark: str | None = None
-    """The column that says who wrote a row."""
+    """The column with the writer of a row."""
     opaque: bool = False
-    """Whether what a failed attempt wrote is taken back."""
+    """Whether rows of a failed attempt are taken back."""
     dialect: parameters.Dialect = "sqlite"
     """What ``statement`` is written in."""
 
     @property
     def has_undo_log(self) -> bool:
-        """Whether what an upsert replaces is kept."""
+        """Whether replaced values are kept."""
         return self.opaque and self.mark is None
 
     @property
@@ -72,10 +72,10 @@ class Target:
         """The columns that an upsert replaces."""
         return tuple(column for column in self.columns if column not in self.key)
 
-    def check_undo_log(self, there: Iterable[str]) -> None:
-        """Refuse an undo log, with the columns ``there``, of a sink that writes other columns: it
-        does not say what these were before."""
-        logged = {column.lower(): column for column in there if column.lower() not in UNDO_COLUMNS}
+    def check_undo_log(self, logged_columns: Iterable[str]) -> None:
+        """Refuse an undo log, with the columns ``logged_columns``, of a sink that writes other
+        columns: the undo log has no earlier values of the new columns."""
+        logged = {column.lower(): column for column in logged_columns if column.lower() not in UNDO_COLUMNS}
         if set(logged) != {column.lower() for column in self.columns}:
             raise errors.SetupError(
                 f"the undo log {self.undo} was made for a sink with the columns {', '.join(logged.values())}, and this one writes"
@@ -92,8 +92,8 @@ class Target:
         return f" ON CONFLICT ({listed(self.key)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
     def matches(self, one: str, other: str, collations: Mapping[str, str] | None = None) -> str:
-        """The condition that two relations, as SQL, have the same key; ``collations`` are what is
-        to be said after a column."""
+        """The condition that two relations, as SQL, have the same key; ``collations`` are the
+        collations to write after a column."""
         said = collations or {}
         return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}" for column in self.key)
 
@@ -104,7 +104,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """The rows of one task in one transaction."""
+    """The rows of a task in a transaction."""
 
     sink: str
     """The sink's address, for messages."""
@@ -118,7 +118,7 @@ class Work:
 
     @property
     def topology(self) -> str:
-        """What every ``sink_writer`` of this topology begins with."""
+        """The beginning of every ``sink_writer`` of this topology."""
         return f"{self.stamp.topology_id}/"
 
     def find_other_topology(self, value: str, collations: Mapping[str, str] | None = None) -> str:
@@ -126,10 +126,10 @@ class Work:
         and its key. Three times ``value`` stands for the beginning of this topology's writers, the
         mark of this work, and its task.
 
-        One of the two would undo what the other has written. The undo log keeps the newest
-        transaction of each writer: while a row is there, nothing in the database tells whether that
-        transaction has committed. A component of the same topology is no other: two at a time are
-        refused when it is built, and one that it no longer has takes nothing back."""
+        One of the two would undo rows of the other. The undo log keeps the newest transaction of
+        each writer: while a row is there, nothing in the database tells whether that transaction
+        has committed. A component of the same topology is no other: two at a time are refused when
+        the topology is built, and a removed component takes nothing back."""
         keys = ", ".join(f"other.{quoted(column)}" for column in self.target.key)
         # Not a join: a database that does not know yet how many rows there are would compare each
         # with each.
@@ -170,14 +170,14 @@ class Work:
         )
 
     def refusal(self, number: int, row: object, why: str) -> errors.RowRefusedError:
-        """The database does not take row ``number`` (1 …; 0 if nobody knows) of this task."""
+        """The database does not take row ``number`` (1 …; 0 if unknown) of this task."""
         shown = "" if row is None else described(self.target.columns, row)
         stamp = self.stamp
         return errors.RowRefusedError(self.sink, stamp.component, stamp.task, stamp.position, number, shown, why)
 
 
 class Progress:
-    """Where a task is among its rows, so that an error can be blamed on one."""
+    """The position of a task among its rows, so that an error can be blamed on a row."""
 
     def __init__(self) -> None:
         self.skipped = 0
@@ -209,13 +209,13 @@ class Counted:
 
 
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:
-    """What is written in a mark, and beside what is in an undo log: the transaction, which is that
-    of one attempt at any time (R31)."""
+    """The text of a mark, and of the undo log beside the replaced values: the transaction, of which
+    one attempt is live at any time (R31)."""
     return f"{writer_of(stamp)}/{stamp.generation}/{stamp.txid}"
 
 
 def not_restored(target: Target, mark: str, said: str) -> errors.StateMismatchError:
-    """What the transaction ``mark`` replaced cannot be put back."""
+    """The values that the transaction ``mark`` replaced cannot be put back."""
     return errors.StateMismatchError(
         f"what {mark} wrote to the table {target.name!r} cannot be taken back: {said}\n"
         "  Somebody else has changed the table since, and a value would be there twice that must be unique. Nothing was changed now.\n"
@@ -257,7 +257,7 @@ def target_of(
     opaque: bool,
     dialect: parameters.Dialect = "sqlite",
 ) -> Target:
-    """What the arguments of a sink mean; ``table`` is a name or a SQLAlchemy ``Table``, and
+    """The target of a sink's arguments; ``table`` is a name or a SQLAlchemy ``Table``, and
     ``dialect`` that of ``statement``.
 
     :raises errors.UsageError: they contradict each other, or opaque rows could not be taken back.
@@ -280,8 +280,8 @@ def target_of(
             "  Give columns= with every column the sink writes, and in key= those by which a row replaces another."
         )
     if mark is not None and (keys or mark in names):
-        what = "is one of its columns" if mark in names else "is of no use with a key, since a row may replace another"
-        raise errors.UsageError(f"the mark {mark!r} of an SqlSink {what}\n  Give a column of its own; or, with a key, no mark.")
+        reason = "is one of its columns" if mark in names else "is of no use with a key, since a row may replace another"
+        raise errors.UsageError(f"the mark {mark!r} of an SqlSink {reason}\n  Give a column of its own; or, with a key, no mark.")
     if opaque and not keys and mark is None:
         raise errors.UsageError(
             f"an opaque SqlSink cannot take back rows that it inserts into {name}: nothing tells them from others (R31)\n"
@@ -333,7 +333,7 @@ def _named(table: Any) -> tuple[str, tuple[str, ...] | None]:
 
 
 def taker(fields: Iterable[str], wanted: Sequence[str], component: str) -> Callable[[Any], tuple[Any, ...]]:
-    """What makes the values of ``wanted`` of a tuple with ``fields``; survives pickling.
+    """A function that makes the values of ``wanted`` of a tuple with ``fields``; survives pickling.
 
     :raises errors.UsageError: a field is not there.
     """
