@@ -814,7 +814,7 @@ GUARDS = (
             Mutation(
                 "unsafe settings accepted",
                 "txtopo/spark/session.py",
-                "        raise errors.SetupError(f\"{where} has {found}\\n  {cure}\")\n",
+                "        raise errors.SetupError(f\"{where} has {refused}\\n  {cure}\")\n",
                 "        return\n",
                 ("tests/integration/test_session.py", "-k", "settings_that_could_mix"),
             ),
@@ -1054,14 +1054,14 @@ GUARDS = (
             Mutation(
                 "stores cleared before the state is removed, and only those",
                 "txtopo/command/reset.py",
-                "    if execute:\n        maintain.remove_state(found, topology_id)\n",
+                "    if execute:\n        maintain.remove_state(opened, topology_id)\n",
                 "",
                 RESET,
             ),
             Mutation(
                 "a topology that runs is reset",
                 "txtopo/command/reset.py",
-                "    if found is not None:\n        maintain.require_stopped(found, graph.id)\n",
+                "    if opened is not None:\n        maintain.require_stopped(opened, graph.id)\n",
                 "",
                 RESET,
             ),

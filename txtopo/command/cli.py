@@ -62,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def do_it() -> int:
         ours, theirs = submit.split(arguments) if arguments[:1] == ["submit"] else (arguments, [])
-        given = _parser().parse_args(ours)
-        given.ours, given.theirs = ours[1:], theirs
-        do: Callable[[argparse.Namespace], int] = given.do
-        return do(given)
+        parsed = _parser().parse_args(ours)
+        parsed.ours, parsed.theirs = ours[1:], theirs
+        do: Callable[[argparse.Namespace], int] = parsed.do
+        return do(parsed)
 
     return running.exit_code_of(do_it, verbose=running.is_verbose(arguments))
 
@@ -240,7 +240,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    def show(given: argparse.Namespace) -> int:
+    def show(parsed: argparse.Namespace) -> int:
         parser.print_help()
         return 0
 
@@ -250,46 +250,46 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
 # -- what is done ----------------------------------------------------------------------------------------------------------------
 
 
-def _run(given: argparse.Namespace) -> int:
-    found = target.resolve(given.target)
-    return running.run(found.topology, running.settings_of(given, found.conf, found.topology), given, found.directory)
+def _run(parsed: argparse.Namespace) -> int:
+    loaded = target.resolve(parsed.target)
+    return running.run(loaded.topology, running.settings_of(parsed, loaded.conf, loaded.topology), parsed, loaded.directory)
 
 
-def _demo(given: argparse.Namespace) -> int:
-    master = [] if given.master is None else ["--master", given.master]
+def _demo(parsed: argparse.Namespace) -> int:
+    master = [] if parsed.master is None else ["--master", parsed.master]
     as_run = _parser().parse_args(["run", str(demo.FILE), "--until-exhausted", "--data-dir", demo.DATA_DIR, *master])
-    found = target.resolve(as_run.target)
+    loaded = target.resolve(as_run.target)
 
     def report() -> int:
         print()
         code: int = sys.modules[target.FILE_MODULE].main_report()
         return code
 
-    return running.run(found.topology, running.settings_of(as_run, found.conf, found.topology), as_run, found.directory, report)
+    return running.run(loaded.topology, running.settings_of(as_run, loaded.conf, loaded.topology), as_run, loaded.directory, report)
 
 
-def _submit(given: argparse.Namespace) -> int:
-    line = submit.line_of(given, given.ours, given.theirs)
+def _submit(parsed: argparse.Namespace) -> int:
+    line = submit.line_of(parsed, parsed.ours, parsed.theirs)
     for note in line.notes:
         print(f"txtopo: {note}", file=sys.stderr)
-    if given.only_print:
+    if parsed.only_print:
         print(line.text)
         return 0
     return submit_process.run(line.arguments, submit.PROGRAM)
 
 
-def _explain(given: argparse.Namespace) -> int:
-    cores = _cores(given.master, given.cores)
-    graph = target.resolve(given.target).topology
-    runs.refuse_local_only(graph, given.master)
+def _explain(parsed: argparse.Namespace) -> int:
+    cores = _cores(parsed.master, parsed.cores)
+    graph = target.resolve(parsed.target).topology
+    runs.refuse_local_only(graph, parsed.master)
     plan = compiler.compile_plan(graph, cores)
-    print(explain.mermaid(plan) if given.format == "mermaid" else _as_typed(explain.explain(plan)), end="")
+    print(explain.mermaid(plan) if parsed.format == "mermaid" else _as_typed(explain.explain(plan)), end="")
     return 0
 
 
-def _cores(master: str, given: int | None) -> int:
+def _cores(master: str, asked: int | None) -> int:
     local = session.local_cores(master)
-    cores = given if local is None else local
+    cores = asked if local is None else local
     if cores is None or cores < 1:
         raise errors.UsageError(
             f"--master {redaction.redacted(master)} does not say how many cores there are\n"
@@ -298,14 +298,14 @@ def _cores(master: str, given: int | None) -> int:
     return cores
 
 
-def _validate(given: argparse.Namespace) -> int:
-    graph = target.resolve(given.target).topology
-    master = redaction.redacted(given.master)
-    if not given.master.startswith(MASTERS):
+def _validate(parsed: argparse.Namespace) -> int:
+    graph = target.resolve(parsed.target).topology
+    master = redaction.redacted(parsed.master)
+    if not parsed.master.startswith(MASTERS):
         raise errors.UsageError(f"--master {master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
     # Refuses a master whose number of cores cannot be read.
-    session.local_cores(given.master)
-    runs.refuse_local_only(graph, given.master)
+    session.local_cores(parsed.master)
+    runs.refuse_local_only(graph, parsed.master)
     print(_as_typed("\n".join([f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)])))
     return 0
 
@@ -315,70 +315,70 @@ def _as_typed(text: str) -> str:
     return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
-def _config_show(given: argparse.Namespace) -> int:
-    found = target.resolve(given.target) if given.target is not None else None
-    code, topology = (found.conf, found.topology) if found is not None else (None, None)
-    resolved = options.resolved(given, code, topology, spark_settings.of_this_process())
-    if given.json:
+def _config_show(parsed: argparse.Namespace) -> int:
+    loaded = target.resolve(parsed.target) if parsed.target is not None else None
+    code, topology = (loaded.conf, loaded.topology) if loaded is not None else (None, None)
+    resolved = options.resolved(parsed, code, topology, spark_settings.of_this_process())
+    if parsed.json:
         print(json.dumps({"settings": display.as_data(resolved)}, indent=2, ensure_ascii=False))
     else:
-        print(display.as_text(resolved, given.origin))
+        print(display.as_text(resolved, parsed.origin))
     return 0
 
 
-def _reset(given: argparse.Namespace) -> int:
-    found = target.resolve(given.target)
-    settings = options.config_of(given, found.conf, found.topology, spark_settings.of_this_process())
+def _reset(parsed: argparse.Namespace) -> int:
+    loaded = target.resolve(parsed.target)
+    settings = options.config_of(parsed, loaded.conf, loaded.topology, spark_settings.of_this_process())
 
     def change(state: opening.Opened | None, where: str) -> list[str]:
-        return reset.reset(found.topology, state, where, given.leave_rows, given.execute)
+        return reset.reset(loaded.topology, state, where, parsed.leave_rows, parsed.execute)
 
-    print("\n".join(whereabouts.changed_as(given, settings, change)))
-    return whereabouts.say_how_to_execute(given)
+    print("\n".join(whereabouts.changed_as(parsed, settings, change)))
+    return whereabouts.say_how_to_execute(parsed)
 
 
-def _status(given: argparse.Namespace) -> int:
-    def read(found: opening.Opened | None) -> tuple[list[dict[str, Any]], str]:
-        if found is None:
-            nothing = opening.nothing_stored(whereabouts.data_dir(given))
-            if given.topology is not None:
+def _status(parsed: argparse.Namespace) -> int:
+    def read(opened: opening.Opened | None) -> tuple[list[dict[str, Any]], str]:
+        if opened is None:
+            nothing = opening.nothing_stored(whereabouts.data_dir(parsed))
+            if parsed.topology is not None:
                 raise errors.UsageError(nothing)
             return [], nothing
-        ids = [given.topology] if given.topology is not None else administration.topologies(found.store)
-        return [show_state.status_of(found, id) for id in ids], f"no topology has state in {found.where}"
+        ids = [parsed.topology] if parsed.topology is not None else administration.topologies(opened.store)
+        return [show_state.status_of(opened, id) for id in ids], f"no topology has state in {opened.where}"
 
-    statuses, nothing = whereabouts.look(given, read)
-    if given.json:
+    statuses, nothing = whereabouts.look(parsed, read)
+    if parsed.json:
         print(json.dumps({"topologies": statuses}, indent=2, ensure_ascii=False))
     else:
         print("\n\n".join(show_state.status_text(status) for status in statuses) or nothing)
     return 0
 
 
-def _state_show(given: argparse.Namespace) -> int:
+def _state_show(parsed: argparse.Namespace) -> int:
     def read(opened: opening.Opened | None) -> tuple[dict[str, Any], bool]:
-        found = opening.require(opened, whereabouts.data_dir(given))
-        return administration.show(found.store, given.topology), found.is_live
+        state = opening.require(opened, whereabouts.data_dir(parsed))
+        return administration.show(state.store, parsed.topology), state.is_live
 
-    shown, is_live = whereabouts.look(given, read)
-    print(json.dumps(shown, indent=2, ensure_ascii=False) if given.json else show_state.state_text(shown, is_live))
+    shown, is_live = whereabouts.look(parsed, read)
+    print(json.dumps(shown, indent=2, ensure_ascii=False) if parsed.json else show_state.state_text(shown, is_live))
     return 0
 
 
-def _state_reset(given: argparse.Namespace) -> int:
-    print(whereabouts.changed(given, lambda found: maintain.reset_state(found, given.topology, given.execute)))
-    return whereabouts.say_how_to_execute(given)
+def _state_reset(parsed: argparse.Namespace) -> int:
+    print(whereabouts.changed(parsed, lambda opened: maintain.reset_state(opened, parsed.topology, parsed.execute)))
+    return whereabouts.say_how_to_execute(parsed)
 
 
-def _state_accept(given: argparse.Namespace) -> int:
-    if (given.spout is None) != (given.kind is None):
+def _state_accept(parsed: argparse.Namespace) -> int:
+    if (parsed.spout is None) != (parsed.kind is None):
         raise errors.UsageError("--spout and --kind go together\n  Give both, as the run that was refused has said.")
-    spout = None if given.spout is None else components.Spout(id=given.spout, kind=given.kind)
-    accepted = acceptance.Accepted(spout, tuple(given.store), given.sealed)
-    print(whereabouts.changed(given, lambda found: maintain.accept_state(found, given.topology, accepted, given.execute)))
-    return whereabouts.say_how_to_execute(given)
+    spout = None if parsed.spout is None else components.Spout(id=parsed.spout, kind=parsed.kind)
+    accepted = acceptance.Accepted(spout, tuple(parsed.store), parsed.sealed)
+    print(whereabouts.changed(parsed, lambda opened: maintain.accept_state(opened, parsed.topology, accepted, parsed.execute)))
+    return whereabouts.say_how_to_execute(parsed)
 
 
-def _state_restored(given: argparse.Namespace) -> int:
-    print(whereabouts.changed(given, lambda found: maintain.restored_state(found, given.topology, given.execute)))
-    return whereabouts.say_how_to_execute(given)
+def _state_restored(parsed: argparse.Namespace) -> int:
+    print(whereabouts.changed(parsed, lambda opened: maintain.restored_state(opened, parsed.topology, parsed.execute)))
+    return whereabouts.say_how_to_execute(parsed)

@@ -58,9 +58,9 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
     options.add_run_options(parser)
 
     def run_it() -> int:
-        given = parser.parse_args(arguments)
+        parsed = parser.parse_args(arguments)
         graph = target.as_topology(topology, "what txtopo.main was given")
-        return run(graph, settings_of(given, conf, graph), given, _directory_of_program())
+        return run(graph, settings_of(parsed, conf, graph), parsed, _directory_of_program())
 
     code = exit_code_of(run_it, verbose=is_verbose(arguments))
     if code:
@@ -102,22 +102,22 @@ def _told(action: Callable[[], int], verbose: bool) -> int:
         return errors.exit_code_of(told)
 
 
-def settings_of(given: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
-    """The settings of a run of ``topology``: the options ``given``, ``code`` and all other sources.
+def settings_of(parsed: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
+    """The settings of a run of ``topology``: the options ``parsed``, ``code`` and all other sources.
     """
-    if given.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
+    if parsed.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
         raise errors.UsageError(
-            f"--master {redaction.redacted(given.master)} comes too late: this program runs inside spark-submit\n"
+            f"--master {redaction.redacted(parsed.master)} comes too late: this program runs inside spark-submit\n"
             "  Give it to spark-submit, before the file's name."
         )
-    connect.refuse(given.master or "")
-    if given.master is not None:
-        session.require_local(given.master)
-    return options.config_of(given, code, topology, settings.of_this_process())
+    connect.refuse(parsed.master or "")
+    if parsed.master is not None:
+        session.require_local(parsed.master)
+    return options.config_of(parsed, code, topology, settings.of_this_process())
 
 
 def run(
-    topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path, afterwards: Callable[[], int] = lambda: 0
+    topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, directory: Path, afterwards: Callable[[], int] = lambda: 0
 ) -> int:
     """Run ``topology`` until it ends or is stopped; the exit code if no error ended it.
     ``directory`` is where its code is.
@@ -129,7 +129,7 @@ def run(
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             shown.say(cluster.STARTING)
         try:
-            submission = _submit(topology, conf, given, directory, _Waiting(shown, stop))
+            submission = _submit(topology, conf, parsed, directory, _Waiting(shown, stop))
         except KeyboardInterrupt as interruption:
             shown.say("interrupted before the run began")
             return signals.exit_code_of(interruption)
@@ -175,7 +175,7 @@ class _Waiting:
 
 
 def _submit(
-    topology: TopologyGraph, conf: config.Config, given: argparse.Namespace, directory: Path, waiting: Callable[[errors.HeldError], None]
+    topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, directory: Path, waiting: Callable[[errors.HeldError], None]
 ) -> cluster.Submission:
     if conf.zookeeper is not None:
         # Found out now, before Spark is started for nothing.
@@ -183,7 +183,7 @@ def _submit(
             conf.zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
         ).close()
     with target.importable_by_workers(directory):
-        return cluster.Submission(given.name or topology.id, conf, topology, given.master or DEFAULT_MASTER, waiting=waiting)
+        return cluster.Submission(parsed.name or topology.id, conf, topology, parsed.master or DEFAULT_MASTER, waiting=waiting)
 
 
 def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals, announce: Callable[[RunStatus], None]) -> int:

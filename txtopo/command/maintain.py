@@ -22,9 +22,9 @@ def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
-def require_stopped(found: opening.Opened, topology_id: str) -> None:
+def require_stopped(opened: opening.Opened, topology_id: str) -> None:
     """:class:`FencedError` naming the coordinator, if the topology runs."""
-    lease = opening.holder(found, topology_id)
+    lease = opening.holder(opened, topology_id)
     if lease is not None:
         raise errors.FencedError(f"topology {topology_id!r} is running: {show_state.holder_text(lease)}\n  Stop it first: nothing was changed.")
 
@@ -32,65 +32,65 @@ def require_stopped(found: opening.Opened, topology_id: str) -> None:
 # -- the state -----------------------------------------------------------------------------------------------------------------
 
 
-def reset_state(found: opening.Opened, topology_id: str, execute: bool) -> str:
+def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
     """Remove the state of a topology, so that its next run begins with the first batch. Returns
     the list of removed things, as text; without ``execute``, of things to remove."""
-    shown = administration.show(found.store, topology_id)
-    require_stopped(found, topology_id)
-    status = show_state.status_of(found, topology_id)
+    shown = administration.show(opened.store, topology_id)
+    require_stopped(opened, topology_id)
+    status = show_state.status_of(opened, topology_id)
     stores = shown["stores"] if isinstance(shown["stores"], list) else []
     removed = [
         f"generation {show_state.plain(status['generation'])}, which has committed {show_state.plain(status['committed'])} transactions",
         _counted(len(shown["records"]), "transaction record"),
         f"the positions of {_counted(len(shown['positions']), 'partition')} of the source",
     ]
-    lines = [f"{'removed' if execute else 'would remove'} from {found.where}, of topology {topology_id!r}:", *(f"  {part}" for part in removed)]
+    lines = [f"{'removed' if execute else 'would remove'} from {opened.where}, of topology {topology_id!r}:", *(f"  {part}" for part in removed)]
     if stores:
         lines.append("these stores hold its results, which stay; until they are cleared, or adopted, the next run refuses to write to them:")
         for component, _, table in (store.partition("/") for store in stores):
             lines.append(f"  {table}, written by {component}: `txtopo store clear PATH {table} --topology {topology_id}`")
     if execute:
-        remove_state(found, topology_id)
+        remove_state(opened, topology_id)
     return "\n".join(lines)
 
 
-def remove_state(found: opening.Opened, topology_id: str) -> None:
+def remove_state(opened: opening.Opened, topology_id: str) -> None:
     """Remove the state of a topology that no run holds, atomically."""
-    _remove_dead_lease(found, topology_id)
-    administration.reset(found.store, topology_id)
+    _remove_dead_lease(opened, topology_id)
+    administration.reset(opened.store, topology_id)
 
 
-def restored_state(found: opening.Opened, topology_id: str, execute: bool) -> str:
+def restored_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
     """Give the attempts of the next run numbers above all that a restored copy may have forgotten.
     Returns a text about the change."""
-    shown = administration.show(found.store, topology_id)
-    require_stopped(found, topology_id)
+    shown = administration.show(opened.store, topology_id)
+    require_stopped(opened, topology_id)
     if execute:
-        _remove_dead_lease(found, topology_id)
-        administration.restored(found.store, topology_id)
+        _remove_dead_lease(opened, topology_id)
+        administration.restored(opened.store, topology_id)
     return (
         f"the next run of topology {topology_id!r} {'begins' if execute else 'would begin'} with transaction {show_state.plain(shown['current'])}, "
         "in attempts whose numbers no run before can have used"
     )
 
 
-def accept_state(found: opening.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool) -> str:
+def accept_state(opened: opening.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool) -> str:
     """Have the next run of a topology accepted although the topology has changed. Returns a text
     about the accepted changes."""
-    administration.show(found.store, topology_id)
-    require_stopped(found, topology_id)
+    administration.show(opened.store, topology_id)
+    require_stopped(opened, topology_id)
     if execute:
-        _remove_dead_lease(found, topology_id)
-    lines = acceptance.accept(found.store, topology_id, accepted, execute)
+        _remove_dead_lease(opened, topology_id)
+    lines = acceptance.accept(opened.store, topology_id, accepted, execute)
     return "\n".join([f"{'accepted' if execute else 'would accept'} of topology {topology_id!r}:", *(f"  {line}" for line in lines)])
 
 
-def _remove_dead_lease(found: opening.Opened, topology_id: str) -> None:
+def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
     """In a server that runs for us alone, a lease is that of a coordinator that was killed; it
     would outlive every visit as short as ours."""
     path = layout.Layout(topology_id).lease
-    if not found.is_live and found.store.get(path) is not None:
-        found.store.multi([base.Delete(path)])
+    if not opened.is_live and opened.store.get(path) is not None:
+        opened.store.multi([base.Delete(path)])
 
 
 # -- stores --------------------------------------------------------------------------------------------------------------------
@@ -109,11 +109,11 @@ def clear_store(store: Store, topology_id: str, components: Sequence[str], execu
     return "\n".join(lines)
 
 
-def adopt_store(store: Store, found: opening.Opened, topology_id: str, components: Sequence[str], from_topology: str | None, execute: bool) -> str:
+def adopt_store(store: Store, opened: opening.Opened, topology_id: str, components: Sequence[str], from_topology: str | None, execute: bool) -> str:
     """Have a topology go on from the contents of a store, whichever topology wrote them. Returns a
     text about the change."""
-    require_stopped(found, topology_id)
-    shown = administration.show(found.store, topology_id)
+    require_stopped(opened, topology_id)
+    shown = administration.show(opened.store, topology_id)
     generation, current, stores = shown["generation"], shown["current"], shown["stores"]
     if not isinstance(generation, str) or not isinstance(current, int):
         raise errors.StateMismatchError(f"the state of topology {topology_id!r} cannot be read\n  Look at it: `txtopo state show {topology_id}`.")

@@ -117,16 +117,16 @@ def resolved(
 ) -> config.Resolved:
     """The options with a name of their own, over ``--set``, over the code, over Spark's
     configuration, the environment and the file."""
-    given: dict[str, Any] = {}
+    typed: dict[str, Any] = {}
     for text in getattr(options, "settings", []):
         key, value = _assignment(text)
-        given[key] = value
+        typed[key] = value
     named = {
         "until": "exhausted" if getattr(options, "until_exhausted", False) else None,
         **{name: getattr(options, name, None) for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir", "on_held")},
     }
-    given |= {key: value for key, value in named.items() if value is not None}
-    return config.resolve(code, command_line=given, spout=topology.spout.config if topology is not None else None, spark=spark)
+    typed |= {key: value for key, value in named.items() if value is not None}
+    return config.resolve(code, command_line=typed, spout=topology.spout.config if topology is not None else None, spark=spark)
 
 
 def _assignment(text: str) -> tuple[str, str]:

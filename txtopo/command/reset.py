@@ -59,11 +59,11 @@ def places_of(graph: TopologyGraph) -> Places:
 
 
 def _destinations(component: Component) -> Iterator[destination.Destination]:
-    found: list[Any] = []
+    parts: list[Any] = []
     instance = pickling.loads(component.template)
-    pickling.dumps_with_classes(instance, found.append)
-    found.extend(getattr(type(instance), name, None) for cls in type(instance).__mro__ for name in vars(cls))
-    yield from (part for part in found if isinstance(part, destination.Destination))
+    pickling.dumps_with_classes(instance, parts.append)
+    parts.extend(getattr(type(instance), name, None) for cls in type(instance).__mro__ for name in vars(cls))
+    yield from (part for part in parts if isinstance(part, destination.Destination))
 
 
 def _is_same(one: Store, other: Store) -> bool:
@@ -71,8 +71,8 @@ def _is_same(one: Store, other: Store) -> bool:
     return (one.address, getattr(one, "target", None)) == (other.address, getattr(other, "target", None))
 
 
-def reset(graph: TopologyGraph, found: opening.Opened | None, where: str, leave_rows: bool, execute: bool) -> list[str]:
-    """Reset state and stores of ``graph``. Returns a line per change, done or to do. ``found`` is
+def reset(graph: TopologyGraph, opened: opening.Opened | None, where: str, leave_rows: bool, execute: bool) -> list[str]:
+    """Reset state and stores of ``graph``. Returns a line per change, done or to do. ``opened`` is
     the state in ``where``.
 
     :raises FencedError: a run holds the topology. Nothing was changed.
@@ -80,14 +80,14 @@ def reset(graph: TopologyGraph, found: opening.Opened | None, where: str, leave_
         and ``leave_rows`` does not say that they may stay. Nothing was changed.
     """
     places = places_of(graph)
-    if found is not None:
-        maintain.require_stopped(found, graph.id)
+    if opened is not None:
+        maintain.require_stopped(opened, graph.id)
     filled = [store for store in places.stores if isinstance(store, sql_ledger.Ledger) and store.may_hold_rows(graph.id)]
     if execute and filled and not leave_rows:
         raise errors.UsageError(_filled_text(graph.id, filled))
     changes = [store.clear(graph.id, dry_run=True) for store in places.stores]
     removed, stays = ("removed", "stays") if execute else ("would remove", "would stay")
-    committed, unknown = _state(graph.id, found, places, execute)
+    committed, unknown = _state(graph.id, opened, places, execute)
     if committed is None:
         lines = [f"there is no state of topology {graph.id!r} in {where}"]
     else:
@@ -102,15 +102,15 @@ def reset(graph: TopologyGraph, found: opening.Opened | None, where: str, leave_
     return lines
 
 
-def _state(topology_id: str, found: opening.Opened | None, places: Places, execute: bool) -> tuple[str | None, list[str]]:
+def _state(topology_id: str, opened: opening.Opened | None, places: Places, execute: bool) -> tuple[str | None, list[str]]:
     """How many transactions the state, which was or would be removed, has committed, ``None`` if
     there is no state; and the stores that it knows and the topology does not, in words."""
-    if found is None or found.store.get(layout.Layout(topology_id).top) is None:
+    if opened is None or opened.store.get(layout.Layout(topology_id).top) is None:
         return None, []
-    stores = administration.show(found.store, topology_id)["stores"]
-    committed = show_state.plain(show_state.status_of(found, topology_id)["committed"])
+    stores = administration.show(opened.store, topology_id)["stores"]
+    committed = show_state.plain(show_state.status_of(opened, topology_id)["committed"])
     if execute:
-        maintain.remove_state(found, topology_id)
+        maintain.remove_state(opened, topology_id)
     unknown = [name.partition("/") for name in stores if name not in places.names] if isinstance(stores, list) else []
     return committed, [
         f"what component {component!r} wrote to {name!r}, a store that this topology does not have: "

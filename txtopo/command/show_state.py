@@ -8,7 +8,7 @@ from txtopo.state import acceptance, administration, opening
 from txtopo.state.opening import Opened
 
 
-def status_of(found: Opened, topology_id: str) -> dict[str, Any]:
+def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
     """The status of a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
@@ -16,8 +16,8 @@ def status_of(found: Opened, topology_id: str) -> dict[str, Any]:
     coordinator, or None), ``transactions`` (all uncommitted ones by txid: status and sealing
     attempt). An unreadable record is shown as in ``administration.show``.
     """
-    shown = administration.show(found.store, topology_id)
-    current, lease = shown["current"], opening.living(shown["lease"]) if found.is_live else None
+    shown = administration.show(opened.store, topology_id)
+    current, lease = shown["current"], opening.living(shown["lease"]) if opened.is_live else None
     known = isinstance(current, int)
     open_records = {txid: record for txid, record in shown["records"].items() if not (known and txid.isdecimal() and int(txid) < current)}
     return {

@@ -77,36 +77,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="show all that happens in a violating schedule; and tracebacks of errors")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(parsed: argparse.Namespace) -> int:
     """Do it; returns the exit code: 1 if a violation was found, 7 if not all could be looked at,
     130 after Ctrl-C."""
     try:
-        return _run(given)
+        return _run(parsed)
     except errors.TxtopoError as error:
-        if given.json:
+        if parsed.json:
             print(json.dumps({"verdict": "error", "exit_code": error.exit_code, "error": str(error)}, indent=2, ensure_ascii=False))
         raise
 
 
-def _run(given: argparse.Namespace) -> int:
-    found = target.resolve(given.target)
-    module = _module_of(given.target)
-    more: dict[str, Any] = {"transactions": given.transactions, "vary_parallelism": given.vary_parallelism}
+def _run(parsed: argparse.Namespace) -> int:
+    loaded = target.resolve(parsed.target)
+    module = _module_of(parsed.target)
+    more: dict[str, Any] = {"transactions": parsed.transactions, "vary_parallelism": parsed.vary_parallelism}
     more |= {"effects": _function(module, "effects"), "reset": _function(module, "reset")}
-    seeds = given.seeds or (SEEDS if given.time is None else UNBOUNDED)
-    warned = telling.warning(found.topology) if more["effects"] is None else None
+    seeds = parsed.seeds or (SEEDS if parsed.time is None else UNBOUNDED)
+    warned = telling.warning(loaded.topology) if more["effects"] is None else None
     if warned is not None:
         print(warned, file=sys.stderr, flush=True)
     with telling.interruptible() as is_interrupted:
-        trial = Trial(found.topology, found.conf, more, seeds, given.seed, given.time, given.processes, is_interrupted)
+        trial = Trial(loaded.topology, loaded.conf, more, seeds, parsed.seed, parsed.time, parsed.processes, is_interrupted)
         with telling.shown(trial.progress):
             report = trial.run()
         code = telling.exit_code(report, is_interrupted())
-    again = telling.again(report, _typed(given))
-    if given.json:
-        print(json.dumps(telling.document(report, code, given.seed, again), indent=2, ensure_ascii=False))
+    again = telling.again(report, _typed(parsed))
+    if parsed.json:
+        print(json.dumps(telling.document(report, code, parsed.seed, again), indent=2, ensure_ascii=False))
     else:
-        _print(report, given.verbose, again)
+        _print(report, parsed.verbose, again)
     return code
 
 
@@ -122,10 +122,10 @@ def _print(report: SimulationReport, verbose: bool, again: str | None) -> None:
             print(f"  {kind:<12} {count:>7,}")
 
 
-def _typed(given: argparse.Namespace) -> str:
+def _typed(parsed: argparse.Namespace) -> str:
     """Target and options that the schedules depend on."""
-    transactions = "" if given.transactions == TRANSACTIONS else f" --transactions {given.transactions}"
-    return f"{given.target}{transactions}{' --vary-parallelism' if given.vary_parallelism else ''}"
+    transactions = "" if parsed.transactions == TRANSACTIONS else f" --transactions {parsed.transactions}"
+    return f"{parsed.target}{transactions}{' --vary-parallelism' if parsed.vary_parallelism else ''}"
 
 
 def _module_of(text: str) -> ModuleType:
@@ -135,12 +135,12 @@ def _module_of(text: str) -> ModuleType:
 
 
 def _function(module: ModuleType, name: str) -> Callable[[], Any] | None:
-    found: Callable[[], Any] | None = getattr(module, name, None)
-    if found is not None and not callable(found):
+    function: Callable[[], Any] | None = getattr(module, name, None)
+    if function is not None and not callable(function):
         raise errors.UsageError(
-            f"{name} beside the topology is of type {type(found).__name__}, not a function\n  Write `def {name}():`, or call it otherwise."
+            f"{name} beside the topology is of type {type(function).__name__}, not a function\n  Write `def {name}():`, or call it otherwise."
         )
-    return found
+    return function
 
 
 def _not_negative(text: str) -> int:

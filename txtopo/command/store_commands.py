@@ -82,54 +82,54 @@ def _add_changing(parser: argparse.ArgumentParser) -> None:
     where.add_options(parser)
 
 
-def _visibility(given: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
-    if given.as_of is None:
+def _visibility(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
+    if parsed.as_of is None:
         return contextlib.nullcontext()
-    return Visibility(given.as_of, zookeeper=given.zookeeper, data_dir=given.data_dir, conf=where.where(given))
+    return Visibility(parsed.as_of, zookeeper=parsed.zookeeper, data_dir=parsed.data_dir, conf=where.where(parsed))
 
 
-def _get(given: argparse.Namespace) -> int:
-    store = by_address.open_store(given.store, given.table)
-    key = read_store.key_of(given.key)
-    with _visibility(given) as visibility:
+def _get(parsed: argparse.Namespace) -> int:
+    store = by_address.open_store(parsed.store, parsed.table)
+    key = read_store.key_of(parsed.key)
+    with _visibility(parsed) as visibility:
         line = read_store.value_line(store, key, visibility)
     if line is None:
-        shown = f"the number {key}; for the text, type '\"{key}\"'" if isinstance(key, int) else given.key
+        shown = f"the number {key}; for the text, type '\"{key}\"'" if isinstance(key, int) else parsed.key
         print(f"txtopo: {store.address} has no value of {shown}", file=sys.stderr)
         return 1
     print(line)
     return 0
 
 
-def _scan(given: argparse.Namespace) -> int:
-    if given.limit is not None and given.limit < 0:
-        raise errors.UsageError(f"--limit is {given.limit}\n  Give how many lines there may be.")
-    store = by_address.open_store(given.store, given.table)
-    with _visibility(given) as visibility:
-        for line in read_store.lines(store, read_store.prefix_of(given.prefix), visibility, given.limit):
+def _scan(parsed: argparse.Namespace) -> int:
+    if parsed.limit is not None and parsed.limit < 0:
+        raise errors.UsageError(f"--limit is {parsed.limit}\n  Give how many lines there may be.")
+    store = by_address.open_store(parsed.store, parsed.table)
+    with _visibility(parsed) as visibility:
+        for line in read_store.lines(store, read_store.prefix_of(parsed.prefix), visibility, parsed.limit):
             print(line)
     return 0
 
 
-def _count(given: argparse.Namespace) -> int:
-    with _visibility(given) as visibility:
-        print(read_store.count(by_address.open_store(given.store, given.table), read_store.prefix_of(given.prefix), visibility))
+def _count(parsed: argparse.Namespace) -> int:
+    with _visibility(parsed) as visibility:
+        print(read_store.count(by_address.open_store(parsed.store, parsed.table), read_store.prefix_of(parsed.prefix), visibility))
     return 0
 
 
-def _clear(given: argparse.Namespace) -> int:
-    store = by_address.open_store(given.store, given.table)
+def _clear(parsed: argparse.Namespace) -> int:
+    store = by_address.open_store(parsed.store, parsed.table)
     # The store alone does not know whether its topology runs; where somebody can tell, ask.
-    if where.where(given).zookeeper is not None or directory.running(where.data_dir(given)) is not None:
-        where.look(given, lambda found: None if found is None else maintain.require_stopped(found, given.topology))
-    print(maintain.clear_store(store, given.topology, given.component, given.execute))
-    return where.say_how_to_execute(given)
+    if where.where(parsed).zookeeper is not None or directory.running(where.data_dir(parsed)) is not None:
+        where.look(parsed, lambda opened: None if opened is None else maintain.require_stopped(opened, parsed.topology))
+    print(maintain.clear_store(store, parsed.topology, parsed.component, parsed.execute))
+    return where.say_how_to_execute(parsed)
 
 
-def _adopt(given: argparse.Namespace) -> int:
-    store = by_address.open_store(given.store, given.table, must_exist=False)
-    def adopt(found: opening.Opened) -> str:
-        return maintain.adopt_store(store, found, given.topology, given.component, given.from_topology, given.execute)
+def _adopt(parsed: argparse.Namespace) -> int:
+    store = by_address.open_store(parsed.store, parsed.table, must_exist=False)
+    def adopt(opened: opening.Opened) -> str:
+        return maintain.adopt_store(store, opened, parsed.topology, parsed.component, parsed.from_topology, parsed.execute)
 
-    print(where.changed(given, adopt))
-    return where.say_how_to_execute(given)
+    print(where.changed(parsed, adopt))
+    return where.say_how_to_execute(parsed)

@@ -34,7 +34,7 @@ from txtopo.spark import settings as spark_settings
 from txtopo.topology import redaction
 
 EPILOG = """\
-What comes after -- is given to spark-submit: --executor-memory 4g, --archives env.tar.gz#environment, --conf key=value, …
+The arguments after -- are given to spark-submit: --executor-memory 4g, --archives env.tar.gz#environment, --conf key=value, …
 The exit code is that of the run, unless the driver runs on the cluster (--deploy-mode cluster).
 """
 
@@ -70,10 +70,10 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:at]), list(arguments[at + 1 :])
 
 
-def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequence[str]) -> Line:
-    """The line for the command ``txtopo submit`` with ``arguments``, parsed as ``given``, and
+def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequence[str]) -> Line:
+    """The line for the command ``txtopo submit`` with ``arguments``, which were ``parsed``, and
     ``theirs`` after ``--``."""
-    if given.master is None:
+    if parsed.master is None:
         raise errors.UsageError("it is not said where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2].")
     _refuse_secrets([*arguments, *theirs])
     spark = dict(_pairs(theirs))
@@ -81,21 +81,21 @@ def line_of(given: argparse.Namespace, arguments: Sequence[str], theirs: Sequenc
     conf = _confs(theirs)
     # Settings of spark-submit itself, from spark-defaults.conf or the file named after --.
     found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
-    connect.refuse(given.master, found_by_spark)
+    connect.refuse(parsed.master, found_by_spark)
     session.refuse_unsafe(conf, "what comes after --")
-    is_local = session.local_cores(given.master) is not None
+    is_local = session.local_cores(parsed.master) is not None
     on_cluster = spark.get("--deploy-mode", conf.get("spark.submit.deployMode")) == "cluster"
-    found = target.resolve(given.target)
-    resolved = options.config_of(given, found.conf, found.topology, spark_settings.before_start(os.environ))
-    run.refuse_local_only(found.topology, given.master)
+    loaded = target.resolve(parsed.target)
+    resolved = options.config_of(parsed, loaded.conf, loaded.topology, spark_settings.before_start(os.environ))
+    run.refuse_local_only(loaded.topology, parsed.master)
     if on_cluster:
-        _refuse_on_cluster(given, resolved.zookeeper is None)
+        _refuse_on_cluster(parsed, resolved.zookeeper is None)
 
-    build = given.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
+    build = parsed.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
     code = packages.of_code(build)
     zips = [str(package.path) for package in (packages.of_txtopo(build), code) if package is not None]
-    ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, found_by_spark, spark, given.python)
-    line = [spark_submit(), "--master", given.master, *([] if "--name" in spark else ["--name", given.name or found.topology.id])]
+    ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, found_by_spark, spark, parsed.python)
+    line = [spark_submit(), "--master", parsed.master, *([] if "--name" in spark else ["--name", parsed.name or loaded.topology.id])]
     for key in sorted(ours.keys() - conf.keys()):
         line += ["--conf", f"{key}={ours[key]}"]
     files, rest = _without_py_files(theirs)
@@ -122,21 +122,21 @@ def _arguments_of_run(arguments: Sequence[str]) -> list[str]:
 
 def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark: dict[str, str], python: str | None) -> dict[str, str]:
     """Settings that come too late once there is a driver."""
-    found: dict[str, str] = {}
+    defaults: dict[str, str] = {}
     if python is not None or (is_local and "PYSPARK_PYTHON" not in os.environ):
-        found["spark.pyspark.python"] = python or sys.executable
+        defaults["spark.pyspark.python"] = python or sys.executable
         if python is None and "spark.pyspark.python" not in settings and "spark.python.daemon.module" not in settings:
             # Workers of this interpreter have txtopo, and end without a traceback when Spark closes
             # their sockets.
-            found["spark.python.daemon.module"] = session.DAEMON
+            defaults["spark.python.daemon.module"] = session.DAEMON
     if on_cluster:
-        return found
-    found["spark.pyspark.driver.python"] = sys.executable
+        return defaults
+    defaults["spark.pyspark.driver.python"] = sys.executable
     places = [os.environ.get("SPARK_CONF_DIR"), str(Path(spark_submit()).parents[1] / "conf")]
     has_logging = any(Path(place, "log4j2.properties").is_file() for place in places if place)
     if not has_logging and "--driver-java-options" not in spark and "spark.driver.extraJavaOptions" not in settings:
-        found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={session.LOGGING.as_uri()}"
-    return found
+        defaults["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={session.LOGGING.as_uri()}"
+    return defaults
 
 
 # -- what is after -- ----------------------------------------------------------------------------------------------------------------
@@ -181,16 +181,16 @@ def _refuse_options(spark: dict[str, str]) -> None:
             raise errors.UsageError(f"{name} comes after --\n  {cure}")
 
 
-def _refuse_on_cluster(given: argparse.Namespace, is_embedded: bool) -> None:
+def _refuse_on_cluster(parsed: argparse.Namespace, is_embedded: bool) -> None:
     if is_embedded:
         raise errors.UsageError(
             "with --deploy-mode cluster the driver is somewhere else each time, and so would our own ZooKeeper be\n"
             "  Give an ensemble of yours: --zookeeper HOST:PORT[/CHROOT]."
         )
-    if target.is_file(given.target):
-        name = Path(given.target.partition(":")[0]).stem
+    if target.is_file(parsed.target):
+        name = Path(parsed.target.partition(":")[0]).stem
         raise errors.UsageError(
-            f"with --deploy-mode cluster the driver has no file {given.target}\n"
+            f"with --deploy-mode cluster the driver has no file {parsed.target}\n"
             f"  Name it as a module, whose code is shipped: {name}:attribute, typed in its directory."
         )
 

@@ -52,7 +52,7 @@ def run(arguments: Sequence[str], program: str) -> int:
             os.kill(driver_of(process.pid, program) or process.pid, signum)
 
     # Before there is a child: a signal between its start and this would end us, and then it.
-    found: dict[int, Any] = {signum: signal.signal(signum, pass_on) for signum in _SIGNALS}
+    earlier: dict[int, Any] = {signum: signal.signal(signum, pass_on) for signum in _SIGNALS}
     try:
         output = jvm_output.PassedOn()
         with output as stderr:
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str], program: str) -> int:
     except OSError as error:
         raise errors.SetupError(f"{arguments[0]} cannot be run: {error.strerror or error}") from None
     finally:
-        for signum, handler in found.items():
+        for signum, handler in earlier.items():
             signal.signal(signum, handler)
     return 128 - code if code < 0 else code
 

@@ -66,27 +66,27 @@ def resolve(text: str) -> Target:
             sys.path.remove(entry)
         sys.path.insert(0, entry)
     module = _load_file(place) if is_file(place) else _load_module(place)
-    found = _evaluate(module, attribute, place)
+    value = _evaluate(module, attribute, place)
     conf = getattr(module, "conf", None)
     return Target(
-        topology=as_topology(found, f"{place}:{attribute}"),
+        topology=as_topology(value, f"{place}:{attribute}"),
         conf=_as_config(conf, place),
         directory=directory,
     )
 
 
-def as_topology(value: Any, what: str) -> TopologyGraph:
+def as_topology(value: Any, label: str) -> TopologyGraph:
     """``value`` if ``value`` is a topology; else the topology of a builder, or of a function without
     arguments that makes a topology or a builder."""
     if callable(value) and not isinstance(value, type):
-        _require_no_arguments(value, what)
-        value = _guarded(what, value)
+        _require_no_arguments(value, label)
+        value = _guarded(label, value)
     if isinstance(value, TransactionalTopologyBuilder):
         value = value.build_topology()
     if not isinstance(value, TopologyGraph):
         kind = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
         raise errors.UsageError(
-            f"{what} is {kind}, not a topology\n"
+            f"{label} is {kind}, not a topology\n"
             "  Name what builder.build_topology() returns, a builder, or a function without arguments that makes one."
         )
     return value
@@ -196,9 +196,9 @@ def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
     try:
         expression = ast.parse(attribute, mode="eval").body
         name = expression.func if isinstance(expression, ast.Call) else expression
-        found = _look_up(module, _dotted(name), place)
+        value = _look_up(module, _dotted(name), place)
         if not isinstance(expression, ast.Call):
-            return found
+            return value
         arguments = [ast.literal_eval(argument) for argument in expression.args]
         keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords if keyword.arg is not None}
     except (SyntaxError, ValueError):
@@ -206,9 +206,9 @@ def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
             f"{attribute!r} is not the name of an attribute, nor a call of one with literal arguments\n"
             "  Give `topology` or `make('words.txt', 3)`, for example."
         ) from None
-    if not callable(found):
-        raise errors.UsageError(f"{place}:{ast.unparse(name)} is of type {type(found).__name__} and cannot be called\n  Leave out the parentheses.")
-    return _guarded(f"{place}:{attribute}", lambda: found(*arguments, **keywords))
+    if not callable(value):
+        raise errors.UsageError(f"{place}:{ast.unparse(name)} is of type {type(value).__name__} and cannot be called\n  Leave out the parentheses.")
+    return _guarded(f"{place}:{attribute}", lambda: value(*arguments, **keywords))
 
 
 def _dotted(name: ast.expr) -> list[str]:
@@ -220,12 +220,12 @@ def _dotted(name: ast.expr) -> list[str]:
 
 
 def _look_up(module: ModuleType, names: list[str], place: str) -> Any:
-    found: Any = module
+    value: Any = module
     for name in names:
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             raise errors.UsageError(_missing(module, ".".join(names), place))
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def _missing(module: ModuleType, name: str, place: str) -> str:
@@ -235,7 +235,7 @@ def _missing(module: ModuleType, name: str, place: str) -> str:
     return f"{place} has no attribute {name!r}\n  {cure}"
 
 
-def _require_no_arguments(value: Callable[..., Any], what: str) -> None:
+def _require_no_arguments(value: Callable[..., Any], label: str) -> None:
     try:
         signature = inspect.signature(value)
     except (ValueError, TypeError):
@@ -244,24 +244,24 @@ def _require_no_arguments(value: Callable[..., Any], what: str) -> None:
         signature.bind()
     except TypeError as error:
         raise errors.UsageError(
-            f"{what}{signature} cannot be called without arguments: {error}\n  Give them, as literals: {what}('words.txt', 3)"
+            f"{label}{signature} cannot be called without arguments: {error}\n  Give them, as literals: {label}('words.txt', 3)"
         ) from None
 
 
 # -- code of the user ----------------------------------------------------------------------------------------------------------
 
 
-def _guarded(what: str, action: Callable[[], T]) -> T:
+def _guarded(label: str, action: Callable[[], T]) -> T:
     """The result of ``action``, which runs the user's code: an exception is shown with the user's
     own frames."""
     global _loading
-    before, _loading = _loading, what
+    before, _loading = _loading, label
     try:
         return action()
     except errors.TxtopoError:
         raise
     except (Exception, SystemExit) as error:
-        raise errors.UsageError(f"{what} raised {type(error).__name__} while it was loaded:\n{_users_traceback(error)}") from error
+        raise errors.UsageError(f"{label} raised {type(error).__name__} while it was loaded:\n{_users_traceback(error)}") from error
     finally:
         _loading = before
 

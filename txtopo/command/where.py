@@ -39,58 +39,58 @@ def add_execute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--execute", action="store_true", help="do it")
 
 
-def where(given: argparse.Namespace) -> config.Config:
+def where(parsed: argparse.Namespace) -> config.Config:
     """The settings that say where the state is; a run that is started here has the same, unless its
     code says otherwise."""
-    return options.config_of(given, None, None, spark_settings.of_this_process())
+    return options.config_of(parsed, None, None, spark_settings.of_this_process())
 
 
-def data_dir(given: argparse.Namespace) -> Path:
+def data_dir(parsed: argparse.Namespace) -> Path:
     """The data directory, where no ensemble is given."""
-    return where(given).data_dir or Path(directory.DEFAULT)
+    return where(parsed).data_dir or Path(directory.DEFAULT)
 
 
-def look(given: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
+def look(parsed: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
     """``reading`` of the state, by ``inspection.look``."""
-    return opening.look(reading, *_place(given))
+    return opening.look(reading, *_place(parsed))
 
 
-def owned(given: argparse.Namespace) -> contextlib.AbstractContextManager[opening.Opened | None]:
+def owned(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[opening.Opened | None]:
     """The state for a command that changes it, by ``inspection.owned``."""
-    return opening.owned(*_place(given))
+    return opening.owned(*_place(parsed))
 
 
-def changed(given: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
+def changed(parsed: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
     """``change`` of the state, which must exist. Without ``--execute`` the state is only read, and no
     run waits for the reader."""
-    if not given.execute:
-        return look(given, lambda found: change(opening.require(found, data_dir(given))))
-    with owned(given) as found:
-        return change(opening.require(found, data_dir(given)))
+    if not parsed.execute:
+        return look(parsed, lambda opened: change(opening.require(opened, data_dir(parsed))))
+    with owned(parsed) as opened:
+        return change(opening.require(opened, data_dir(parsed)))
 
 
-def changed_as(given: argparse.Namespace, settings: config.Config, change: Callable[[opening.Opened | None, str], T]) -> T:
+def changed_as(parsed: argparse.Namespace, settings: config.Config, change: Callable[[opening.Opened | None, str], T]) -> T:
     """``change`` of the state that a run with ``settings`` has, if there is any, and of the place
     it is looked for."""
-    place = _place(given, settings)
+    place = _place(parsed, settings)
     where = str(place[0] if settings.zookeeper is None else settings.zookeeper)
-    if not given.execute:
-        return opening.look(lambda found: change(found, where), *place)
-    with opening.owned(*place) as found:
-        return change(found, where)
+    if not parsed.execute:
+        return opening.look(lambda opened: change(opened, where), *place)
+    with opening.owned(*place) as opened:
+        return change(opened, where)
 
 
-def _place(given: argparse.Namespace, settings: config.Config | None = None) -> tuple[Path, str | None, str, credentials.Credentials | None]:
-    if given.data_dir is not None and given.zookeeper is not None:
+def _place(parsed: argparse.Namespace, settings: config.Config | None = None) -> tuple[Path, str | None, str, credentials.Credentials | None]:
+    if parsed.data_dir is not None and parsed.zookeeper is not None:
         raise errors.UsageError("the state is either in --data-dir or in --zookeeper\n  Give one of them.")
-    if given.data_dir is not None and not given.data_dir.is_dir():
-        raise errors.UsageError(f"there is no directory {given.data_dir}\n  Give the data directory that the runs were given.")
-    settings = settings or where(given)
+    if parsed.data_dir is not None and not parsed.data_dir.is_dir():
+        raise errors.UsageError(f"there is no directory {parsed.data_dir}\n  Give the data directory that the runs were given.")
+    settings = settings or where(parsed)
     return settings.data_dir or Path(directory.DEFAULT), settings.zookeeper, settings.zookeeper_root, credentials.of(settings)
 
 
-def say_how_to_execute(given: argparse.Namespace) -> int:
+def say_how_to_execute(parsed: argparse.Namespace) -> int:
     """Tell the option that executes a change which was only printed; the exit code."""
-    if not given.execute:
+    if not parsed.execute:
         print("nothing was changed; the same command with --execute does it")
     return 0

@@ -57,11 +57,11 @@ WORD = re.compile(r"[^\W\d]\w*")
 
 def stdlib_files() -> list[str]:
     """The standard library's sources, sorted."""
-    found: list[str] = []
+    sources: list[str] = []
     for directory, below, files in os.walk(sysconfig.get_path("stdlib")):
         below[:] = [name for name in below if name not in NOT_OURS]
-        found.extend(os.path.join(directory, name) for name in files if name.endswith(".py"))
-    return sorted(found)
+        sources.extend(os.path.join(directory, name) for name in files if name.endswith(".py"))
+    return sorted(sources)
 
 
 class SplitWords(BaseBatchBolt):

@@ -131,7 +131,7 @@ class AttemptRunner:
         return Attempt(attempt, task_counts, self._plans.under(task_counts, cores), self._surroundings.now())
 
     def use_cores(self, work: Attempt, cores: int) -> None:
-        """Plan for so many ``cores`` what no job has begun."""
+        """Plan attempts without a begun job for so many ``cores``."""
         work.plan = self._plans.under(work.task_counts, cores)
 
     def emit(self, work: Attempt) -> None:

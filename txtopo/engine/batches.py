@@ -32,7 +32,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class Batches:
-    """Answers for one run: is there a next batch, what is its metadata, which partitions moved?"""
+    """Tells, in one run, the next batch, the metadata of the batch and the moved partitions."""
 
     def __init__(
         self, graph: TopologyGraph, conf: Mapping[str, Any], state: TopologyState, time_of_opening: Callable[[int], datetime.datetime]
@@ -70,8 +70,8 @@ class Batches:
         return [txid for txid in self._state.txids.txids() if txid >= self._state.current]
 
     def open(self, txid: int) -> bool:
-        """Whether the new ``txid`` may begin; its metadata is made, unless emitting makes it.
-        ``FailedException`` passes through."""
+        """Whether the new ``txid`` may begin; the metadata is made, unless the emission makes
+        metadata. ``FailedException`` passes through."""
         self.fraction_done = self._fraction_done(txid)
         if not self._call(txid, "is_ready", self._coordinator.is_ready):
             return False

@@ -1,7 +1,7 @@
 """The engine: a loop that turns the coordinator's commands into Spark jobs and ZooKeeper writes,
 and their outcomes into events.
 
-Runs on: driver, in a thread of its own. It decides nothing but the pace; ``admission`` decides how
+Runs on: driver, in a thread of its own. The engine decides only the pace; ``admission`` decides how
 many processing jobs Spark gets at once.
 
 Invariants: only the loop's thread touches the coordinator, the attempts and the timers; other
@@ -36,8 +36,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 _RENEW_INTERVAL_S = 1.0
 _LATE_S = 0.25
-"""A job that takes longer than this is no job of a small transaction, whatever times its tasks
-report."""
+"""A longer job is no job of a small transaction, whatever times the tasks report."""
 _COLLECT_GARBAGE_EVERY_S = 10.0
 """Objects of the JVM live as long as their proxies here, and Python by itself collects its whole
 heap seldom."""
@@ -311,7 +310,7 @@ class Engine:
         live = self._coordinator.active.get(attempt.txid)
         if live is not None and live[0] == attempt:
             if self._pace.is_small:
-                # Other transactions need not wait for the one that is held up.
+                # Other transactions need not wait for the delayed transaction.
                 self._surroundings.after(_LATE_S, functools.partial(self._late, attempt, live[1]))
             self._surroundings.after(deadline - self._surroundings.now(), functools.partial(self._time_out, attempt, live[1]))
 
@@ -436,7 +435,7 @@ class Engine:
         return bound * (0.5 + self._rng.random() / 2)
 
     def close(self) -> None:
-        """Cancel what still runs in Spark, which may end a little later, and end the threads."""
+        """Cancel jobs that still run in Spark and may end a little later, and end the threads."""
         for work in self._attempts.values():
             self._runner.cancel(work)
         self._attempts.clear()

@@ -1,5 +1,5 @@
-"""Where topologies run: a local cluster with everything embedded, or the Spark context of
-``spark-submit``.
+"""The places where topologies run: a local cluster with everything embedded, or the Spark context
+of ``spark-submit``.
 
 Runs on: driver.
 """

@@ -243,14 +243,14 @@ class TopologyRun:
         """Until it ends."""
         return self._wait(lambda status: False, timeout_s, "the topology to end")
 
-    def _wait(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, what: str) -> RunStatus:
+    def _wait(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str) -> RunStatus:
         try:
-            return self._wait_until(is_met, timeout_s, what)
+            return self._wait_until(is_met, timeout_s, awaited)
         finally:
             if self._shown is not None:
                 self._shown.pause()
 
-    def _wait_until(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, what: str) -> RunStatus:
+    def _wait_until(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str) -> RunStatus:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             ended = not self._thread.is_alive()
@@ -262,12 +262,12 @@ class TopologyRun:
             if ended:
                 if self._error is not None:
                     raise self._error
-                if what == "the topology to end":
+                if awaited == "the topology to end":
                     return status
-                raise errors.TxtopoError(f"topology {self.topology_id!r} has stopped while waiting for {what}")
+                raise errors.TxtopoError(f"topology {self.topology_id!r} has stopped while waiting for {awaited}")
             left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - time.monotonic())
             if left <= 0:
-                raise TimeoutError(f"waited {timeout_s} s for {what}; now: {status}")
+                raise TimeoutError(f"waited {timeout_s} s for {awaited}; now: {status}")
             if status.state in ("stopped", "failed"):
                 self._thread.join(left)
             else:

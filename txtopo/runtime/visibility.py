@@ -1,5 +1,5 @@
-"""Which transactions of a topology are committed as a whole, for readers of its stores: asked once,
-waited for, or asked again until a reading fits.
+"""The transactions of a topology that are committed as a whole, for readers of its stores: asked
+once, awaited, or asked again until a reading fits.
 
 Apart from ``command.show_state``, which shows all state to a person: programs read the visible txid
 again and again. Apart from ``stores.visible``, which chooses the version of each row, and knows no
@@ -72,8 +72,8 @@ class Visibility:
         return opening.asked_again(self._look, self._zookeeper)
 
     def wait(self, txid: int, timeout_s: float = 60.0) -> visible.VisibleTxid:
-        """Wait until transaction ``txid`` is visible: every effect of it is in its store, and will
-        never be replayed. What is visible then.
+        """Wait until transaction ``txid`` is visible: every effect is in its store, and will never
+        be replayed. Returns the visible txid.
 
         The topology need not have begun. A ZooKeeper that goes away meanwhile is waited for, too.
 
@@ -83,10 +83,10 @@ class Visibility:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                found = self.txid()
-                if found >= txid:
-                    return found
-                came = f"transaction {int(found)} is"
+                latest = self.txid()
+                if latest >= txid:
+                    return latest
+                came = f"transaction {int(latest)} is"
             except (errors.UsageError, errors.ZooKeeperUnavailableError) as error:
                 came = str(error).partition("\n")[0]
             if time.monotonic() >= deadline:
@@ -140,11 +140,11 @@ class Visibility:
             return
         with contextlib.ExitStack() as connections:
             where = opening.opened(self._data_dir, self._zookeeper, self._conf.zookeeper_root, credentials.of(self._conf), self._files)
-            found = connections.enter_context(where)
-            if found is not None and not isinstance(found.store, recorded.RecordedStateStore):
-                self._store = found.store
+            opened = connections.enter_context(where)
+            if opened is not None and not isinstance(opened.store, recorded.RecordedStateStore):
+                self._store = opened.store
                 self._live.push(connections.pop_all())
-            yield None if found is None else found.store
+            yield None if opened is None else opened.store
 
     def _read(self, store: base.StateStore) -> visible.VisibleTxid:
         """The content of ``current``, which every write changes: if two readings of ``current`` are

@@ -8,11 +8,11 @@ from pathlib import Path
 
 def children_of(pid: int) -> dict[int, tuple[bytes, ...]]:
     """The living children of ``pid``: their pids, and the arguments each was started with."""
-    found: dict[int, tuple[bytes, ...]] = {}
+    children: dict[int, tuple[bytes, ...]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             # The parent is the second field after the name, which is in parentheses and may contain
             # any.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found[int(stat.parent.name)] = tuple(stat.with_name("cmdline").read_bytes().split(b"\0"))
-    return found
+                children[int(stat.parent.name)] = tuple(stat.with_name("cmdline").read_bytes().split(b"\0"))
+    return children

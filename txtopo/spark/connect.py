@@ -1,8 +1,7 @@
-"""Refuses Spark Connect: it has no SparkContext, so no jobs of our own, no local properties and no
+"""Refuses Spark Connect, which has no SparkContext: no jobs of our own, no local properties and no
 broadcasts.
 
-Apart from ``session`` because it is asked before anything is started, by whatever would start
-something.
+Apart from ``session`` because the refusal comes before anything is started.
 
 Runs on: driver.
 """
@@ -52,7 +51,7 @@ def _refuse_environment(environment: Mapping[str, str]) -> None:
     is_connect = {
         "SPARK_REMOTE": bool(environment.get("SPARK_REMOTE")),
         "SPARK_API_MODE": environment.get("SPARK_API_MODE", "").lower() == "connect",
-        # That it is there is enough for pyspark, whatever its value.
+        # For pyspark the variable counts with any value.
         "SPARK_CONNECT_MODE_ENABLED": "SPARK_CONNECT_MODE_ENABLED" in environment,
     }
     for name, asked in is_connect.items():
@@ -60,6 +59,6 @@ def _refuse_environment(environment: Mapping[str, str]) -> None:
             raise _error(redaction.redacted(f"{name}={environment[name]}"))
 
 
-def _error(what: str) -> errors.SetupError:
-    fact = f"{what} is Spark Connect, which has no SparkContext; txtopo runs Spark jobs of its own and needs a classic one"
+def _error(source: str) -> errors.SetupError:
+    fact = f"{source} is Spark Connect, which has no SparkContext; txtopo runs Spark jobs of its own and needs a classic one"
     return errors.SetupError(f"{fact}\n  {_CURE}")

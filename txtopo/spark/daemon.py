@@ -1,5 +1,5 @@
-"""The process that PySpark's workers are forked from, on local masters: what every worker needs is
-imported before the fork.
+"""The process from which PySpark's workers are forked, on local masters: modules that every worker
+needs are imported before the fork.
 
 Runs on: executor, as ``python -m txtopo.spark.daemon``, in the place of ``pyspark.daemon``. A new
 worker then begins to work at once, and a worker whose job was cancelled, and whose socket is
@@ -20,12 +20,12 @@ from typing import Any
 from pyspark import daemon
 
 _THREADED = ("pandas", "pyarrow")
-"""Importing these starts threads, which must not happen before a fork. Some versions of
-``pyspark.worker`` import them, others do not."""
+"""Modules whose import starts threads, which must not happen before a fork. Only some versions of
+``pyspark.worker`` import them."""
 
 
 class _Refusal(importlib.abc.MetaPathFinder):
-    """Refuses to find what starts threads, and notes that it was asked."""
+    """Refuses to find modules that start threads, and notes a request."""
 
     was_asked = False
 
@@ -36,8 +36,8 @@ class _Refusal(importlib.abc.MetaPathFinder):
 
 
 def warm_up() -> None:
-    """Import what workers need, and keep the garbage collector from looking at it after every task.
-    """
+    """Import the modules that workers need, and keep the garbage collector from looking at their
+    objects after every task."""
     importlib.import_module("txtopo.dataplane.slot")
     _import_worker()
     gc.collect()
@@ -45,8 +45,8 @@ def warm_up() -> None:
 
 
 def _import_worker() -> None:
-    """Import ``pyspark.worker``, unless that asks for what starts threads: then all of it is left
-    to the workers."""
+    """Import ``pyspark.worker``, unless the import asks for a module that starts threads: then each
+    worker imports ``pyspark.worker`` by itself."""
     refusal, before = _Refusal(), set(sys.modules)
     sys.meta_path.insert(0, refusal)
     try:
@@ -55,8 +55,8 @@ def _import_worker() -> None:
     finally:
         sys.meta_path.remove(refusal)
     if refusal.was_asked:
-        # A module that was told there is no pyarrow may remember it; imported again, in the worker,
-        # it finds what is there.
+        # A module that was refused pyarrow may remember the refusal. The worker imports the module
+        # again, with pyarrow.
         for name in [name for name in set(sys.modules) - before if name.startswith("pyspark.")]:
             package, _, module = name.rpartition(".")
             del sys.modules[name]

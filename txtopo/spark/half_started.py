@@ -1,10 +1,10 @@
-"""A JVM whose start was interrupted is ended, because it would not end itself.
+"""The end of a JVM whose start was interrupted, and which would not end by itself.
 
-PySpark starts Spark's JVM as a child, waits for a file in which that says where it listens, and
-keeps the child in a local variable. If the wait is interrupted, the file's directory goes, the JVM
-fails to write it, and stays for ever: only what would come after would have made it end with us.
+PySpark starts Spark's JVM as a child, waits for a file with the port of the JVM, and keeps the
+child in a local variable. If the wait is interrupted, the directory of the file goes, the JVM fails
+to write the file, and stays for ever: only a later step would have tied its end to the driver's.
 
-Apart from ``session`` because it asks the operating system.
+Apart from ``session`` because this module asks the operating system.
 
 Runs on: driver.
 """

@@ -1,10 +1,10 @@
 """Spark jobs: a job of the plan as a chain of RDDs with one raw shuffle per level.
 
-Runs on: driver. One RDD has one consumer, always: Spark computes a shared one twice, concurrently,
-even when it is persisted.
+Runs on: driver. One RDD has one consumer, always: Spark computes a shared RDD twice, concurrently,
+even when the RDD is persisted.
 
-Invariants: what a job made in Spark (shuffle files, persisted blocks) is released when its results
-have been read, or with :meth:`Pinned.release`. The number of pools, threads and broadcasts does not
+Invariants: shuffle files and persisted blocks of a job are released when the results have been
+read, or with :meth:`Pinned.release`. The number of pools, threads and broadcasts does not
 grow with the number of transactions.
 """
 
@@ -41,7 +41,7 @@ def _one_to_one(key: int) -> int:
 
 
 _GONE = (Py4JNetworkError, ConnectionError)
-"""What asking the JVM of the driver comes to when it has ended."""
+"""The exceptions of a call to the JVM of the driver, after the end of the JVM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class SparkJobs:
             self._standing = StandingTasks(run.token, run.cores, self._stand, self._cancel, slot_is_wanted=self._others_have_jobs)
 
     def close(self) -> None:
-        """Release what the run's jobs shared."""
+        """Release the broadcasts of the run, which its jobs shared."""
         if self._standing is not None:
             self._standing.close()
         with contextlib.suppress(*_GONE):
@@ -111,8 +111,8 @@ class SparkJobs:
         return f"{job.run}/{job.name}"
 
     def _begin(self, group: str, pool: str, description: str) -> None:
-        # Properties belong to the thread, which runs nothing but jobs of ours: the next one begins
-        # by setting them again.
+        # Properties belong to the thread, which runs only jobs of ours: each job begins by setting
+        # the properties again.
         self._context.setJobGroup(group, description, False)
         if getattr(self._thread, "pool", None) != pool:
             self._context.setLocalProperty("spark.scheduler.pool", pool)
@@ -148,7 +148,7 @@ class SparkJobs:
         records = [bytearray(b"")] * slots
         if frames:
             by_slot = [[frame for frame in frames if frame.task % slots == slot] for slot in range(slots)]
-            records = [bytearray(wire.pack_frames(mine, wire.SEED)) for mine in by_slot]
+            records = [bytearray(wire.pack_frames(frames, wire.SEED)) for frames in by_slot]
         values = self._context._jvm.java.util.ArrayList(slots)
         for record in records:
             values.add(record)
@@ -158,13 +158,13 @@ class SparkJobs:
         return rdd
 
     def _stand(self, group: str, address: str) -> None:
-        """A job whose one task serves who listens at ``address``, until it hangs up."""
+        """A job whose one task serves the listener at ``address``, until the listener hangs up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
         _raw(self._seed((), 1).mapPartitionsWithIndex(task.StandingFunction(self._broadcast, self._run.token, group, address))).collect()
 
     def _others_have_jobs(self) -> bool:
-        """Whether anybody, a user of the session included, has a Spark job besides our standing
-        task."""
+        """Whether Spark has a job besides our standing task, a job of the session's user included.
+        """
         with contextlib.suppress(*_GONE):
             return len(self._context.statusTracker().getActiveJobsIds()) > 1
         return False

@@ -1,9 +1,9 @@
 """Standard error of a JVM that this process starts: passed on line by line, without a warning that
 says nothing to a user.
 
-What the JVM writes goes through a pipe that this process reads, and not to the terminal. So the JVM
-of a driver that was killed writes to a pipe without a reader: its complaints about the lost driver
-do not reach a terminal on which the next command is being typed.
+The JVM writes into a pipe that this process reads, and not to the terminal. So the JVM of a driver
+that was killed writes to a pipe without a reader: complaints about the lost driver do not reach a
+terminal on which the next command is being typed.
 
 Runs on: driver, and where ``txtopo submit`` is typed; a thread of its own for each pipe.
 
@@ -32,7 +32,7 @@ _FINISH_S = 5.0
 
 
 class LineFilter:
-    """Takes bytes as they come and gives back what is to be shown of them."""
+    """Takes bytes in pieces and returns the bytes to show."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -41,7 +41,7 @@ class LineFilter:
         """The beginning of the present line was given back already."""
 
     def passed(self, chunk: bytes) -> bytes:
-        """What may be shown now that ``chunk`` has come."""
+        """The bytes that may be shown after ``chunk``."""
         shown: list[bytes] = []
         for line in (self._kept + chunk).splitlines(keepends=True) if b"\n" in chunk else [self._kept + chunk]:
             self._kept = b""
@@ -53,7 +53,7 @@ class LineFilter:
         return b"".join(shown)
 
     def rest(self) -> bytes:
-        """What was kept back, now that nothing more comes."""
+        """The bytes that were kept back, at the end of the stream."""
         kept, self._kept = self._kept, b""
         return b"" if kept in UNWANTED else kept
 
@@ -68,12 +68,12 @@ class PassedOn:
     descriptor it gives; passed on until it ends."""
 
     def __init__(self) -> None:
-        # What standard error is now, as a child would have inherited it: something else may be put
-        # there later.
+        # The present standard error, as a child would have inherited it: the program may replace
+        # standard error later.
         try:
             descriptor = os.dup(_STDERR)
         except OSError:
-            # It was closed before this program began: `2>&-`.
+            # Standard error was closed before this program began: `2>&-`.
             descriptor = os.open(os.devnull, os.O_WRONLY)
         shown = io.FileIO(descriptor, "w")
         descriptor, self._writes = os.pipe()
@@ -89,7 +89,7 @@ class PassedOn:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         os.close(self._writes)
         if isinstance(error, Exception):
-            # What the process said before it ended is the reason.
+            # The last lines of the process are the reason.
             self.finish()
 
     def finish(self) -> None:

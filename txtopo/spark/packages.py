@@ -1,14 +1,14 @@
-"""Code for executors that have none of it: this package, and the user's own, each as a zip that
-Python imports from.
+"""Zips of code for executors without this code: one of this package, one of the user's modules.
+Python imports from both.
 
-Apart from ``submit`` because a zip is the same whoever takes it: spark-submit,
-``SparkContext.addPyFile``, or an image that is built once. Only pure Python can be imported from a
-zip; what has native code travels in an archive (see the page about clusters).
+Apart from ``submit`` because spark-submit, ``SparkContext.addPyFile`` and an image that is built
+once take the same zip. Only pure Python can be imported from a zip; packages with native code travel
+in an archive (see the page about clusters).
 
 Runs on: driver.
 
-Invariants: the name of a zip tells its content, so one that is there is never written again, and a
-line that names it means the same tomorrow. Zips of equal content are equal, byte by byte.
+Invariants: the name of a zip tells its content, so an existing zip is never written again, and a
+line that names a zip means the same tomorrow. Zips of equal content are equal, byte by byte.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def of_txtopo(directory: Path) -> Package:
 
 
 def of_code(directory: Path, modules: Mapping[str, ModuleType] | None = None) -> Package | None:
-    """What is loaded of ``modules`` (default: of everything) and is neither part of Python, nor
-    installed, nor ours; ``None`` if nothing is.
+    """A zip of the loaded ``modules`` (default: all) that are neither part of Python, nor
+    installed, nor ours; ``None`` if there are none.
 
-    Of a package all files travel, also those not loaded yet. The file that a topology was loaded
-    from is not among it: what it defines travels by value.
+    All files of a package travel, also files not loaded yet. The file of the topology itself does
+    not: its classes travel by value.
     """
     loaded = dict(sys.modules if modules is None else modules)
     files: dict[str, Path] = {}
@@ -81,14 +81,14 @@ def _is_users(name: str, module: ModuleType) -> bool:
 
 
 def _files_of_package(name: str, directories: Iterable[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for directory in directories:
         for file in directory.rglob("*"):
             inside = file.relative_to(directory)
             is_passed_by = any(part in _NOT_SHIPPED or part.startswith(".") for part in inside.parts)
             if file.is_file() and not is_passed_by and not file.name.endswith(_COMPILED):
-                found.setdefault(f"{name}/{inside.as_posix()}", file)
-    return found
+                files.setdefault(f"{name}/{inside.as_posix()}", file)
+    return files
 
 
 def _zipped(directory: Path, stem: str, names: tuple[str, ...], files: Mapping[str, Path]) -> Package:
@@ -105,10 +105,10 @@ def _zipped(directory: Path, stem: str, names: tuple[str, ...], files: Mapping[s
 
 
 def _with_compiled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """``contents`` and, beside each source, what it compiles to: else every new worker would
-    compile all it imports, since nothing keeps it.
+    """``contents`` and, beside each source, its bytecode: else every new worker would compile all
+    imported modules, since a zip keeps no bytecode.
 
-    An interpreter of another version passes by what is compiled, and takes the source.
+    An interpreter of another version passes by the bytecode, and takes the source.
     """
     both = dict(contents)
     for name, source in contents.items():
@@ -135,7 +135,7 @@ def _write(path: Path, contents: Mapping[str, bytes]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(buffer.getvalue())
-        # At once or not at all: another process may just be looking for it.
+        # At once or not at all: another process may just be looking for the zip.
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -1,22 +1,23 @@
-"""A Spark task that stays for more than one transaction: asked by the driver, answering it, over a
+"""A Spark task that stays for more than one transaction, and answers requests of the driver over a
 socket of this machine.
 
 A Spark job with one Python task costs some fifteen milliseconds before the task begins, and a small
 transaction is a millisecond of work. So the task that runs a small transaction from end to end (see
-``dataplane.one_task``) waits for the next one, which the driver sends it when the one before is
-recorded. For the coordinator each is still a job of its own, with its own seal before it and its
-own record after it.
+``dataplane.one_task``) waits for the next transaction, which the driver sends when the last
+transaction is recorded. For the coordinator each transaction is still a job, with a seal before the
+job and a record after the job.
 
 Runs on: driver; ``task.StandingFunction`` is the other end. Local masters only: executors elsewhere
 might not reach the driver.
 
 Invariants:
-    - A task serves one request at a time, so that what ends it has hit that one transaction.
+    - A task serves one request at a time, so that the end of a task hits only one transaction.
     - One process connects, once: a task that Spark begins again is not let in.
-    - A task ends when nothing was asked for ``_IDLE_S``, after the answer that comes when it is
-      ``_LIFE_S`` old, and as soon as it has answered if other jobs of the run want its slot. One
-      slot of the session is left to others. Where it is the only one, whoever has a job wants it,
-      and gets it when the task is as old as an idle one may be: less would pay neither side.
+    - A task ends after ``_IDLE_S`` without a request, after the first answer past the age
+      ``_LIFE_S``, and after its answer if other jobs of the run want its slot. One slot of the
+      session is left to other jobs. Where the session has only one slot, each other job wants this
+      slot, and gets the slot when the task is ``_IDLE_S`` old: a shorter life would pay neither
+      side.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ _numbers = itertools.count(1)
 """Of the standing tasks of this process, for their addresses."""
 
 Launch = Callable[[str, str], None]
-"""Runs a Spark job of this group, whose one task is told this address, until it ends; raises what
-Spark raises."""
+"""Runs a Spark job of this group, whose one task is told this address, to the end of the job; raises
+the exception of Spark."""
 
 
 class TaskLostError(Exception):
-    """The task ended, or was cancelled, before it answered; the text is what Spark said, and the
-    cause the exception that said it."""
+    """The task ended, or was cancelled, before its answer. The text is Spark's, and the cause is the
+    exception of Spark."""
 
 
 class Seats:
@@ -61,7 +62,7 @@ class Seats:
         self._taken = 0
 
     def take(self, cores: int) -> bool:
-        """Whether there was one left, on so many ``cores``."""
+        """Whether a slot was left, on so many ``cores``."""
         with self._lock:
             if self._taken >= max(1, cores - 1):
                 return False
@@ -78,7 +79,7 @@ _SEATS = Seats()
 
 
 class _Task:
-    """One Spark task, from its launch to its end."""
+    """One Spark task, from launch to end."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -88,8 +89,8 @@ class _Task:
         self.began = self.used = time.monotonic()
         self._lock = threading.Lock()
         self._in_use = threading.Lock()
-        """Held while somebody asks: what was closed meanwhile could be another's descriptor by the
-        time it is read."""
+        """Held during a request: a descriptor that was closed meanwhile could belong to another file
+        when it is read."""
         self._hung_up = threading.Event()
         self._socket: socket.socket | None = None
         self._channel: Connection | None = None
@@ -105,7 +106,7 @@ class _Task:
 
     @property
     def address(self) -> str:
-        """Where the task connects to: in a directory that nobody else may enter."""
+        """The address to which the task connects, in a directory that no other user may enter."""
         return self._address
 
     def ask(self, request: bytes) -> bytes:
@@ -134,7 +135,7 @@ class _Task:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Let the task end when it asks for more, and whoever waits for its answer give up."""
+        """Let the task end at its next request, and the waiter for its answer give up."""
         with self._lock:
             self._hung_up.set()
             if self._socket is not None:
@@ -183,8 +184,8 @@ class StandingTasks:
         seats: Seats = _SEATS,
         slot_is_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``:
-        somebody in the session has a job besides our task."""
+        """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``: the
+        session has a job besides our task."""
         self._run, self._cores, self._launch, self._cancel, self._seats = run, cores, launch, cancel, seats
         self._slot_is_wanted = slot_is_wanted
         self._lock = threading.Lock()
@@ -226,8 +227,8 @@ class StandingTasks:
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
-        """While a job of the run is Spark's own: an idle task gives up its slot, one at work does
-        so when it has answered."""
+        """In this context the run has a job of Spark's own: an idle task gives up its slot at once, a
+        task at work after its answer."""
         with self._lock:
             self._others += 1
             task = self._task
@@ -284,8 +285,8 @@ class StandingTasks:
         """A new task; ``None`` where a socket cannot be had, for instance because the path of the
         temporary directory is too long for one."""
         if self._threads is None:
-            # One that holds the job, one that watches; and the same for the task before, whose end
-            # is not waited for.
+            # A thread that holds the job and a thread that watches; and two for the task before,
+            # whose end is not awaited.
             self._threads = WorkThreads("standing", 4)
         self._launched += 1
         try:
@@ -303,8 +304,8 @@ class StandingTasks:
             self._drop(task, idle_s=_IDLE_S)
         self._drop(task)
         if not task.ended.wait(_END_S):
-            # Its worker is suspended, for instance: it would keep its slot, and us from beginning
-            # others, for as long as it is.
+            # Its worker is suspended, for instance, and would keep the slot, and the run from new
+            # tasks, as long as the suspension lasts.
             self._cancel(task.group)
             task.ended.wait()
         task.close()
@@ -319,7 +320,7 @@ class StandingTasks:
                 return
             self._task = None
             if task.serving is not None:
-                # It was lost: what it did may still be going on.
+                # The task was lost: its work may still be going on.
                 self._remember(task.serving, task)
             self._seats.give_back()
         task.hang_up()

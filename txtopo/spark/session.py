@@ -1,15 +1,15 @@
 """The Spark context: made with the settings the data plane needs, or checked when it is given.
 
-A local one is made here. One on a cluster is spark-submit's, or the user's own: which files go to
-the executors, and how much memory they have, must be said before it is there, and spark-submit is
-where Spark lets one say it.
+A local context is made here. A context on a cluster is spark-submit's, or the user's own: the files
+for the executors, and their memory, must be known before the context is made, and Spark takes both
+from spark-submit.
 
 Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings
 share it.
 
-Invariants: a context we made has every setting of ``REQUIRED`` and ``WANTED``; a given one has at
-least those of ``REQUIRED``. The driver's address is set to 127.0.0.1 for local masters only: the
-executors of a cluster must reach it.
+Invariants: a context of ours has every setting of ``REQUIRED`` and ``WANTED``; a context of the user
+has at least every setting of ``REQUIRED``. The driver's address is set to 127.0.0.1 for local
+masters only: the executors of a cluster must reach the driver.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from txtopo.topology import redaction
 
 _HERE = Path(__file__).parent
 LOGGING = _HERE / "log4j2.properties"
-"""What the JVM of a driver logs, and where."""
+"""The logging configuration for the JVM of a driver."""
 
 DAEMON = "txtopo.spark.daemon"
 """The module that workers are forked from where they run the interpreter of the driver."""
@@ -122,9 +122,9 @@ def local_cores(master: str) -> int | None:
         raise errors.UsageError(f"--master {master!r} is no Spark master: it does not say how many cores there are\n  {cure}") from None
 
 
-def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every setting of a context of ours; those in ``given`` win, except that what R33 needs cannot
-    be overridden."""
+def our_settings(master: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every setting of a context of ours. Settings in ``extra`` win, except over those that R33
+    needs."""
     settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
     settings["spark.scheduler.allocation.file"] = (_HERE / "fairscheduler.xml").as_uri()
     settings["spark.driver.extraJavaOptions"] = (
@@ -134,7 +134,7 @@ def our_settings(master: str, given: Mapping[str, str] | None = None) -> dict[st
         settings["spark.python.daemon.module"] = DAEMON
     if sockets.is_short_enough(sockets.directory()):
         settings["spark.python.unix.domain.socket.dir"] = str(sockets.directory())
-    settings.update({key: str(value) for key, value in (given or {}).items()})
+    settings.update({key: str(value) for key, value in (extra or {}).items()})
     settings["spark.master"] = master
     refuse_unsafe(settings, "spark_conf")
     _refuse_local_retries(master)
@@ -146,10 +146,10 @@ def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
     ``where`` they come from is said."""
     wrong = [key for key, (value, _) in REQUIRED.items() if settings.get(key, value).strip().lower() != value]
     if wrong:
-        found = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
+        refused = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
         needed = [f"{key}={REQUIRED[key][0]}" for key in wrong]
         cure = f"Leave it out, or set {', '.join(needed)}; for spark-submit: --conf {' --conf '.join(needed)}"
-        raise errors.SetupError(f"{where} has {found}\n  {cure}")
+        raise errors.SetupError(f"{where} has {refused}\n  {cure}")
 
 
 def _refuse_local_retries(master: str) -> None:
@@ -168,14 +168,14 @@ def require_local(master: str) -> None:
         )
 
 
-def spark_context(master: str, given: Mapping[str, str] | None = None) -> Any:
+def spark_context(master: str, extra: Mapping[str, str] | None = None) -> Any:
     """The process's Spark context on this machine, made with our settings; an earlier one of ours
     is reused if they are equal, else replaced."""
     global _ours
     java.require_java()
     if pyspark.SparkContext._active_spark_context is None:
         require_local(master)
-    settings = our_settings(master, given)
+    settings = our_settings(master, extra)
     active = pyspark.SparkContext._active_spark_context
     if _ours is not None and active is _ours[1]:
         if _ours[0] == settings:
@@ -214,7 +214,7 @@ def _gateway(conf: pyspark.SparkConf) -> Any | None:
         gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})
 
     def finish() -> None:
-        # What a JVM that has died said at the end is not lost because this program ends, too.
+        # The last words of a JVM that has died are passed on before this program ends.
         if gateway.proc.poll() is not None:
             output.finish()
 
@@ -222,13 +222,12 @@ def _gateway(conf: pyspark.SparkConf) -> Any | None:
     return gateway
 
 
-def replaced(found: Mapping[str, str]) -> list[str]:
-    """What to say about settings that Spark would have ``found`` in its own configuration, were
-    they not replaced because of R33."""
+def replaced(configuration: Mapping[str, str]) -> list[str]:
+    """A text for each setting of Spark's own ``configuration`` that is replaced because of R33."""
     return [
-        f"Spark's own configuration has {key}={found[key]}, which is not used here ({value} is): {why}"
+        f"Spark's own configuration has {key}={configuration[key]}, which is not used here ({value} is): {why}"
         for key, (value, why) in REQUIRED.items()
-        if found.get(key, value).strip().lower() != value
+        if configuration.get(key, value).strip().lower() != value
     ]
 
 
@@ -239,19 +238,19 @@ def stop_ours() -> None:
         _, context = _ours
         _ours = None
         if pyspark.SparkContext._active_spark_context is context:
-            with contextlib.suppress(ConnectionError, Py4JNetworkError):  # its JVM has ended before it
+            with contextlib.suppress(ConnectionError, Py4JNetworkError):  # the JVM may have ended before
                 context.stop()
 
 
 def submitted_context() -> Any | None:
-    """The context of ``spark-submit``, made with what the data plane needs where the user set
-    nothing; ``None`` outside of it."""
+    """The context of ``spark-submit``, made with the settings of the data plane where the user set
+    nothing; ``None`` outside of ``spark-submit``."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ and pyspark.SparkContext._active_spark_context is None:
         return None
     active = pyspark.SparkContext._active_spark_context
     if active is None:
-        # Without a JVM, SparkConf would not know what spark-submit was told, and what is missing
-        # would not be missing.
+        # Without a JVM, SparkConf would not know the settings given to spark-submit, and
+        # setIfMissing would replace them.
         pyspark.SparkContext._ensure_initialized()
         conf = pyspark.SparkConf()
         connect.refuse_settings(dict(conf.getAll()))
@@ -276,7 +275,7 @@ def submitted_context() -> Any | None:
 
 
 def check_context(context: Any) -> None:
-    """Refuse a given context that could break R33; warn about one that is only slow."""
+    """Refuse a given context that could break R33; warn about a slow one."""
     conf = dict(context.getConf().getAll())
     conf.setdefault("spark.speculation", "false")
     is_local = str(context.master).startswith("local[") or context.master == "local"

@@ -1,9 +1,8 @@
-"""Spark's configuration as far as it is ours: ``spark.txtopo.*``, known before there is a
-SparkContext.
+"""The settings ``spark.txtopo.*`` of Spark's configuration, known before there is a SparkContext.
 
-Where a topology's state is must be known before Spark starts, and ``txtopo config show`` starts
-none at all. What a local Spark would be started with is therefore read from where Spark itself
-reads it: ``PYSPARK_SUBMIT_ARGS``, else ``spark-defaults.conf``.
+The place of a topology's state must be known before Spark starts, and ``txtopo config show`` starts
+no Spark at all. So the settings of a local Spark are read from the sources that Spark itself reads:
+``PYSPARK_SUBMIT_ARGS``, else ``spark-defaults.conf``.
 
 Runs on: driver.
 """
@@ -43,7 +42,7 @@ def of_context(context: pyspark.SparkContext) -> dict[str, str]:
 
 
 def before_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that a Spark started under ``environment`` would have."""
+    """The settings ``spark.txtopo.*`` of a Spark that is started under ``environment``."""
     return _ours(all_before_start(environment))
 
 
@@ -51,17 +50,17 @@ def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
     """Everything that a Spark started under ``environment`` would be told, ours or not."""
     arguments = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     defaults = Path(environment.get("SPARK_CONF_DIR") or spark_home(environment) / "conf") / "spark-defaults.conf"
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     file = next((Path(value) for name, value in _options(arguments) if name == "--properties-file"), defaults)
     if file.is_file():
-        found |= _properties(file)
+        settings |= _properties(file)
     for name, value in _options(arguments):
         if name in ("--conf", "-c"):
             key, _, text = value.partition("=")
-            found[key] = text
+            settings[key] = text
         elif name == "--remote":
-            found["spark.remote"] = value
-    return found
+            settings["spark.remote"] = value
+    return settings
 
 
 def spark_home(environment: Mapping[str, str]) -> Path:
@@ -74,8 +73,8 @@ def _ours(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _options(arguments: list[str]) -> Iterator[tuple[str, str]]:
-    """``--name value`` and ``--name=value``, of all names: the others' values are looked at, too,
-    which harms nobody."""
+    """``--name value`` and ``--name=value``, of all names. A flag gets the next argument for its
+    value, which does no harm."""
     for index, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
         if separator and name.startswith("--"):

@@ -1,17 +1,17 @@
 """A directory for the Unix sockets of this process that no other user may enter.
 
-Apart from ``session`` and ``standing`` because both put sockets there. PySpark asks no secret of
-who connects to a worker's socket: what keeps other users out is the directory, whatever the umask
-is. The path is short, because that of a socket has at most 108 bytes.
+Apart from ``session`` and ``resident_task`` because both put sockets there. PySpark asks no secret of
+a process that connects to a worker's socket: the directory keeps other users out, under every
+umask. The path is short, because the path of a socket has at most 108 bytes.
 
 Runs on: driver. One directory per process; a fork makes its own.
 
 Invariants:
-- The directory has the mode 0700 and is removed when the process ends. One that a killed process
-  left behind is removed by the next one.
-- It is locked as long as its process lives: one whose lock is free belongs to a process that has
-  died. A locked directory is also left alone by ``systemd-tmpfiles``, which removes what is old
-  from ``/tmp``.
+- The directory has the mode 0700 and is removed when the process ends. The next process removes the
+  directories of killed processes.
+- The directory is locked as long as its process lives: a directory whose lock is free belongs to a
+  dead process. ``systemd-tmpfiles``, which removes old files from ``/tmp``, also leaves a locked
+  directory alone.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def is_short_enough(path: Path) -> bool:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what killed processes of this user left in ``parent``."""
+    """Remove the directories of killed processes of this user in ``parent``."""
     for path in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if path.lstat().st_uid == os.getuid() and not path.is_symlink():
@@ -104,7 +104,7 @@ def _make() -> tuple[Path, Lock]:
 def _locked(parent: Path) -> tuple[Path, Lock]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        # Before it is locked, another process may take it for left over and remove it.
+        # Before the lock is taken, another process may take the directory for left over and remove it.
         with contextlib.suppress(FileNotFoundError):
             lock = Lock(path)
             if lock.acquire():

@@ -1,7 +1,7 @@
-"""The function every Spark task runs.
+"""The function of every Spark task.
 
-Runs on: executor. Its closure carries a job and a level; what a run's jobs share is broadcast once
-and kept by the worker.
+Runs on: executor. Its closure carries a job and a level; the shared part of the run's jobs is broadcast
+once and kept by the worker.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ JOB_PROPERTY = "spark.jobGroup.id"
 
 
 class WrongJobError(Exception):
-    """Spark ran this closure for another job than it was built for: it is computing again what was
-    lost (R33)."""
+    """Spark ran this closure for another job than its own: Spark computes a lost result again (R33).
+    """
 
 
 class RepeatedTaskError(Exception):
-    """Spark began a task with effects again within the attempt: the first may still run, and what a
-    straight one emits may be another batch (R33)."""
+    """Spark began a task with effects again within the attempt: the first task may still run, and a
+    straight task may emit another batch (R33)."""
 
 
-def _context_of(group: str, what: str, has_effects: bool) -> Any:
+def _context_of(group: str, task_name: str, has_effects: bool) -> Any:
     """The context of the Spark task this is, which must be one of the job ``group``, and if it has
     effects the only one."""
     context = TaskContext.get()
     assert context is not None
     asked = context.getLocalProperty(JOB_PROPERTY)
     if asked != group:
-        raise WrongJobError(f"{what} of {group} was run for {asked}")
+        raise WrongJobError(f"{task_name} of {group} was run for {asked}")
     if has_effects and context.attemptNumber() > 0:
-        # A task whose executor was taken away, or whose machine was lost, is begun again whatever
-        # spark.task.maxFailures says.
+        # Spark begins a task again if its executor was taken away, or its machine was lost, with any
+        # value of spark.task.maxFailures.
         raise RepeatedTaskError(f"{group} was begun {context.attemptNumber() + 1} times")
     return context
 
@@ -71,9 +71,9 @@ class LevelFunction:
 
 
 class StandingFunction:
-    """Runs whole small transactions, one after the other, for who listens at ``address`` (see
-    ``standing``): a pickled job is answered with the pickled records of its last level. Ends when
-    the other end hangs up."""
+    """Runs whole small transactions, one after the other, for the listener at ``address`` (see
+    ``resident_task``): the answer to a pickled job is the pickled records of its last level. Ends
+    when the listener hangs up."""
 
     def __init__(self, run: Any, token: str, group: str, address: str) -> None:
         self._run, self._token, self._group, self._address = run, token, group, address
@@ -100,7 +100,7 @@ def _received(channel: Connection) -> bytes | None:
 
 
 def reports_only(slot: int, records: Iterator[bytes]) -> Iterator[bytes]:
-    """Of pinned results, what the driver needs; everything else is passed by, but read, because a
+    """The part of pinned results that the driver needs. All other input is read, too, because a
     worker that leaves input behind dies."""
     for record in records:
         if record[:1] == wire.REPORT:
@@ -108,8 +108,8 @@ def reports_only(slot: int, records: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class ForwardFunction(LevelFunction):
-    """Sends pinned results on to the first level of the job that reads them, where that has other
-    slots than the ones that hold them."""
+    """Sends pinned results to the first level of the job that reads them, where this level has other
+    slots than the level that holds the results."""
 
     def __init__(self, run: Any, job: Job, receiving_slots: int) -> None:
         super().__init__(run, job, -1, is_last=False)

@@ -22,8 +22,7 @@ def start(work: Callable[[], None], name: str) -> threading.Thread:
 
 
 class WorkThreads:
-    """``count`` threads that do what they are given, in order of arrival. What is given must not
-    raise."""
+    """``count`` threads that run functions in order of arrival. A function must not raise."""
 
     def __init__(self, name: str, count: int) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -34,8 +33,8 @@ class WorkThreads:
         self._work.put(work)
 
     def close(self, timeout_s: float) -> bool:
-        """Let the threads end after what was given so far; whether they did within ``timeout_s``.
-        """
+        """Let the threads end after the functions they have; whether they ended within
+        ``timeout_s``."""
         for _ in self._threads:
             self._work.put(None)
         deadline = time.monotonic() + timeout_s
