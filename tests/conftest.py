@@ -16,10 +16,11 @@ from tests.servers.databases import Database
 from tests.servers.mariadb import mariadb
 from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
+from tests.servers.server_stores import server_store, workers
 from txtopo.config import sources
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
-__all__ = ["cluster", "mariadb", "postgres", "redis_server", "shared_cluster"]
+__all__ = ["cluster", "mariadb", "postgres", "redis_server", "server_store", "shared_cluster", "workers"]
 
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
 from tests.processes.workers import Worker
+from tests.servers import server_stores
 from tests.servers.mariadb import PASSWORD, MariaServer
 from txtopo.errors import FailedException, SetupError, UsageError
 from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction, by_address
@@ -25,14 +26,6 @@ from txtopo.stores.servers import session as relational
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
-
-
-@pytest.fixture
-def workers() -> Iterator[list[Worker]]:
-    workers = [Worker() for _ in range(3)]
-    yield workers
-    for worker in workers:
-        worker.process.close()
 
 
 @pytest.fixture
@@ -48,12 +41,6 @@ def store(mariadb: MariaServer, database: str) -> SqlStore:
     return SqlStore(mariadb.url(database), "counts", lock_timeout_s=BOUND_S)
 
 
-def connection_of(opened: StoreTransaction) -> Any:
-    """The connection that ``opened`` works on, to ask the server about it."""
-    session: Any = opened._session
-    return session._raw
-
-
 def waiting(mariadb: MariaServer, database: str) -> None:
     """Wait until a session of ``database`` waits for a lock, which takes no time but that of a
     thread to begin."""
@@ -64,37 +51,22 @@ def waiting(mariadb: MariaServer, database: str) -> None:
 
 
 class TestServerIsAsked:
-    @staticmethod
-    def statements(store: SqlStore, worker: Worker, action: Callable[[], Any]) -> list[str]:
-        raw = store._connection(worker.process.resource)._raw
-        seen: list[str] = []
-
-        def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-            seen.append(statement.split()[0])
-
-        sa.event.listen(raw, "before_cursor_execute", note)
-        try:
-            action()
-        finally:
-            sa.event.remove(raw, "before_cursor_execute", note)
-        return seen
-
     @pytest.mark.parametrize("keys", [1, 10, 1000])
     def test_as_often_for_many_keys_as_for_one(self, store: SqlStore, workers: list[Worker], keys: int) -> None:
         worker = workers[0]
         half = {str(n): 1 for n in range(keys)}
         both = half | {f"new {n}": 1 for n in range(keys)}
         contract.run(store, worker.process.task(), 1, 0, **half)
-        first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
+        first = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
         # The fence: asked for, once more, for a store that lists nothing; its raisers' lock, read,
         # locked, raised; tombstones. Then the fence is ours, which counts this transaction (R34) in
         # the same statement; rows are locked, replaced, added.
         assert first == ["INSERT", "SELECT", "INSERT", "SELECT", "SELECT", "UPDATE", "SELECT", "INSERT", "SELECT", "INSERT", "INSERT"]
         others = {f"other {n}": 1 for n in range(keys)}
-        other = self.statements(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
+        other = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
         assert other == ["INSERT", "SELECT", "INSERT"]
         contract.run(store, worker.process.task(), 3, 0, **half)
-        alone = self.statements(store, worker, lambda: contract.run(store, worker.process.task(), 4, 0, **half))
+        alone = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(), 4, 0, **half))
         # The fence is locked and raised; tombstones; rows are locked and replaced.
         assert alone == ["SELECT", "UPDATE", "SELECT", "SELECT", "INSERT"]
 
@@ -110,7 +82,7 @@ class TestServerIsAsked:
                 def merge(opened: StoreTransaction) -> None:
                     opened.merge_many(more, ADD)
 
-                return self.statements(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
+                return server_stores.commands(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
 
             # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
             # and listed.
@@ -168,7 +140,7 @@ class TestServerIsAsked:
 
         # The task runs again in the attempt of the fence, which is not raised: to count it takes a
         # statement.
-        assert self.statements(store, workers[0], one_by_one) == ["SELECT", "UPDATE", "SELECT", "SELECT", "SELECT", "INSERT"]
+        assert server_stores.commands(store, workers[0], one_by_one) == ["SELECT", "UPDATE", "SELECT", "SELECT", "SELECT", "INSERT"]
 
     @pytest.mark.rule(31)
     def test_as_often_for_many_rows_that_are_taken_back_as_for_one(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
@@ -177,7 +149,7 @@ class TestServerIsAsked:
         for txid, keys in ((1, 2), (2, 2000)):
             contract.run(store, worker.process.task(), txid, 0, **{str(n): 1 for n in range(keys // 2)})
             contract.run(store, worker.process.task(), txid, 1, **{str(n): 1 for n in range(keys)})
-            asked.append(self.statements(store, worker, functools.partial(contract.run, store, worker.process.task(), txid, 2, z=1)))
+            asked.append(server_stores.commands(store, worker, functools.partial(contract.run, store, worker.process.task(), txid, 2, z=1)))
         # The fence is locked; lists, and the rows they name, are read; rows and lists are removed;
         # the fence is raised; a row is added and listed.
         assert asked[0] == ["SELECT", "SELECT", "SELECT", "DELETE", "DELETE", "UPDATE", "SELECT", "INSERT", "INSERT"]
@@ -305,7 +277,7 @@ class TestSettings:
         assert mariadb.execute("SELECT @@global.tx_isolation, @@global.default_storage_engine") == [("SERIALIZABLE", "MyISAM")]
         names = ("tx_isolation", "innodb_lock_wait_timeout", "lock_wait_timeout", "max_statement_time", "idle_transaction_timeout", "autocommit")
         with store.transaction(workers[0].process.task(), A(1, 0)) as opened:
-            shown = connection_of(opened).exec_driver_sql("SELECT " + ", ".join(f"@@session.{name}" for name in names)).one()
+            shown = server_stores.connection_of(opened).exec_driver_sql("SELECT " + ", ".join(f"@@session.{name}" for name in names)).one()
         assert tuple(shown) == ("READ-COMMITTED", 7, 7, 8.25, 9, 0)
         select = "SELECT DISTINCT engine, table_collation FROM information_schema.tables WHERE table_schema = %s"
         assert mariadb.execute(select, [database]) == [("InnoDB", "utf8mb4_bin")]

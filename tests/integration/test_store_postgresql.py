@@ -4,29 +4,21 @@ an unusable server, and the view of readers."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
 from tests.processes.workers import Worker
+from tests.servers import server_stores
 from tests.servers.postgres import PASSWORD, PostgresServer
 from txtopo.errors import FailedException, SetupError, UsageError
 from txtopo.stores import ADD, SqlStore, StoreTransaction, by_address
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
-
-
-@pytest.fixture
-def workers() -> Iterator[list[Worker]]:
-    workers = [Worker() for _ in range(3)]
-    yield workers
-    for worker in workers:
-        worker.process.close()
 
 
 @pytest.fixture
@@ -40,12 +32,6 @@ def database(postgres: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def store(postgres: PostgresServer, database: str) -> SqlStore:
     return SqlStore(postgres.url(database), "counts", lock_timeout_s=BOUND_S)
-
-
-def connection_of(opened: StoreTransaction) -> Any:
-    """The connection that ``opened`` works on, to ask the server about it."""
-    session: Any = opened._session
-    return session._raw
 
 
 class TestRivals:
@@ -77,41 +63,26 @@ class TestRivals:
 
 
 class TestServerIsAsked:
-    @staticmethod
-    def statements(store: SqlStore, worker: Worker, action: Callable[[], Any]) -> list[str]:
-        raw = store._connection(worker.process.resource)._raw
-        seen: list[str] = []
-
-        def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-            seen.append(statement)
-
-        sa.event.listen(raw, "before_cursor_execute", note)
-        try:
-            action()
-        finally:
-            sa.event.remove(raw, "before_cursor_execute", note)
-        return seen
-
     @pytest.mark.parametrize("keys", [1, 1000])
     def test_as_often_for_many_keys_as_for_one(self, store: SqlStore, workers: list[Worker], keys: int) -> None:
         worker = workers[0]
         half = {str(n): 1 for n in range(keys)}
         both = half | {f"new {n}": 1 for n in range(keys)}
         contract.run(store, worker.process.task(), 1, 0, **half)
-        first = self.statements(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
+        first = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
         # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence
         # is ours, which counts this transaction (R34) in the same statement; rows are read,
         # changed, added.
-        assert [statement.split()[0] for statement in first] == [
+        assert first == [
             "WITH", "SELECT", "SELECT", "SELECT", "UPDATE", "DELETE", "WITH", "SELECT", "WITH", "INSERT",
         ]  # fmt: skip
         others = {f"other {n}": 1 for n in range(keys)}
-        other = self.statements(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
-        assert [statement.split()[0] for statement in other] == ["WITH", "SELECT", "INSERT"]
+        other = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
+        assert other == ["WITH", "SELECT", "INSERT"]
         contract.run(store, worker.process.task(), 3, 0, **half)
-        alone = self.statements(store, worker, lambda: contract.run(store, worker.process.task(), 4, 0, **half))
+        alone = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(), 4, 0, **half))
         # The fence is locked, and raised with its count; tombstones; rows are read and changed.
-        assert [statement.split()[0] for statement in alone] == ["SELECT", "UPDATE", "DELETE", "SELECT", "WITH"]
+        assert alone == ["SELECT", "UPDATE", "DELETE", "SELECT", "WITH"]
 
     @pytest.mark.parametrize("keys", [1, 1000])
     def test_to_combine_many_integers_as_often_as_one(self, postgres: PostgresServer, database: str, workers: list[Worker], keys: int) -> None:
@@ -125,8 +96,7 @@ class TestServerIsAsked:
                 def merge(opened: StoreTransaction) -> None:
                     opened.merge_many(more, ADD)
 
-                seen = self.statements(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
-                return [statement.split()[0] for statement in seen]
+                return server_stores.commands(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
 
             # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
             # and listed.
@@ -157,7 +127,7 @@ class TestSettings:
         postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
         store = SqlStore(postgres.url(database), "counts", lock_timeout_s=7, statement_timeout_s=8, idle_timeout_s=9)
         with store.transaction(workers[0].process.task(), A(1, 0)) as opened:
-            raw = connection_of(opened)
+            raw = server_stores.connection_of(opened)
             names = ("transaction_isolation", "synchronous_commit", "lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
             shown = [raw.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
         assert shown == ["read committed", "on", "7s", "8s", "9s"]
@@ -165,13 +135,13 @@ class TestSettings:
     def test_who_waits_for_replicas_goes_on_doing_so(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
         postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = remote_apply")
         with SqlStore(postgres.url(database), "counts").transaction(workers[0].process.task(), A(1, 0)) as opened:
-            assert connection_of(opened).exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"
+            assert server_stores.connection_of(opened).exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"
 
     def test_stores_of_one_database_each_have_their_own(self, store: SqlStore, workers: list[Worker]) -> None:
         other = SqlStore(store.url, "words", lock_timeout_s=1)
         for each, limit in ((store, "1min"), (other, "1s"), (store, "1min")):
             with each.transaction(workers[0].process.task(), A(1, 0)) as opened:
-                assert connection_of(opened).exec_driver_sql("SHOW lock_timeout").scalar_one() == limit
+                assert server_stores.connection_of(opened).exec_driver_sql("SHOW lock_timeout").scalar_one() == limit
 
     @pytest.mark.rule(7)
     def test_a_statement_that_takes_too_long_fails_the_attempt_only(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,8 @@ BOUND_S = 60
 
 
 @pytest.fixture
-def workers() -> Iterator[list[Worker]]:
-    workers = [Worker() for _ in range(3)]
-    yield workers
-    for worker in workers:
-        worker.process.close()
-
-
-@pytest.fixture
-def store(database: Database) -> SqlStore:
-    return SqlStore(database.url, "counts", lock_timeout_s=BOUND_S)
+def store(server_store: SqlStore) -> SqlStore:
+    return server_store
 
 
 class TestFence:

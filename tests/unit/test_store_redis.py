@@ -3,15 +3,13 @@ installed; and its layout."""
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from txtopo.errors import SetupError, UsageError
+from txtopo.errors import UsageError
 from txtopo.stores import Fence, RedisStore
 from txtopo.stores.redis import layout
 from txtopo.stores.stamps import CLOSED_ATTEMPT, UNKNOWN_ATTEMPT, Row, Stamp
@@ -79,31 +77,6 @@ def test_what_is_no_server_is_refused(url: str) -> None:
 def test_a_name_that_would_mix_with_others_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"cannot be called .*\n  Use up to 100 letters"):
         RedisStore(URL, name)
-
-
-@pytest.mark.parametrize("settings", [{"connect_timeout_s": 0}, {"answer_timeout_s": -1.0}, {"answer_timeout_s": float("nan")}])
-def test_a_limit_that_is_none_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"RedisStore's {next(iter(settings))} is .*\n  Give seconds"):
-        RedisStore(URL, "counts", **settings)
-
-
-def test_it_pickles_without_reading_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BANK_PASSWORD", SECRET)
-    file = tmp_path / "password"
-    file.write_text(SECRET)
-    for store in (RedisStore(URL, "counts", password_env="BANK_PASSWORD"), RedisStore(URL, "counts", password_file=file)):
-        pickled = pickle.dumps(store)
-        assert SECRET.encode() not in pickled
-        assert vars(pickle.loads(pickled)) == vars(store)
-        assert SECRET not in repr(vars(store))
-
-
-def test_a_password_has_one_source_which_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="both password_env and password_file"):
-        RedisStore(URL, "counts", password_env="A", password_file="b")
-    monkeypatch.delenv("BANK_PASSWORD", raising=False)
-    with pytest.raises(SetupError, match=r"from the environment variable BANK_PASSWORD, which is not set here\n  Set it"):
-        RedisStore(URL, "counts", password_env="BANK_PASSWORD").get("dog")
 
 
 BARE = """

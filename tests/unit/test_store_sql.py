@@ -3,15 +3,13 @@ nothing installed."""
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from txtopo.errors import SetupError, UsageError
+from txtopo.errors import UsageError
 from txtopo.stores import SqlStore
 
 URL = "postgresql+psycopg://ann@db.example:5433/bank"
@@ -93,36 +91,6 @@ def test_what_is_no_database_of_mysql_is_refused_with_its_own_form(url: str) -> 
 def test_a_name_that_is_no_table_name_is_refused(table: str) -> None:
     with pytest.raises(UsageError, match="cannot name a table"):
         SqlStore(URL, table)
-
-
-@pytest.mark.parametrize("settings", [{"lock_timeout_s": 0}, {"statement_timeout_s": -1.0}, {"idle_timeout_s": float("nan")}])
-def test_a_limit_that_is_none_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"SqlStore's {next(iter(settings))} is .*\n  Give seconds"):
-        SqlStore(URL, "counts", **settings)
-
-
-def test_it_pickles_without_reading_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BANK_PASSWORD", SECRET)
-    file = tmp_path / "password"
-    file.write_text(SECRET)
-    for store in (SqlStore(URL, "counts", password_env="BANK_PASSWORD"), SqlStore(URL, "counts", password_file=file)):
-        pickled = pickle.dumps(store)
-        assert SECRET.encode() not in pickled
-        assert vars(pickle.loads(pickled)) == vars(store)
-        assert SECRET not in repr(vars(store))
-
-
-def test_two_sources_of_a_password_are_refused() -> None:
-    with pytest.raises(UsageError, match="both password_env and password_file"):
-        SqlStore(URL, "counts", password_env="A", password_file="b")
-
-
-def test_a_password_that_is_not_where_it_should_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BANK_PASSWORD", raising=False)
-    with pytest.raises(SetupError, match=r"from the environment variable BANK_PASSWORD, which is not set here\n  Set it"):
-        SqlStore(URL, "counts", password_env="BANK_PASSWORD").get("dog")
-    with pytest.raises(SetupError, match=rf"cannot read its password: .*{tmp_path}/none.*\n  The file must be on every machine"):
-        SqlStore(URL, "counts", password_file=tmp_path / "none").get("dog")
 
 
 BARE = """
