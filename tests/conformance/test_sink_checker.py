@@ -1,4 +1,4 @@
-"""``check_sink`` passes sinks that are right, and finds what is wrong with others."""
+"""``check_sink`` passes right sinks, and names the mistakes of wrong sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores in a database server, whatever its kind: fixtures (``workers``, ``server_store``) and the
+"""Stores in a database server of any kind: fixtures (``workers``, ``server_store``) and the
 commands that a store sends to the server."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sink that is right, and sinks that each break one promise: rows of an SQLite table."""
+"""A right sink, and sinks that each break one promise: rows of an SQLite table."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def contents(directory: Path) -> list[tuple[Any, ...]]:
 
 
 class Appending(Right):
-    """Adds its rows whether they are there or not."""
+    """Appends rows on every attempt."""
 
     def raise_fence(self, connection: sqlite3.Connection) -> None:
         return
@@ -101,7 +101,7 @@ class Appending(Right):
 
 
 class SettingAside(Right):
-    """Knows a transaction by its txid alone, so that the second task finds it written."""
+    """Knows a transaction by its txid alone, so that rows of the second task are skipped."""
 
     def write(self, connection: sqlite3.Connection) -> None:
         if not connection.execute("SELECT 1 FROM sales WHERE txid = ?", [self.attempt.txid]).fetchone():

@@ -1,7 +1,7 @@
 """Columns as a ``pyarrow.Table``.
 
 Apart from ``export`` because it needs pyarrow, which is loaded only where a table of Arrow is asked
-for. A column holds what the store holds, or there is none: see ``exact_columns``.
+for. A column holds the values of the store unchanged, or there is no column: see ``exact_columns``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The classes that a store of your own implements: :class:`Backend`, :class:`Session` and
-:class:`Maintenance`; and the values that they take and return.
+:class:`Maintenance`; and the values of their parameters and results.
 
 Apart from ``base``, because stores in servers raise a fence in other ways, and so do not inherit
 :class:`Backend`. Runs on executors: standard library only.

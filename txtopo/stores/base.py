@@ -2,21 +2,21 @@
 is replayed (R27-R32).
 
 A store transaction is one transaction of the database behind it. It first stands at the fence of
-its component (R29), then updates stamped values (R30), and commits. Before it raises a fence it
-asks what is known of recorded attempts: whether the store is the one it was (R27), and whether the
-attempt that raised the fence counts at all (R31, see ``stamps``). The rules are here, in
+its component (R29), then updates stamped values (R30), and commits. Before a store raises a fence,
+the store asks the recorded attempts two things: whether the store is an older copy (R27), and
+whether the attempt of the fence counts at all (R31, see ``stamps``). The rules are here, in
 ``transaction`` and in ``stamps``, once; a backend implements ``sessions.Session`` and the readings
 of :class:`Store`, and knows no rule.
 
-Apart from ``connectors``: a connector writes where nothing can be read back, a store remembers who
-wrote what. Runs on executors, so it imports the standard library only. A store object is
+Apart from ``connectors``: a connector writes and cannot read back, a store remembers the writer of
+each value. Runs on executors, so it imports the standard library only. A store object is
 configuration and pickles; connections live in ``context.resource``.
 
 Invariants:
     - Nothing is written to the database before the fence was found to be, or raised to, this
       attempt's.
-    - The attempt of a block that a refusal or a FailedException has ended has failed, whatever user
-      code makes of that.
+    - A refusal or a FailedException that ends a block fails the attempt, even if user code catches
+      the exception.
     - ``context.store_steps`` and ``context.touched_stores`` change only after the database has
       committed.
 """
@@ -40,15 +40,15 @@ from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 _UNDENIABLE = (errors.FailedException, errors.StateMismatchError, conflicts.StoreConflict)
-"""What fails the attempt as soon as it ends a transaction."""
+"""The errors that fail the attempt as soon as they end a transaction."""
 
 Resources = Callable[[str, Callable[[], Any]], Any]
-"""``TopologyContext.resource``, or what stands in for it outside a topology."""
+"""``TopologyContext.resource``, or a substitute for it outside a topology."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredValue:
-    """A value with its stamp, for people who look into a store (:meth:`Store.inspect`)."""
+    """A value with its stamp, for people looking into a store (:meth:`Store.inspect`)."""
 
     curr: Any
     prev: Any
@@ -78,13 +78,13 @@ class Store(destination.Destination):
         if opaque and plain:
             raise errors.UsageError(f"store {address} is to be opaque and plain\n  A plain value cannot be taken back: choose one of the two.")
         self.name = name
-        """What the results are called in their database; known to the coordinator as
-        ``component/name``, so that the stores of one component need different names."""
+        """The name of the results in their database. The coordinator knows the store as
+        ``component/name``, so the stores of one component need different names."""
         self.address = address
-        """Where the results are, for messages; the same in every process, different for every
-        store."""
+        """The place of the results, for messages: the same text in every process, another text for
+        every other store."""
         self.location = address.removesuffix(f"#{name}") if location is None else location
-        """What says on the command line where the results are, beside ``name``."""
+        """The place of the results as the command line takes it, beside ``name``."""
         self.opaque = opaque
         """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout,
         allowed with any."""
@@ -92,18 +92,18 @@ class Store(destination.Destination):
         """True if values keep nothing but the last write: they are set and deleted, and neither
         updated nor taken back."""
         self.codec = codecs.checked(codec)
-        """What turns values into the texts that are kept."""
+        """The codec that turns values into the kept texts."""
 
     @property
     def kind(self) -> stamps.Kind:
-        """What a value remembers."""
+        """The kind of the values."""
         return "plain" if self.plain else "opaque" if self.opaque else "transactional"
 
     @property
     def form(self) -> str:
-        """What is kept beside the results, and must be the same for everybody who opens them; see
-        ``rows``. A transactional store may be opened as an opaque one and the other way round: both
-        keep the same."""
+        """The form of the values, kept beside the results. Every process must open the store in the
+        same form; see ``rows``. A transactional store may be opened as opaque, and an opaque store
+        as transactional: both keep the same values."""
         return f"plain {self.codec.name}" if self.plain else self.codec.name
 
     @property
@@ -112,7 +112,7 @@ class Store(destination.Destination):
         return places.Place(self.name, self.address, self.location, self.form, self.opaque)
 
     def guarantee(self) -> destination.Guarantee:
-        """What :class:`~txtopo.topology.destination.Destination` asks of it."""
+        """The guarantee that :class:`~txtopo.topology.destination.Destination` asks for."""
         cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
         promise = "the last write" if self.plain else "exactly once"
         return destination.Guarantee(
@@ -124,19 +124,19 @@ class Store(destination.Destination):
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
         """One transaction of the store: committed when the block ends, rolled back when it raises.
 
-        Called: in ``finish_batch`` of a committer, or of what is downstream of one; as often as you
-        like, one after the other. Open it *also when the batch gave you nothing to write*, and in
-        every task: that is how a store learns that an earlier attempt's writes are void. If no task
-        of the component does, readers outside see them until one does in a later transaction; what
-        is computed from them never counts.
+        Called: in ``finish_batch`` of a committer, or of a bolt downstream of a committer; any
+        number of times, in sequence. Open the transaction in every task, *even with nothing to
+        write*: opening undoes the writes of a failed attempt. If no task of the component opens the
+        store, readers outside the topology keep seeing those writes until the component opens the
+        store again. Those writes never affect results.
 
         :raises errors.UsageError: not in the commit phase, inside another block of this store, or a
             store of this machine on a cluster.
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
         :raises errors.StateMismatchError: the store was emptied, restored from an older copy, or
             belongs to another generation (R27); or it is newer than the state (R29).
-        :raises errors.FailedException: the database is busy; the batch is replayed, whatever
-            becomes of the exception (R39).
+        :raises errors.FailedException: the database is busy. The batch is replayed, even if user
+            code catches the exception (R39).
         """
         self._check_may_write(context)
         mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
@@ -154,8 +154,8 @@ class Store(destination.Destination):
                     finally:
                         opened.end()
             except BaseException as error:
-                # User code may drop what it gets, or raise something else instead: the attempt has
-                # failed all the same (R39).
+                # User code may drop the exception, or raise another: the attempt has failed all the
+                # same (R39).
                 for failure in (None if opened is None else opened.doom, error):
                     if isinstance(failure, _UNDENIABLE):
                         context.on_failure(failure)
@@ -187,16 +187,16 @@ class Store(destination.Destination):
         """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the
         store, read as you go.
 
-        That is every transaction of the *database*: some of them may be of a transaction of the
-        topology that is under way, and be replayed. With ``as_of``, what ``topology_id`` had
-        written here when that transaction had committed in all stores, and nothing else; what is
-        read is fixed when this is called.
+        The pairs are those of every transaction of the *database*, also of a transaction of the
+        topology that is under way and may be replayed. With ``as_of``, the pairs are the values
+        that ``topology_id`` had written here when that transaction had committed in all stores. The
+        call fixes the state that is read.
 
-        :raises errors.OutrunError: that is gone; ask again, as :class:`txtopo.Visibility` does.
+        :raises errors.OutrunError: the state is gone; ask again, as :class:`txtopo.Visibility`
+            does.
         :raises errors.StateMismatchError: the store is of another generation, or older than
             ``as_of`` (R27).
-        :raises errors.UsageError: a plain store, which knows no value before the last, was to be
-            read so.
+        :raises errors.UsageError: the store is plain, and knows no value before the last.
         """
         return self._pairs(self.read_from(""), as_of)
 
@@ -245,12 +245,12 @@ class Store(destination.Destination):
         from_topology: str | None = None,
         dry_run: bool = False,
     ) -> StoreChange:
-        """Accept what the store holds as the result of transactions 1 to ``txid`` of this
-        generation, whatever wrote it.
+        """Accept the contents of the store as the result of transactions 1 to ``txid`` of this
+        generation.
 
-        For ``components``: fences are set (made, if the store was emptied on purpose) and rows are
-        stamped anew, so that the next transaction applies on top. With ``from_topology``, rows and
-        fences of that id become this topology's. Stop the topology first.
+        The fences of ``components`` are set, or made if the store was emptied on purpose. Their
+        rows get new stamps, so that the next transaction applies on top. With ``from_topology``,
+        rows and fences of that id become this topology's. Stop the topology first.
         """
         chosen = sorted(set(components))
         source = topology_id if from_topology is None else from_topology
@@ -283,12 +283,13 @@ class Store(destination.Destination):
 
     @abc.abstractmethod
     def exists(self) -> bool:
-        """True if this store has been written to, or adopted; reading one that has not finds it
+        """True if this store has been written to, or adopted. A store that does not exist reads as
         empty."""
 
     @abc.abstractmethod
     def stored_form(self) -> str | None:
-        """The form of what is there, whatever this object was opened as; None if nothing is."""
+        """The form of the stored values, even if this object has another form; None if there is no
+        store."""
 
     @abc.abstractmethod
     def _fenced_session(
@@ -322,7 +323,7 @@ class Store(destination.Destination):
         all of one state.
 
         ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not
-        read what lies between the two.
+        read the rows between the two.
         """
         read = itertools.takewhile(lambda row: row.key <= itself, self.read_from(beginning))
         under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
@@ -342,7 +343,7 @@ class Store(destination.Destination):
         begun.check_room(self._known_name(context.component_id), self.address, context)
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
-        """What the context knows of this store, by component."""
+        """The recorded attempts of this store that the context knows, by component."""
         return None if context.known_stores is None else visible.recorded(context.known_stores, self.name)
 
     def _number(self, context: contexts.TopologyContext) -> int:
@@ -388,8 +389,8 @@ class Store(destination.Destination):
             session.sweep(mine)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
-        """Undo what the attempts of ``void`` wrote, in the transaction that raises the fence (R31).
-        What keeps more than values undoes that too."""
+        """Undo the writes of the attempts of ``void``, in the transaction that raises the fence
+        (R31). A subclass that writes more than values undoes those writes too."""
         session.take_back(void)
 
     def _known_name(self, component: str) -> str:
@@ -407,15 +408,15 @@ class Store(destination.Destination):
         return self.read_prefix(beginning) if itself is None else self.read_under(itself, beginning)
 
     def _texts_as_of(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
-        # Fences only rise: if they still allow it once the first row is there, they did for the one
-        # state that all rows are of.
+        # Fences only rise. If the fences allow the reading after the first row was read, they
+        # allowed it for the state of all rows.
         first = list(itertools.islice(rows, 1))
         recorded = self._check_reaches(as_of)
         return ((row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows))
 
     def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
-        """Refuse if what was read up to now cannot be shown as of ``as_of``; what is recorded of
-        this store."""
+        """Refuse if the rows read up to now cannot be shown as of ``as_of``; return the recorded
+        attempts of this store."""
         given: object = as_of
         if not isinstance(given, visible.VisibleTxid):
             cure = "Give what txtopo.visible_txid(…) returns."

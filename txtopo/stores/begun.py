@@ -1,5 +1,5 @@
-"""Which stores a component may begin to write: once it has results, only expected ones (R35); and
-no more than ``stores_max``.
+"""Which stores a component may begin to write: a component with results begins only expected stores
+(R35), and a topology at most ``stores_max``.
 
 Apart from ``base``, which asks when it finds no fence of the component. Runs on executors: standard
 library only.

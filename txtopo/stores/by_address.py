@@ -1,8 +1,8 @@
 """Opens a store by its address, as the command line and settings give it, without a topology.
 
-Apart from the backends because it must know all of them, by the scheme of their addresses; they
-know nothing of each other. A store is opened as what it *is*, which it says itself
-(``Store.stored_form``): nobody has to know whether its values are plain, or which codec wrote them.
+Apart from the backends because it must know all of them, by the scheme of their addresses; backends
+do not know each other. A store is opened in its stored form (``Store.stored_form``), so the caller
+need not know the codec, or whether the values are plain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
 
 Opener = Callable[..., base.Store]
-"""``(address, table, **form) -> store``, with the form as its constructor takes it."""
+"""``(address, table, **form) -> store``; ``form`` are parameters of the constructor."""
 
 
 def _sqlite(address: str, table: str, **form: Any) -> base.Store:
@@ -27,7 +27,7 @@ def _sqlite(address: str, table: str, **form: Any) -> base.Store:
 
 
 def _redis(address: str, name: str, **form: Any) -> base.Store:
-    # Whether the server is one to keep results in is for those to ask who write them.
+    # Only a writer asks whether the server keeps results safely.
     return RedisStore(address, name, accept_loss=True, **form)
 
 
@@ -75,6 +75,6 @@ def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
 
 
 def _arguments(form: str) -> dict[str, Any]:
-    """What a constructor takes for a store of this form."""
+    """The parameters of a constructor for a store of this form."""
     plain, _, codec = form.rpartition(" ")
     return {"plain": bool(plain), "codec": None if codec == codecs.JSON.name else codecs.TextCodec(codec)}

@@ -1,9 +1,10 @@
-"""What turns a value into the text that a store keeps, and back: JSON, or a codec of the user's.
+"""The codec that turns a value into the text that a store keeps, and back: JSON, or a codec of the
+user's.
 
-Apart from ``keys``, which says what JSON may hold, because a user may put something else in its
-place. A codec is pickled with its store, and its *name* is kept beside the results: whoever opens
-them with a codec of another name is refused, before anything is misread or mixed. Runs on
-executors: standard library only.
+Apart from ``keys``, which says what JSON may hold, because a user may give another codec. A codec
+is pickled with its store, and its *name* is kept beside the results: a process with a codec of
+another name is refused, before anything is misread or mixed. Runs on executors: standard library
+only.
 
 Invariants: a text that is stored is a ``str`` which UTF-8 can hold, without NUL; no value is ever
 stored as "there is none".
@@ -22,14 +23,14 @@ class Codec(Protocol):
     """Turns values into texts. Give it to a store as ``codec=``; it is pickled with the store, so
     define its class in a module.
 
-    :ivar name: what is kept beside the results: up to 50 of ``A-Za-z0-9._-``. Change it when texts
-    that are stored could no longer be read.
+    :ivar name: the name is kept beside the results: up to 50 of ``A-Za-z0-9._-``. Change it when
+    texts that are stored could no longer be read.
     """
 
     name: str
 
     def dumps(self, value: Any) -> str:
-        """The text of ``value``, any object of the user's; raises what it likes if there is none.
+        """The text of ``value``, any object of the user's; raises any exception if there is none.
 
         The same value must have the same text in every process, and on every attempt.
         """
@@ -39,7 +40,7 @@ class Codec(Protocol):
 
 
 class JsonCodec:
-    """The default: what JSON gives back as it was, and nothing else (see ``keys``)."""
+    """The default: only values that JSON gives back unchanged (see ``keys``)."""
 
     name = "json"
 
@@ -57,14 +58,14 @@ class JsonCodec:
 
 
 class TextCodec:
-    """Reads the texts themselves: for whoever looks into a store whose codec is not at hand."""
+    """Reads the texts themselves: for readers of a store whose codec is not at hand."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """The name of the codec that wrote them."""
+        """The name of the codec of the texts."""
 
     def dumps(self, value: Any) -> str:
-        """Refused: what is written here, that codec could not read."""
+        """Refused: that codec could not read values written here."""
         raise errors.UsageError(f"the codec {self.name!r} is not at hand: its values can be looked at as text, and not be written\n  {_CURE}")
 
     def loads(self, text: str) -> str:
@@ -73,7 +74,7 @@ class TextCodec:
 
 
 JSON = JsonCodec()
-"""The one of its class, also when it was pickled."""
+"""A single object, also after pickling."""
 
 
 def checked(codec: Any) -> Codec:
@@ -97,7 +98,7 @@ def checked(codec: Any) -> Codec:
 def encode(codec: Codec, value: Any) -> str:
     """The text of ``value``.
 
-    :raises errors.UsageError: what the codec made of it is no text that every database can keep.
+    :raises errors.UsageError: the result of the codec is no text that every database can keep.
     """
     text = codec.dumps(value)
     if codec is JSON:

@@ -1,5 +1,5 @@
-"""The errors for a store that does not fit the state: it lacks attempts (R27), has one that was not
-recorded, or its count is another one (R34).
+"""The errors for a store that does not fit the state: the store lacks attempts (R27), has an
+attempt that was not recorded, or has another count (R34).
 
 Apart from ``base``, which refuses, and from ``stamps``, which compares. Standard library only.
 """
@@ -13,7 +13,7 @@ from txtopo.topology import transaction
 
 def behind(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
     """Why the store at ``address``, whose fence is below the recorded attempt, may not be written;
-    ``adopt`` is the command that takes it."""
+    ``adopt`` is the command that accepts the store."""
     return errors.StateMismatchError(
         f"store {address} is behind: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
@@ -47,8 +47,8 @@ def lost(address: str, fence: stamps.Fence, mine: stamps.Stamp) -> errors.Failed
 
 
 def mismatch(address: str, fence: stamps.Fence, last: transaction.TransactionAttempt, adopt: str) -> errors.StateMismatchError:
-    """Why the store at ``address`` may not be written; ``adopt`` is the command that takes it as it
-    is."""
+    """Why the store at ``address`` may not be written; ``adopt`` is the command that accepts the
+    store unchanged."""
     held, recorded = fence.count or 0, transaction.count_of(last) or 0
     fact = (
         f"it holds {held} store transactions of attempt {fence.position} of component {fence.component!r}, but ZooKeeper has recorded {recorded}"

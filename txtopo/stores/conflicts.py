@@ -1,7 +1,7 @@
 """Why a store transaction is refused: two writers of one key, a plain value that was read, a store
-that others change.
+changed by another program.
 
-Apart from ``transaction``, which finds out, because what people read is to be found in one place.
+Apart from ``transaction``, which finds the conflicts: the messages for people are in one place.
 Standard library only.
 """
 
@@ -37,7 +37,7 @@ def written_after_read(address: str, text: str) -> errors.UsageError:
 
 
 def changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:
-    """Somebody else than this topology undid what the attempt had committed."""
+    """Another program undid a committed write of the attempt."""
     return errors.StateMismatchError(
         f"store {address}: what this attempt did to key {text} is gone (updates committed: {step})\n"
         "  Something other than this topology changed the store meanwhile. Stop that, and run again."

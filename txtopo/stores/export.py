@@ -1,9 +1,9 @@
-"""What a store holds, in columns: a ``pandas.DataFrame`` or a ``pyarrow.Table``.
+"""The values of a store, in columns: a ``pandas.DataFrame`` or a ``pyarrow.Table``.
 
 Apart from ``base``, whose methods lead here, and from ``arrow_export``, which knows pyarrow:
 neither is needed where stores are written. Keys that are tuples of one length become columns
-``key_0``, ``key_1``, …; any others are one column ``key``. Standard library only, but for what is
-asked for.
+``key_0``, ``key_1``, …; any others are one column ``key``. Imports the standard library only, until
+pandas or Arrow is asked for.
 """
 
 from __future__ import annotations

@@ -19,15 +19,16 @@ from typing import Any, TypeAlias, cast
 from txtopo import errors, plain_json
 
 Key: TypeAlias = "str | int | tuple[Key | None, ...]"
-"""What identifies a value in a store."""
+"""The key of a value in a store."""
 
 _encode_text = json.encoder.encode_basestring
-"""What ``_encode`` does to a str, without asking what it is."""
+"""Encodes a str as ``_encode`` does, without a look at its type."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 DIGITS_FAST = 10**15
-"""Integers smaller than this are written and read without JSON's help; as text they are the same.
+"""Integers smaller than this are written and read without JSON's help; as texts, such keys are
+equal.
 """
 
 
@@ -94,8 +95,8 @@ def encode_value(value: Any) -> str:
 
 
 def decode_value(text: str | None) -> Any:
-    """The value whose text is ``text``; ``None`` for no value. Always a new object, so that
-    changing it changes no other."""
+    """The value whose text is ``text``; ``None`` for no value. Always a new object, so that a
+    change reaches no other value."""
     if text is None:
         return None
     # Most values are counts, and a general reader of JSON takes several times as long for a number.

@@ -1,8 +1,8 @@
-"""The place of a store as a value: its address, its name, and how a process connects to it.
+"""The place of a store as a value: address, name, and settings of a connection.
 
-Apart from ``base``, so that the modules of a database get this value and never import a store. What
-all stores in servers check of a URL, a password and the limits is here too, once for all databases.
-Runs on executors: standard library only.
+Apart from ``base``, so that the modules of a database get this value and never import a store. The
+checks of a URL, a password and the limits are here too, once for all servers. Runs on executors:
+standard library only.
 
 Invariants:
     - A place holds no password, only where the password is.
@@ -21,12 +21,13 @@ from txtopo import errors
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Where one store is, and what its database must know to open it."""
+    """The address of a store, and the settings for its database."""
 
     name: str
     """The name of the store in its database, such as a table."""
     address: str
-    """The store in messages: the same text in every process, another text for every other store."""
+    """The store in messages: the same text in every process, and a different text for each store.
+    """
     location: str
     """The database as the command line takes it, beside ``name``."""
     form: str
@@ -59,7 +60,7 @@ class Place:
 def password_from(address: str, variable: str | None, path: str | None) -> str | None:
     """The password, read now from an environment variable or a file; None if there is neither.
 
-    :raises errors.SetupError: this machine has no such variable or file.
+    :raises errors.SetupError: the variable or the file is missing on this machine.
     """
     if variable is not None:
         if not os.environ.get(variable):

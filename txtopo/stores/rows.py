@@ -1,12 +1,12 @@
 """How a row is laid out in a relational table: the columns of every backend that has tables, and
-what they make of a row.
+the row that the columns hold.
 
 Apart from the backends because two of them must write the same columns, so that a table can be
 carried from one to the other. Standard library only.
 
-The *form* of a store says what its values are: the name of the codec that wrote their texts, after
-``plain`` where values keep no ``prev``. It is kept with the version, since whoever took values of
-one form for those of another would misread them, or take them back to what they never were.
+The *form* of a store describes its values: the name of the codec that wrote their texts, after
+``plain`` where values keep no ``prev``. The form is kept with the version: a process with another
+form would misread the values, or take them back to wrong values.
 
 Invariants:
     - ``steps`` is NULL unless a transaction updated the key repeatedly; ``curr`` alone then says
@@ -25,7 +25,7 @@ from txtopo.stores import stamps
 
 LAYOUT_VERSION = 4
 """Of the tables. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are
-written; what has any other is refused."""
+written; stores of any other version are refused."""
 
 EARLIER_VERSION = 3
 """The layout without ``txtopo_count``, and without the column ``counted`` of fences."""
@@ -57,14 +57,14 @@ def row_of(
     prev_txid: int,
     steps: str | None,
 ) -> stamps.Row:
-    """The row that these columns hold."""
+    """The row made of these columns."""
     stamp = _stamp(topology, generation, component, task, txid, attempt)
     return stamps.Row(key, stamp, prev, prev_txid, [curr] if steps is None else json.loads(steps))
 
 
 @functools.lru_cache(maxsize=1024)
 def _stamp(*parts: Any) -> stamps.Stamp:
-    """One object for all rows that bear it."""
+    """Rows with equal stamps share the object."""
     return stamps.Stamp(*parts)
 
 
@@ -102,15 +102,15 @@ def check_version(place: str, store: str, version: int) -> None:
 
 def check_neighbours(place: str, versions: Mapping[str, int]) -> None:
     """Refuse to make a store in ``place`` if all that it holds, by store, are of another version:
-    so are the tables that stores share."""
+    the shared tables are of that version too."""
     if versions and not {LAYOUT_VERSION, EARLIER_VERSION, BEING_MADE} & set(versions.values()):
         store, version = min(versions.items())
         check_version(place, store, version)
 
 
 def check_form(address: str, found: str, expected: str) -> None:
-    """Refuse values of another form; ``found`` is what is there, ``expected`` what the store at
-    ``address`` was opened as."""
+    """Refuse values of another form; ``found`` is the stored form, ``expected`` the form of the
+    store object at ``address``."""
     if found == expected:
         return
     raise errors.StateMismatchError(

@@ -15,13 +15,13 @@ from txtopo.topology import merge
 
 
 class RowsChangedError(Exception):
-    """Rows to be written are not what was read: another transaction has changed them. Raised by a
+    """Rows were changed by another transaction between reading and writing. Raised by a
     :class:`Session`, and judged here."""
 
     def __init__(self, found: Mapping[str, stamps.Row | None]) -> None:
         super().__init__(found)
         self.found = found
-        """By key: what is there instead; None if nothing is."""
+        """The rows of the other transaction by key; None for a removed row."""
 
 
 class Maintenance(abc.ABC):
@@ -87,30 +87,30 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def count(self, mine: stamps.Stamp, number: int) -> None:
-        """Have this transaction count for the fence, which is that of ``mine``; ``number`` is its
-        number among those of the task in this attempt, from 1 on (R34). One is added to what is
-        counted of the task, unless that has reached ``number``: the task then runs again in its
-        attempt. Never more than one: a copy that took the place of the database may lack earlier
-        transactions of the task. :attr:`stamps.Fence.count` is the sum over all tasks. Two tasks of
-        an attempt do not wait for each other here: so each task is counted by itself."""
+        """Count this transaction for the fence, which is the fence of ``mine`` (R34). ``number`` is
+        the number of the transaction within the task and attempt, from 1 on. Add one to the count
+        of the task, unless the count has reached ``number``: then the task runs again in its
+        attempt. Never add more than one: a copy of the database may lack earlier transactions of
+        the task. :attr:`stamps.Fence.count` is the sum over all tasks. Each task has a count of its
+        own, so that two tasks of an attempt do not wait for each other here."""
 
     is_alone = False
     """Whether the transaction is of its component's only task: the fence itself may then count,
     since no other task has to count there."""
 
     is_counted = True
-    """Whether the transaction was counted when it committed. One that left nothing behind need not
-    be."""
+    """Whether the transaction was counted when it committed. A transaction without writes need not
+    be counted."""
 
     @abc.abstractmethod
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         """The rows of these keys, tombstones too; absent keys are left out."""
 
     def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """As :meth:`read_rows`, of keys that will be written; a database may lock them here, so
-        that nobody changes them meanwhile.
+        """As :meth:`read_rows`, of keys that will be written; a database may lock the rows here
+        against changes by other transactions.
 
-        :raises RowsChangedError: another writer of these keys stood in the way.
+        :raises RowsChangedError: another writer of these keys got in the way.
         """
         return self.read_rows(texts)
 
@@ -120,27 +120,27 @@ class Session(abc.ABC):
 
     def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
         """Combine ``deltas``, by key, with the rows that are there, without reading these first;
-        what the rules would make of an *ordinary* row.
+        the result is the row that the rules would make of an *ordinary* row.
 
         A row is ordinary if there is none, which then is the delta; or if it was written in the
         same topology, generation and component by transaction ``settled_txid`` or an earlier one,
-        and its value is an integer as JSON has it, of fewer than 16 digits: then it becomes what
-        comes before this transaction. No key was read or written in this transaction before.
+        and its value is an integer as JSON has it, of fewer than 16 digits: then its value becomes
+        the value before this transaction. No key was read or written in this transaction before.
         Integers have fewer than 16 digits.
 
-        Returns the keys whose rows are not ordinary, or are not known to be; these rows are as they
-        were, and the rules see to them.
+        Returns the keys whose rows are not ordinary, or are not known to be; these rows are
+        unchanged, and the rules combine them.
 
         :raises RowsChangedError: as :meth:`write_rows`.
         """
         return deltas
 
     def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
-        """As :meth:`read_rows_to_write`; but of rows that an earlier transaction of the same
-        topology, generation and component wrote, up to ``settled_txid``, a database may read the
-        values alone, if it can make the rest what was before this transaction when they are
-        written: their ``prev_txid`` is then :data:`stamps.KEPT`, and their stamp any that stands
-        so. Not for plain stores.
+        """As :meth:`read_rows_to_write`, but a database may read only the value of a row whose last
+        writer is of the same topology, generation and component, and whose txid is at most
+        ``settled_txid``. When the row is written, the database must then make the stored value the
+        value before this transaction. The ``prev_txid`` of such a row is :data:`stamps.KEPT`, and
+        its stamp a placeholder. Not for plain stores.
 
         :raises RowsChangedError: as :meth:`read_rows_to_write`.
         """
@@ -150,8 +150,8 @@ class Session(abc.ABC):
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         """Make or replace these rows, all of which were looked for with :meth:`read_rows_to_write`.
 
-        :raises RowsChangedError: not all are as they were read. Where nobody else can write
-            meanwhile, this cannot happen.
+        :raises RowsChangedError: not all are as they were read. Cannot happen where no other
+            transaction can write meanwhile.
         """
 
     def apply(self) -> None:
@@ -164,9 +164,9 @@ class Session(abc.ABC):
     @abc.abstractmethod
     def take_back(self, void: stamps.Fence) -> None:
         """Restore every row of the component and transaction of ``void`` that its attempt, or an
-        earlier one, wrote; remove those that were not there (R31)."""
+        earlier one, wrote; remove rows that did not exist before (R31)."""
 
     @abc.abstractmethod
     def sweep(self, mine: stamps.Stamp) -> None:
-        """Remove the component's tombstones of earlier transactions: these are committed, nothing
-        will ask for them again. Another component's may be void."""
+        """Remove the component's tombstones of earlier transactions: committed tombstones are never
+        read again. Tombstones of another component may be void."""

@@ -1,4 +1,4 @@
-"""What a store's rules say about a fence and about a stamped value, before any database is asked.
+"""The rules of a store for a fence and for a stamped value, without any database.
 
 Apart from the stores because these few comparisons are where exactly-once is decided: they are
 pure, they know no database and no topology, and every backend goes through them.
@@ -8,16 +8,16 @@ whose current value is None, and a row whose previous value is None did not exis
 JSON null is the text ``null`` and neither of these.
 
 **Void attempts.** The attempt that raised a fence may have failed, and in the replay that was
-recorded no task of the component may have opened the store: then nothing in the store says that its
-writes do not count. ZooKeeper does, which remembers the last *recorded* attempt that opened the
-store (:data:`Recorded`). What a component wrote after that, in a transaction that is over, is void:
-it is taken back when the component opens the store again, and until then every other component sees
-through it.
+recorded no task of the component may have opened the store: then the store does not know that the
+writes of the failed attempt do not count. ZooKeeper remembers the last *recorded* attempt that
+opened the store (:data:`Recorded`). Writes of a component after that attempt, in a transaction that
+is over, are void: they are taken back when the component opens the store again, and until then
+every other component sees the values before.
 
 A transactional store is no exception, although a replay there has the same batch and opens the same
-stores. If it did not, then because the code decided otherwise, or was changed between two runs. The
-effect of a transaction is what its recorded attempt did (R28); to keep what the other one left
-would keep as much of it as was done when it died, which is the effect of no attempt at all.
+stores. A replay opens other stores only if the code decided otherwise, or was changed between two
+runs. The effect of a transaction is the effect of its recorded attempt (R28). To keep the writes of
+the failed attempt would keep half of an attempt, which is the effect of no attempt at all.
 
 Invariants:
     - ``Row.steps`` is never empty; its last entry is the current value.
@@ -36,30 +36,30 @@ from typing import Literal
 from txtopo.topology import transaction
 
 UNKNOWN_ATTEMPT = -1
-"""Attempt of a value that was taken back to or adopted: the one that made it is no longer known.
-Its transaction is over, whoever comes."""
+"""Attempt of a value that was taken back to or adopted: the attempt that made the value is no
+longer known. The transaction of the value is over for every attempt."""
 
 KEPT = -1
-"""Instead of a row's ``prev_txid``: the transaction of the row that the database has in its place,
-and nobody has read."""
+"""Instead of a row's ``prev_txid``: the transaction of the stored row, which was not read."""
 
 CLOSED_ATTEMPT = 2**63 - 1
 """Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
 
 
 Kind = Literal["plain", "transactional", "opaque"]
-"""What a value remembers. Transactional and opaque ones know what they were before their
-transaction (R30); of a plain one only the last write is kept: it can be set and deleted, but not be
-updated, nor taken back."""
+"""The kind of a value. Transactional and opaque values know the value before their transaction
+(R30). Of a plain value only the last write is kept: a plain value can be set and deleted, but not
+be updated, nor taken back."""
 
 Recorded = Mapping[str, transaction.TransactionAttempt]
 """Of one store, by component: the last recorded attempt that opened it, with the number of its
-store transactions if that is known (R34). A component that is not in it has never done so."""
+store transactions if that is known (R34). A component without an entry has never opened the store.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stamp:
-    """Who wrote, and in which attempt."""
+    """Writer and attempt of a row."""
 
     topology_id: str
     generation: str
@@ -111,11 +111,11 @@ class Row:
     """The value before the transaction of ``stamp``."""
     prev_txid: int
     """The transaction that made ``prev``; 0 if none of this generation did. :data:`KEPT` if only
-    the database knows: it has ``prev`` in the place of this row, of which nothing else was read
-    (see ``sessions``)."""
+    the database knows: the stored row has ``prev`` as its value, and no other column was read (see
+    ``sessions``)."""
     steps: list[str | None]
-    """What each update in the transaction of ``stamp`` made of the value, in order; composed
-    updates are told apart by them (R32)."""
+    """The value after each update in the transaction of ``stamp``, in order; composed updates are
+    told apart by them (R32)."""
 
     @property
     def curr(self) -> str | None:
@@ -143,7 +143,7 @@ transaction: the writer is late) · foreign (another topology's)."""
 
 def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) -> FenceStanding:
     """How ``fence`` stands to the attempt that wants to write (R27, R29, R31); ``recorded`` is None
-    where nobody keeps a record."""
+    where no record is kept."""
     if fence is None:
         return "absent"
     if fence.generation != mine.generation:
@@ -187,8 +187,8 @@ def is_void(stamp: Stamp, mine: Stamp, recorded: Recorded | None) -> bool:
     """Whether ``stamp`` is of an attempt that does not count, at a transaction that was over when
     ``mine`` began.
 
-    The txid tells: in the transaction of the component's last recorded attempt, and before it, what
-    was void has been taken back.
+    The txid tells: up to the transaction of the component's last recorded attempt, void writes have
+    been taken back.
     """
     if recorded is None or stamp.attempt == UNKNOWN_ATTEMPT or stamp.generation != mine.generation or stamp.txid >= mine.txid:
         return False
@@ -199,8 +199,8 @@ def is_void(stamp: Stamp, mine: Stamp, recorded: Recorded | None) -> bool:
 def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | None) -> Standing:
     """How ``row`` stands to the writer ``mine`` (R30, R31, R32).
 
-    A stamp of another generation is past whatever its txid: only adopting the store lets the two
-    meet, and adopting says that all it holds is settled.
+    A stamp of another generation is past, without regard to its txid: two generations meet only in
+    an adopted store, and all values of an adopted store are settled.
     """
     if row is None:
         return "past"
@@ -211,8 +211,8 @@ def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | No
         return "undone" if is_void(stamp, mine, recorded) else "past"
     if stamp.txid > mine.txid:
         return "ahead"
-    # Only a later transaction takes back to a value of this one; and what was adopted is of one
-    # that is over.
+    # Only a later transaction takes back to a value of this transaction; and an adopted value is of
+    # a transaction that is over.
     if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
         return "ahead"
     if opaque and stamp.attempt < mine.attempt:
@@ -224,9 +224,9 @@ def plain_standing(row: Row | None, mine: Stamp) -> Standing:
     """How a row of a plain store stands to the writer ``mine``: past if it may be overwritten (R29,
     R32).
 
-    What an earlier attempt of this transaction wrote is overwritten like anything else. Only within
-    an attempt are two writers told apart: the last write of an attempt that failed says nothing
-    about who writes the key in this one.
+    A write of an earlier attempt of this transaction is overwritten like any other write. Two
+    writers are told apart only within an attempt: the writer of a key in a failed attempt may
+    differ from its writer in the next attempt.
     """
     if row is None:
         return "past"
@@ -245,8 +245,8 @@ def seen(row: Row | None, where: Standing, step: int) -> str | None:
     """The value a writer sees that has made ``step`` updates to it: as it was before the
     transaction, plus its own updates.
 
-    So a replay reads what the first application read, and nobody reads what another writer did in
-    the same transaction.
+    So a replay reads the values that the first application read, and no task reads writes of
+    another task in the same transaction.
     """
     if row is None:
         return None
@@ -256,8 +256,8 @@ def seen(row: Row | None, where: Standing, step: int) -> str | None:
 
 
 def advanced(row: Row | None, key: str, where: Standing, mine: Stamp, curr: str | None) -> Row:
-    """The row after one more update by ``mine``; ``row`` itself when it is already of this
-    transaction."""
+    """The row after one more update by ``mine``; ``row`` itself if the row is of this transaction.
+    """
     if row is None:
         return Row(key, mine, prev=None, prev_txid=0, steps=[curr])
     if where == "mine":

@@ -1,16 +1,16 @@
 """One open transaction of a store: the updates of a task, each applied exactly once (R28, R30-R32).
 
-Apart from ``base``, which opens and fences it, and from ``sessions``, which is all that this asks
-of a database: here a key is read, judged by ``stamps`` and taken one step further. Where a database
-can combine an integer with what it has, and the row is as it nearly always is, nothing is read: it
-is asked to, and says which rows are not. Runs on executors: standard library only.
+Apart from ``base``, which opens and fences it, and from ``sessions``, the questions to a database:
+here a key is read, judged by ``stamps`` and taken one step further. Where a database can combine an
+integer with an ordinary row, no row is read: the database combines, and names the rows that are not
+ordinary. Runs on executors: standard library only.
 
 Invariants:
-    - ``_unwritten`` names rows of ``_rows`` that the database does not have yet, ``_deltas`` what
-      it is to combine; nothing else is ahead of it.
-    - A key of ``_deltas`` is in no other collection here: whoever asks for keys has the database
-      combine first.
-    - Once an update was refused, the transaction can only fail, whatever user code does with the
+    - The database lacks only the rows of ``_rows`` that ``_unwritten`` names, and the integers to
+      combine in ``_deltas``.
+    - A key of ``_deltas`` is in no other collection here: before any key is read, the database
+      combines.
+    - After an update was refused, the transaction can only fail, even if user code catches the
       exception.
 """
 
@@ -37,14 +37,14 @@ class StoreTransaction:
     """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use
     after its ``with`` block.
 
-    A plain store has ``put`` and ``delete``, which set what they are told to set, and ``get``, each
-    also for many keys. What is computed from the value before needs a store that remembers it, or a
-    replay would compute it again from its own result: ``update`` is refused there, and so is
-    writing what was read.
+    A plain store has ``put``, ``delete`` and ``get``, each also for many keys. A value computed
+    from the value before needs a store that remembers the value before: else a replay would compute
+    again from its own result. So a plain store refuses ``update``, and refuses to write a key that
+    was read.
 
     A key that this attempt updates several times, in one block or in several of the same
     ``finish_batch``, is taken one step further each time; on replay each of these updates returns
-    what it returned at first (R32).
+    its first result (R32).
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class StoreTransaction:
         self._address, self._kind, self._session, self._mine, self._earlier_steps = address, kind, session, mine, earlier_steps
         self._recorded, self._codec = recorded, codec
         last = None if recorded is None else recorded.get(mine.component)
-        # What is of a later transaction than the last recorded one is void, and what is of this one
-        # is its own (see stamps).
+        # Rows after the last recorded transaction are void, and rows of this transaction are its
+        # own (see stamps).
         self._settled_txid = mine.txid - 1 if recorded is None else min(mine.txid - 1, 0 if last is None else last.txid)
         self._read: set[str] = set()
         """Keys of a plain store whose value was asked for before this attempt had set it."""
@@ -80,9 +80,9 @@ class StoreTransaction:
         """The value as this task sees it, None if there is none: as it was before the transaction,
         plus this attempt's own updates.
 
-        What another task wrote in the same transaction is not seen, on no attempt: it would be
-        there or not by chance. A plain store cannot tell: it gives the last write, on a replay also
-        one of the attempt before. So a key that was read there cannot be written any more.
+        Writes of another task in the same transaction are never seen: their presence would depend
+        on chance. A plain store cannot tell, and gives the last write, on a replay also a write of
+        the attempt before. So a key that was read in a plain store cannot be written any more.
         """
         self._check_open()
         self._merge_before_reading()
@@ -154,8 +154,8 @@ class StoreTransaction:
         """As :meth:`update_many`, without an answer; with ``txtopo.stores.ADD``, ``MIN`` or ``MAX``
         the database combines integers by itself.
 
-        Integers of up to 15 digits, on either side, kept by the default codec; whatever else there
-        is, is read, combined here and written.
+        Integers of up to 15 digits, on either side, kept by the default codec; all other values are
+        read, combined here and written.
         """
         self._check_has_previous()
         self._check_open()
@@ -177,7 +177,7 @@ class StoreTransaction:
                     yield key, self._made(text, combine, delta)
 
     def _kept_to_merge(self, deltas: Mapping[K, Any], how: merge.Merge) -> dict[K, Any]:
-        """Keep what the database may combine, until it is asked to; the others."""
+        """Keep the integers that the database may combine later; return the other deltas."""
         if how is not self._merge:
             self._merge_before_reading()
             self._merge = how
@@ -202,8 +202,8 @@ class StoreTransaction:
         return others
 
     def _merge_before_reading(self) -> None:
-        """Have the database combine what it is to combine, since something will be read or written
-        that could be the same."""
+        """Have the database combine the kept integers, because a key to be read or written may be
+        among them."""
         if not self._deltas:
             return
         with self._all_or_nothing():
@@ -223,8 +223,8 @@ class StoreTransaction:
                 self._steps.update(steps)
             else:
                 self._steps = steps
-        # In the order in which they were given, so that of several mistakes the same one is named
-        # in every process.
+        # In the order in which they were given, so that every process names the same mistake of
+        # several.
         which = set(refused)
         self._merge_here({text: delta for text, delta in self._deltas.items() if text in which} if which else {})
 
@@ -276,8 +276,8 @@ class StoreTransaction:
         self._unwritten[text] = None
 
     def _made(self, text: str, fn: Callable[..., Any], *more: Any) -> Update:
-        """Take a loaded key one step further, to ``fn(old, *more)``; or say what that was, if it
-        was done before."""
+        """Take a loaded key one step further, to ``fn(old, *more)``; or return the earlier update,
+        if it was applied before."""
         row, where, step, known = self._place(text)
         prev = stamps.seen(row, where, step)
         if row is not None and step < known:
@@ -286,7 +286,8 @@ class StoreTransaction:
         old = codecs.decode(self._codec, prev)
         value = self._computed(fn, old, *more)
         curr = codecs.encode(self._codec, value)
-        # What cannot be changed in place needs no second object: it is what would be read.
+        # A value that cannot be changed in place needs no second object: reading would give the
+        # same value.
         if self._codec is not codecs.JSON or type(value) not in plain_json.SCALARS:
             value = codecs.decode(self._codec, curr)
         if type(old) not in plain_json.SCALARS:
@@ -302,8 +303,8 @@ class StoreTransaction:
             self._is_inside_function = False
 
     def _replaced(self, text: str, curr: str | None) -> tuple[str | None, str | None, bool]:
-        """Take a loaded key one step further, to ``curr``, whatever it was; or say what that was,
-        if it was done before: prev, curr, applied."""
+        """Take a loaded key one step further, to ``curr``; or return the earlier update, if it was
+        applied before: prev, curr, applied."""
         row, where, step, known = self._place(text)
         prev = stamps.seen(row, where, step)
         if row is not None and step < known:
@@ -314,7 +315,7 @@ class StoreTransaction:
 
     def _place(self, text: str) -> tuple[stamps.Row | None, stamps.Standing, int, int]:
         """The row of a loaded key, how it stands, how many steps this attempt has made, and how
-        many are known; refuses who may not write it."""
+        many are known; refuses other writers."""
         row = self._rows[text]
         where = self._standing(row)
         step = self._steps_taken(text)
@@ -363,19 +364,19 @@ class StoreTransaction:
             self._refuse_changed(changed.found)
         self._unwritten.clear()
         for row in rows:
-            if row.prev_txid == stamps.KEPT:  # what the database made of it is to be read, if it is asked for again
+            if row.prev_txid == stamps.KEPT:  # its value is read again when needed
                 del self._rows[row.key]
 
     @property
     def session(self) -> sessions.Session:
-        """The open transaction of the database, for what is written there beside the values and
-        must be committed with them."""
+        """The open transaction of the database, for rows of a sink that must be committed with the
+        values."""
         self._check_open()
         return self._session
 
     def flush(self) -> None:
-        """Write the updates made so far to the (still open) transaction of the database: whoever
-        wants to make the same ones waits from here on."""
+        """Write the updates made so far to the (still open) transaction of the database: another
+        task that makes the same updates waits from here on."""
         self._check_open()
         self._merge_before_reading()
         with self._all_or_nothing():
@@ -401,7 +402,7 @@ class StoreTransaction:
 
     @property
     def doom(self) -> BaseException | None:
-        """What has failed in this transaction, and keeps it from being committed."""
+        """The error that keeps this transaction from being committed."""
         return self._doom
 
     def end(self) -> None:
@@ -427,8 +428,8 @@ class StoreTransaction:
         self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, row.stamp.position, self._mine.position))
 
     def _refuse_gone(self, text: str, step: int) -> NoReturn:
-        """Newer attempts took over what this one did, and then took it back or deleted it; or it
-        was not this topology."""
+        """Newer attempts took over a write of this attempt, and then took the write back or deleted
+        it; or another program did."""
         with self._all_or_nothing():
             newer = stamps.overtaking(self._session.read_fences(self._mine.topology_id), self._mine)
         if newer is not None:
@@ -436,8 +437,8 @@ class StoreTransaction:
         self._refuse(conflicts.changed_by_others(self._address, text, step))
 
     def _refuse_changed(self, found: Mapping[str, stamps.Row | None]) -> NoReturn:
-        """Somebody else was faster: another writer of this transaction, a newer attempt, or one
-        whom a replay will not meet again."""
+        """Another writer was faster: of this transaction, of a newer attempt, or a writer that a
+        replay will not meet again."""
         places = {text: self._standing(row) for text, row in sorted(found.items())}
         for text, where in places.items():
             row = found[text]

@@ -1,9 +1,8 @@
-"""Turns at a store: a task makes its transactions of one store one after the other, in whichever of
-its threads.
+"""Turns at a store: the threads of a task make the transactions of one store one after the other.
 
 Apart from ``base``, which asks for a turn, and from connections, at which all tasks of a process
-take turns: here the threads of one task do. A task reads what it remembers when a store transaction
-begins, and changes it when that has committed: how many store transactions there were (R34), and
+take turns: here the threads of one task do. A task reads its memory when a store transaction
+begins, and changes its memory after the commit: how many store transactions there were (R34), and
 how many updates of each key (R32). Runs on executors: standard library only.
 
 Invariants:
@@ -41,7 +40,7 @@ def taken(context: contexts.TopologyContext, name: str, address: str) -> Iterato
     the task wait until it ends.
 
     :raises errors.UsageError: this thread has it already.
-    :raises errors.FailedException: another thread did not give it up.
+    :raises errors.FailedException: another thread kept the turn too long.
     """
     turn: Turn = context.store_turns.setdefault(name, Turn())
     if turn.thread == threading.get_ident():

@@ -1,7 +1,7 @@
-"""What user code gives to a store transaction and gets from it: what an update did, and many of
-them in portions.
+"""The values between user code and a store transaction: the result of an update, and many updates
+in portions.
 
-Apart from ``transaction``, which does them. Standard library only.
+Apart from ``transaction``, which applies updates. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ D = TypeVar("D")
 
 
 class Update(NamedTuple):
-    """What an update did, or had done when the transaction was first applied (R28): a replay gets
+    """The result of an update, on a replay the result of the first application (R28): a replay gets
     the same ``prev`` and ``curr``."""
 
     prev: Any
@@ -37,8 +37,8 @@ def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
 
 
 def portions_of(deltas: Mapping[K, D], most: int) -> Iterator[Mapping[K, D]]:
-    """``deltas``, so many at a time at ``most``; as they are, if that is all; nothing, if there are
-    none."""
+    """``deltas``, so many at a time at ``most``; unchanged, if one portion is enough; no portion
+    for no deltas."""
     if 0 < len(deltas) <= most:
         yield deltas
     else:

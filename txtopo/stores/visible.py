@@ -1,13 +1,13 @@
-"""Which transactions a reader may see, and what a stamped row was when the last of them had
-committed.
+"""The transactions that a reader may see, and the value of a stamped row as of the last visible
+transaction.
 
 A store is written before the commit is recorded, and several stores one after the other; so a
 reader may meet results of a transaction that is under way, in one store and not yet in the next.
-Who restricts himself to what is *recorded* never does. A row remembers one transaction back, which
-is enough because commits are serial (R3): while txid V is the last recorded one, nothing but
-attempts of V + 1 can have written since, however many there were, and each of them left in ``prev``
-what the row was before V + 1: also of a key that it deleted (a tombstone, which goes when a
-transaction beyond V + 1 begins to write), and of one that was not there (NULL).
+Readers that ask for *recorded* transactions only never see half of a transaction. A row remembers
+one transaction back. One is enough because commits are serial (R3): if V is the last recorded txid,
+only attempts of V + 1 can have written since. Each attempt saved in ``prev`` the row as of V: also
+of a deleted key (in a tombstone, which is removed when a transaction beyond V + 1 begins to write),
+and NULL for a key that did not exist.
 
 Which attempts count is not said by txids alone. An attempt may have written and died, and the one
 that was recorded in its place opened nothing (R31): so the last *recorded* attempt of every
@@ -16,8 +16,8 @@ component is asked for, and a row of a later transaction than that is seen as it
 Apart from ``stamps``, which judges for writers: a reader writes no fence, and comes too late where
 a writer would be told so by one. Standard library only.
 
-Invariants: what is given out was the value after transaction V; if that cannot be told any more, it
-is refused.
+Invariants: a value that is returned was the value after transaction V; if that cannot be told any
+more, it is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class VisibleTxid(int):
 
 
 def recorded(stores: Mapping[str, transaction.TransactionAttempt], name: str) -> stamps.Recorded:
-    """What ``stores``, by ``component/store`` name, says of the store ``name``, by component."""
+    """The recorded attempts of the store ``name``, by component, from ``stores``, by
+    ``component/store``."""
     split = ((known.rpartition("/"), attempt) for known, attempt in stores.items())
     return {component: attempt for (component, _, store), attempt in split if store == name}
 

@@ -1,20 +1,20 @@
 """MySQL and MariaDB behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per
 worker process, and reading and writing in bulk over it.
 
-Apart from ``relational``, which holds what any SQL database understands; ``mysql_connection`` says
-how a connection is made, ``mysql_layout`` how the tables are, and ``mysql_errors`` what errors
-mean. Needs SQLAlchemy and PyMySQL. Transactions are READ COMMITTED, whatever the server's default
-is: a statement must see what others committed while it waited, and InnoDB then locks rows alone,
-and no gaps between them.
+Apart from ``servers``, which holds the statements for any SQL database; ``connection`` makes
+connections, ``layout`` makes tables, and ``errors`` gives errors their meaning. Needs SQLAlchemy
+and PyMySQL. Transactions are READ COMMITTED, not the default of the server: a statement must see
+rows that other transactions committed while the statement waited, and InnoDB then locks rows
+without the gaps between them.
 
 Rows travel as one JSON parameter, which the server takes apart (JSON_TABLE): the number of
 statements does not depend on the number of keys. A row that will be written is locked when it is
-read, in the order of keys, so that two writers who share several keys meet at the first of them:
-the second waits, and then sees whose row it is. A key that is not there cannot be locked; of two
-who add it the second finds it there. Where writers block each other nevertheless, the one whom the
-server ends looks as well. Every statement that locks begins at the keys that were given
-(STRAIGHT_JOIN), never at the table: InnoDB locks what it passes, and would wait for rows that are
-none of its business.
+read, in the order of keys, so that two writers with several common keys meet at the first common
+key: the second waits, and then sees whose row it is. A key that is not there cannot be locked; of
+two writers that add the key, the second finds the row of the first. Where writers block each other
+nevertheless, the writer that the server ends reads the rows again. Every statement that locks
+begins at the keys that were given (STRAIGHT_JOIN), never at the table: InnoDB locks the rows that a
+statement passes, and would wait for unrelated rows.
 
 Invariants:
     - After a statement failed its transaction ends; only a deadlock and a key that is there already
@@ -121,13 +121,15 @@ class Connection(relational_connection.Connection):
 
 
 class Session(session.Session):
-    """What MySQL and MariaDB do in bulk; and the lock that those who raise a fence take turns by.
+    """Reading and writing in bulk in MySQL and MariaDB; and the lock by which tasks that raise a
+    fence take turns.
     """
 
     def __init__(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, mine: stamps.Stamp) -> None:
         super().__init__(raw, faults, tables_, store, mine)
         self._locked: set[str] = set()
-        """Keys of rows that are there, and stay as this transaction leaves them until it ends."""
+        """Keys of existing rows that no other transaction can change before this transaction ends.
+        """
 
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         here = self._here(number)
@@ -135,8 +137,8 @@ class Session(session.Session):
             self.is_listed = self.lists
             return True
         if not self.lists:
-            # The attempt may have listed what it wrote, although this store does not: an opaque
-            # store began it.
+            # The attempt may list its keys although this store is transactional: another task may
+            # have opened the store as opaque.
             found = self._run(self._tables.statements.standing, here).first()
             if found is not None:
                 self.is_listed = bool(found[0])
@@ -225,8 +227,8 @@ class Session(session.Session):
         self.note(row.key for row in ordered)
 
     def take_back(self, void: stamps.Fence) -> None:
-        # Whoever raises the fence has it alone, so that nobody adds such rows; a writer who is not
-        # of this component may take one over.
+        # The transaction that raises the fence holds the fence alone, so no task adds such rows; a
+        # writer of another component may take over a row.
         undone = (
             "kept.component = :component AND kept.txid = :txid AND kept.topology = :topology AND kept.generation = :generation"
             f" AND kept.attempt <= :attempt AND kept.attempt <> {stamps.UNKNOWN_ATTEMPT}"
@@ -252,7 +254,7 @@ class Session(session.Session):
             self._forget_written(mine.topology_id, mine.component)
 
     def _listed_undone(self, void: stamps.Fence, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
-        """Rows to be undone, by the lists of what was written; as :meth:`_undone`."""
+        """Rows to be undone, by the lists of written keys; as :meth:`_undone`."""
         select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {which}"
         texts = self._listed(void)
         for start in range(0, len(texts), UNDONE_ROWS):
@@ -293,8 +295,8 @@ class Session(session.Session):
         self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], self._who())
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
-        """Replace rows that are locked, and of which the values alone were read: what is there
-        becomes what was before this transaction."""
+        """Replace rows that are locked, and of which the values alone were read: the stored value
+        becomes the value before this transaction."""
         insert = (
             f"INSERT INTO `{self._tables.name}`(`key`, curr, topology, generation, component, task, txid, attempt, prev_txid)"
             " SELECT given.`key`, given.curr, :topology, :generation, :component, :task, :txid, :attempt, 0"
@@ -304,13 +306,13 @@ class Session(session.Session):
         self._given(insert, [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)], self._who())
 
     def _who(self) -> dict[str, Any]:
-        """The stamp of what this transaction writes."""
+        """The stamp of the rows that this transaction writes."""
         mine = self._mine
         return dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
 
     def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
-        """Run ``statement`` with ``items`` as what is given; again where they are too much for one.
-        Returns the results."""
+        """Run ``statement`` with ``items`` as its parameter; several times if ``items`` are too
+        large for one statement. Returns the results."""
         return [self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)}) for _, _, text in self._portions(items)]
 
     def _portions(self, items: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
@@ -347,8 +349,8 @@ class Session(session.Session):
             )
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """What is there once the other tasks of this attempt have ended: the one that blocked us
-        has then committed."""
+        """The rows after the other tasks of this attempt have ended: the blocking task has then
+        committed."""
         mine = self._mine
         self._raw.rollback()
         if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
@@ -366,7 +368,7 @@ class Session(session.Session):
 
 
 class Reader(session.Reader):
-    """One reading: all of its statements see what the first one saw."""
+    """One reading: all statements see the state of the first statement."""
 
     def __init__(self, run: session.Run, tables_: session.Tables, made: session.Made) -> None:
         super().__init__(run, tables_, made.version)
@@ -376,7 +378,8 @@ class Reader(session.Reader):
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time.
 
-        Each is a statement of its own: a server ends one whose answer nobody takes for a minute.
+        Each is a statement of its own: a server ends a statement whose answer is not read for a
+        minute.
         """
         key = self._tables.values.c.key
         select = self.select_from(text).limit(PORTION_ROWS)
@@ -390,8 +393,7 @@ class Reader(session.Reader):
 
 @contextlib.contextmanager
 def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
-    """What reads one state of the store, over a connection of its own; None if there is no such
-    store."""
+    """A reader of one state of the store, over a new connection; None if there is no such store."""
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
@@ -410,6 +412,6 @@ def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str,
 
 
 def _lock(raw: sa.Connection, address: str, name: str) -> None:
-    """Wait until no other transaction holds the lock ``name``, and hold it until this one ends."""
+    """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
     # Not GET_LOCK: that outlives the transaction, and is unknown to a cluster.
     _run(raw, address, _LOCK, {"name": hashlib.blake2b(name.encode(), digest_size=16).hexdigest()})

@@ -1,6 +1,6 @@
 """One connection to MySQL or MariaDB: how it is made, with which settings and password.
 
-Apart from ``mysql``, which says what is done over it. Needs SQLAlchemy and PyMySQL.
+Apart from ``mysql``, which uses the connection. Needs SQLAlchemy and PyMySQL.
 
 Invariants:
     - A password is read when a connection is made, given to the driver, and kept nowhere.
@@ -37,15 +37,15 @@ _TCP = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIME
 """A server that is gone without a word is noticed within half a minute."""
 
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
-"""What does not fit is refused, and not cut; backslashes and quotes mean what the driver takes them
-to mean."""
+"""Values that do not fit are refused, and not cut; backslashes and quotes have the meaning that the
+driver expects."""
 
 _SERVER = sa.text("SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
 
 
 def open_connection(store: places.Place, statement_s: float, *, for_reading: bool = False) -> sa.Connection:
-    """A new connection with its settings made; 0 is no limit. One for reading keeps what it saw
-    first, however long its reader takes."""
+    """A new connection with its settings made; 0 is no limit. A connection for reading keeps its
+    first state, however long the reading takes."""
     answer_s = None if statement_s == 0 else statement_s + store.limits["lock_timeout_s"] + ANSWER_MARGIN_S
     engine = _engine(store.url, store.password_env, store.password_file, store.address, answer_s)
     with faults.translating(store.address, connecting=True):
@@ -92,8 +92,7 @@ def sent(text: str) -> str | bytes:
     """``text`` as the driver sends it fastest: it writes bytes as hexadecimal digits, and looks for
     quotes in a text letter by letter.
 
-    The server takes bytes for what they are until they are converted, or put into a column of
-    texts.
+    The server keeps bytes as bytes until they are converted, or put into a column of texts.
     """
     return text.encode() if len(text) <= HEX_CHARACTERS_MAX else text
 
@@ -110,15 +109,16 @@ def _is_mariadb(raw: sa.Connection) -> bool:
 
 
 def _settings(raw: sa.Connection, store: places.Place, statement_s: float, for_reading: bool) -> tuple[sa.TextClause, dict[str, Any]]:
-    """One statement for all of them. Limits that a server takes in whole seconds are rounded up."""
+    """One statement for all settings. Limits that a server takes in whole seconds are rounded up.
+    """
     lock_s, idle_s = math.ceil(store.limits["lock_timeout_s"]), math.ceil(store.limits["idle_timeout_s"])
     values: dict[str, Any] = {"sql_mode": _SQL_MODE, "innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
     if _is_mariadb(raw):
         values |= {"max_statement_time": statement_s, "idle_transaction_timeout": 0 if for_reading else idle_s}
     else:
         values |= {"max_execution_time": int(statement_s * 1000)}
-        # MySQL has no limit for transactions alone; a connection that it ended between two of them
-        # is made again.
+        # MySQL has no limit for transactions alone; a connection that the server ended between two
+        # transactions is made again.
         values |= {} if for_reading else {"wait_timeout": idle_s}
     return sa.text("SET SESSION " + ", ".join(f"{name} = :{name}" for name in values)), values
 

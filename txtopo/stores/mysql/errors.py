@@ -1,13 +1,14 @@
-"""What the errors of MySQL and MariaDB mean: what passes by itself fails the attempt, what a person
-must mend names the cure.
+"""The meaning of the errors of MySQL and MariaDB: a passing error fails the attempt, an error for a
+person names the cure.
 
 Apart because this table is read, and grows, for itself. An error is known by its number
 (https://mariadb.com/kb/en/mariadb-error-code-reference/); numbers from 2000 to 2999 are the
-driver's own, about the connection. A number that nobody knows, while a connection is made, passes
-by itself: a run that waits can be stopped, and says what for.
+driver's own, about the connection. An unknown number, while a connection is made, counts as
+passing: a run that waits names its reason, and can be stopped.
 
 Invariants:
-    - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no driver.
+    - The errors are those of ``txtopo.errors`` alone: a process that unpickles an error needs no
+      driver.
     - Messages are made of the server's and the driver's own words, which repeat no password, and
       never of a statement or its parameters.
 """
@@ -124,13 +125,13 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        # What SQLAlchemy adds is the statement.
+        # SQLAlchemy would add the statement.
         raise meaning(address, error.orig or error, connecting, bool(error.connection_invalidated)) from error.orig
     except DRIVER_ERROR as error:
         raise meaning(address, error, connecting, False) from error
     except (RuntimeError, TypeError, ValueError, OSError) as error:
-        # What PyMySQL says, while it connects, about what is not installed, options it does not
-        # know, and files it does not find.
+        # While connecting, PyMySQL raises these for missing packages, unknown options and missing
+        # files.
         if not connecting:
             raise
         raise meaning(address, error, connecting, False) from error

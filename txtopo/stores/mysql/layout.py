@@ -1,19 +1,18 @@
-"""The tables of a store in MySQL or MariaDB, and how they are made: one by one, since there every
-such statement commits.
+"""The tables of a store in MySQL or MariaDB, and how they are made: one by one, since in MySQL each
+CREATE statement commits.
 
-Apart from ``mysql``, which says what is done with them. They are those of ``relational``, and one
-more::
+Apart from ``mysql``, which uses the tables. They are those of ``servers``, and one more::
 
     txtopo_lock(name)    a row is locked by whoever raises the fence of one component; one row per component that has done so
 
-Every table is InnoDB's, which alone has transactions, and orders texts by code points
-(``utf8mb4_bin``), whatever the defaults of the server and of the database are. Trailing spaces do
-not count there, but no key's text has any: it is JSON. Needs SQLAlchemy.
+Every table is InnoDB's, the one engine with transactions, and orders texts by code points
+(``utf8mb4_bin``), also where server or database have other defaults. Trailing spaces do not count
+there, but no key's text has any: it is JSON. Needs SQLAlchemy.
 
 Invariants:
     - A store is registered as ``BEING_MADE`` before its table is made, and with its version when
-      all is there: whoever comes after a process that died between the two goes on, and nobody
-      takes a table of somebody else for one that was begun.
+      all is there: after a process died between the two, the next process goes on, and no process
+      takes a foreign table for a begun store.
 """
 
 from __future__ import annotations
@@ -78,18 +77,18 @@ def tables_of(name: str) -> session.Tables:
     names = mysql.VARCHAR(NAME_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     keys = mysql.VARCHAR(KEY_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     values = _LongText(charset="utf8mb4", collation=_COLLATION)
-    # There are no indexes of some rows only: the component is what tells those tombstones that are
-    # looked for from the others.
+    # There are no indexes of some rows only: the component separates the wanted tombstones from the
+    # other tombstones.
     return session.Tables(name, session.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
 
 
 def has_table(run: session.Run, name: str) -> bool:
-    """Whether the database has a table of this name, whoever made it."""
+    """Whether the database has a table of this name, also a foreign table."""
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
 def prepare(run: session.Run, tables: session.Tables, store: places.Place, lock: Callable[[str], None]) -> None:
-    """Make what is missing of the layout; where nothing is, no right to make anything is needed.
+    """Make the missing parts of the layout; where nothing is, no right to make anything is needed.
     ``lock`` has processes take turns."""
     there = functools.partial(has_table, run)
     if session.made(run, tables, store.address, there) != (wanted := (layout.LAYOUT_VERSION, store.form)):
@@ -112,20 +111,20 @@ def prepare(run: session.Run, tables: session.Tables, store: places.Place, lock:
 
 @contextlib.contextmanager
 def _alone(run: session.Run, store: places.Place) -> Iterator[None]:
-    """While no other process makes tables here: who made an index late would wait for every
-    transaction that is open by then. Who dies lets go, its session ends."""
+    """While no other process makes tables here: a process that made an index late would wait for
+    every open transaction. The lock of a process that dies ends with its session."""
     if run(_GET_LOCK, {"seconds": store.limits["lock_timeout_s"]}).scalar_one() != 1:
         raise failures.busy(store.address, f"others made tables there for {store.limits['lock_timeout_s']:g} s")
     try:
         yield
     finally:
-        # Where the connection is lost, so is the lock; what went wrong before is what matters.
+        # Where the connection is lost, so is the lock; the first error matters.
         with contextlib.suppress(errors.TxtopoError, errors.FailedException):
             run(_RELEASE_LOCK)
 
 
 def _make(run: session.Run, tables: session.Tables, store: places.Place) -> None:
-    """Whoever comes after a process that died here does again what there is already, and goes on.
+    """After a process died here, the next process skips the existing parts, and goes on.
     """
     there = functools.partial(has_table, run)
     session.check_neighbours(run, tables, store.address, there)

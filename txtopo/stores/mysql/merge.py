@@ -1,14 +1,14 @@
 """Integers that MySQL and MariaDB combine by themselves: one statement for all keys of a task, and
 none of them read in Python.
 
-Apart from ``mysql``, which runs it: what is here is one statement, and why it is right. Assignments
-after ON DUPLICATE KEY UPDATE are made from left to right. The first of them says that a row is
-ordinary, or else puts NULL where there can be none, which ends the statement, and InnoDB takes back
-all that it did: so nobody has to count, or to look again, and what follows need not ask.
+Apart from ``mysql``, which runs it: this module has one statement, and the reason why the statement
+is right. Assignments after ON DUPLICATE KEY UPDATE are made from left to right. The first of them
+says that a row is ordinary, or else puts NULL where there can be none, which ends the statement,
+and InnoDB takes back all that it did: so no count, second look or question is needed.
 
-The server finds what it judges after it has waited for the row's lock, and so judges what is there
-now: of two who write a key, or add it, at the same time, the second finds the row of the first, of
-this transaction, which is not ordinary. Needs SQLAlchemy.
+The server judges a row after waiting for the lock of the row, and so judges the newest version: of
+two tasks that write or add a key at the same time, the second finds the row of the first, which is
+of this transaction, and so not ordinary. Needs SQLAlchemy.
 
 Invariants:
     - All of the keys are combined, or none is changed.
@@ -34,7 +34,7 @@ _IS_ORDINARY = (
     "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
     " AND kept.curr REGEXP '^(0|-?[1-9][0-9]{0,14})$'"
 )
-# Of a row that is new; what is not named is NULL.
+# Of a row that is new; columns without a name are NULL.
 _VALUES = {
     "key": "given.`key`", "curr": "given.delta", "topology": ":topology", "generation": ":generation", "component": ":component",
     "task": ":task", "txid": ":txid", "attempt": ":attempt", "prev_txid": "0",

@@ -1,16 +1,16 @@
 """PostgreSQL behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per worker
 process, and reading and writing in bulk over it.
 
-Apart from ``relational``, which holds what any SQL database understands; ``postgresql_connection``
-says how a connection is made, and ``postgresql_errors`` what its errors mean. Needs SQLAlchemy and
-psycopg. Transactions are READ COMMITTED, whatever the server's default is: a statement must see
-what others committed while it waited.
+Apart from ``servers``, which holds the statements for any SQL database; ``connection`` makes
+connections, and ``errors`` gives errors their meaning. Needs SQLAlchemy and psycopg. Transactions
+are READ COMMITTED, not the default of the server: a statement must see rows that other transactions
+committed while the statement waited.
 
 A row is read without locking it, and written only if it is still the version that was read
 (``xmin``): of two writers of one key the second finds the first one's row in its place, and is told
-whose it is. Rows are written in the order of their keys, so that two writers who share several keys
-meet at the first of them; where they write in several portions and still block each other, the one
-whom the server ends looks as well.
+whose it is. Rows are written in the order of their keys, so that two writers with several common
+keys meet at the first common key. Where writers write in several portions and block each other, the
+writer that the server ends reads the rows again.
 
 Invariants:
     - After a statement failed its transaction ends; only a deadlock is looked into before.
@@ -48,7 +48,7 @@ CURSOR_ROWS = 1000
 """How many rows ``items`` and ``scan`` fetch at a time."""
 
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:number)")
-# Not to_regclass: that may go by what this session found before it waited for the lock.
+# Not to_regclass: its answer may be older than the wait for the lock.
 _HAS_TABLE = sa.text("SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))")
 _HAS_COLUMN = sa.text(
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON attrelid = pg_class.oid"
@@ -107,13 +107,14 @@ class Connection(relational_connection.Connection):
 
 
 class Session(session.Session):
-    """What PostgreSQL does in bulk; and the lock that those who raise a fence take turns by."""
+    """Reading and writing in bulk in PostgreSQL; and the lock by which tasks that raise a fence
+    take turns."""
 
     def __init__(self, raw: sa.Connection, tables: session.Tables, store: places.Place, mine: stamps.Stamp) -> None:
         super().__init__(raw, faults, tables, store, mine)
         self._versions: dict[str, str | None] = {}
-        """Of rows that are there, by key: the version that was read; None once it is this
-        transaction's own."""
+        """Of rows that are there, by key: the version that was read; None after this transaction
+        has written the row."""
 
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         found = self._run(_STAND_ALONE if is_alone else _STAND, self._here(number)).first()
@@ -166,8 +167,8 @@ class Session(session.Session):
         others = [name for name in layout.COLUMNS if name != "key"]
         versions = {"version": _in_lines(self._versions[row.key] for row in rows)}
         parameters = _by_column(rows)
-        # What is joined with the table is never joined with each other: the server takes arrays for
-        # short, and would compare every pair of rows.
+        # The arrays are joined with the table, and never with each other: the server takes arrays
+        # for short, and would compare every pair of rows.
         statement = (
             f"WITH given AS ({_given(parameters | versions)}),"
             f" locked AS (SELECT given.* FROM {table} AS kept JOIN given ON kept.key = given.key"
@@ -186,15 +187,16 @@ class Session(session.Session):
         return [(layout.row_of(*found[:-1]), found[-1]) for found in self._run(sa.text(statement), {"keys": "\n".join(texts)}).all()]
 
     def _not_written(self, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
-        """What others have put in the place of ``rows``; None where they removed a row."""
+        """The rows that other transactions have put in the place of ``rows``; None where they
+        removed a row."""
         own = str(self._run(sa.text("SELECT pg_current_xact_id()::xid::text")).scalar_one())
         there = {row.key: (row, version) for row, version in self._read([row.key for row in rows])}
         changed: dict[str, stamps.Row | None] = {key: row for key, (row, version) in there.items() if version != own}
         return changed | {row.key: None for row in rows if row.key not in there}
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """What is there once the other tasks of this attempt have ended: the one that blocked us
-        has then committed."""
+        """The rows after the other tasks of this attempt have ended: the blocking task has then
+        committed."""
         mine = self._mine
         self._raw.rollback()
         if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
@@ -248,8 +250,7 @@ class Reader(session.Reader):
 
 @contextlib.contextmanager
 def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
-    """What reads one state of the store, over a connection of its own; None if there is no such
-    store."""
+    """A reader of one state of the store, over a new connection; None if there is no such store."""
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], is_idle_bounded=False)
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -264,8 +265,8 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
 
 
 def _prepare(raw: sa.Connection, tables: session.Tables, store: places.Place) -> None:
-    """Make what is missing of the layout, one process at a time; where nothing is, no right to make
-    anything is needed."""
+    """Make the missing parts of the layout, one process at a time. Where no part is missing, no
+    right to make tables is needed."""
     run = functools.partial(_run, raw, store.address)
     has_table, has_column = functools.partial(_has_table, run), functools.partial(_has_column, run)
     if session.made(run, tables, store.address, has_table) == (layout.LAYOUT_VERSION, store.form):
@@ -296,15 +297,15 @@ def _has_column(run: session.Run, table: str, name: str) -> bool:
 
 
 def _tables(store: places.Place) -> session.Tables:
-    # In order of code points, whatever order people of this database prefer: so does Python, and so
-    # does every other store.
+    # In order of code points, not in the order of the database: Python and all other stores order
+    # texts by code points.
     text = sa.Text(collation="C")
     return session.Tables(store.name, session.Types(text, text, text), ("topology",), values_options={"postgresql_with": _ROOM})
 
 
 def _given(parameters: Mapping[str, Any]) -> str:
-    """A SELECT of rows that are parameters: an array for each column whose values differ, and what
-    all of them have."""
+    """A SELECT of rows that are parameters: an array for each column with different values, and the
+    values common to all rows."""
     arrays = [name for name, value in parameters.items() if isinstance(value, list)]
     sent = [name for name in parameters if name in arrays or name in _IN_LINES]
     columns = ", ".join(name if name in sent else f"CAST(:{name} AS {_TYPES.get(name, 'text')}) AS {name}" for name in parameters)
@@ -317,8 +318,8 @@ def _lines(name: str) -> str:
 
 
 def _by_column(rows: Sequence[stamps.Row]) -> dict[str, Any]:
-    """The values of each column; one value, and no list, where it is that of every row: who writes
-    is the same for all, and need be sent once."""
+    """The values of each column; one value, and no list, where all rows have the same value: the
+    writer is sent once."""
     columns = zip(layout.COLUMNS, zip(*map(layout.columns_of, rows), strict=True), strict=True)
     return {
         name: _in_lines(values) if name in _IN_LINES else list(values) if values.count(values[0]) < len(values) else values[0]

@@ -1,6 +1,6 @@
 """One connection to PostgreSQL: how it is made, with which settings and password.
 
-Apart from ``postgresql``, which says what is done over it. Needs SQLAlchemy and psycopg.
+Apart from ``postgresql``, which uses the connection. Needs SQLAlchemy and psycopg.
 
 Invariants:
     - A password is read when a connection is made, given to the driver, and kept nowhere.
@@ -32,8 +32,8 @@ CONNECT_DEFAULTS = {
 """Options of libpq unless the URL says otherwise: a server that is gone without a word is noticed
 within half a minute."""
 
-# Session settings. A commit that returned must be on disk; who waits for replicas as well keeps
-# that.
+# Session settings. A commit that returned must be on disk. A server that also waits for replicas
+# keeps that setting.
 _SETTINGS = sa.text(
     "SELECT set_config('lock_timeout', :lock, false), set_config('statement_timeout', :statement, false),"
     " set_config('idle_in_transaction_session_timeout', :idle, false),"
@@ -53,7 +53,7 @@ def open_connection(store: places.Place, statement_s: float, *, is_idle_bounded:
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):
         raw = engine.connect()
-    # As text, every string of an array is searched for what must be escaped, twice: a third of the
+    # As text, every string of an array is searched twice for characters to escape: a third of the
     # time that a bulk update takes here.
     driver: Any = raw.connection.driver_connection
     driver.adapters.register_dumper(list, ListBinaryDumper)

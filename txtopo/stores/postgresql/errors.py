@@ -1,13 +1,14 @@
-"""What PostgreSQL's errors mean: what passes by itself fails the attempt, what a person must mend
-names the cure.
+"""What PostgreSQL's errors mean: a passing error fails the attempt, an error for a person names the
+cure.
 
 Apart because this table is read, and grows, for itself. An error's class is its SQLSTATE
 (https://www.postgresql.org/docs/current/errcodes-appendix.html); libpq tells none while a
-connection is made, so there the server's words must do. Words that nobody knows pass by themselves:
-a run that waits can be stopped, and says what for.
+connection is made, so there the server's words must do. Unknown words count as passing: a run that
+waits names its reason, and can be stopped.
 
 Invariants:
-    - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no driver.
+    - The errors are those of ``txtopo.errors`` alone: a process that unpickles an error needs no
+      driver.
     - Messages are made of the server's and libpq's own words, which repeat no password, and never
       of a statement or its parameters.
 """
@@ -76,7 +77,7 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        # What SQLAlchemy adds is the statement.
+        # SQLAlchemy would add the statement.
         raise meaning(address, error.orig or error, connecting, bool(error.connection_invalidated)) from error.orig
     except psycopg.Error as error:
         raise meaning(address, error, connecting, False) from error

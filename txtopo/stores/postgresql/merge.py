@@ -5,9 +5,9 @@ Apart from ``postgresql``, which reads and writes rows that were judged here. Ne
 
 Keys and numbers are one text each, which the server cuts into arrays: to make arrays of thousands
 of Python's objects takes the driver longer than the server takes to count. They come in the order
-of keys, and every row is locked as it is met, so that of two who share several keys the second
-waits at the first of them. What it then finds is of this transaction, and not ordinary. So is a row
-that appeared meanwhile.
+of keys, and every row is locked as it is met, so that of two tasks with common keys the second task
+waits at the first common key. The second task then finds a row of this transaction, which is not
+ordinary. A row that was added meanwhile is not ordinary either.
 
 Invariants: a row is combined or left as it is; which of them were, is told by this database
 transaction and by the whole stamp together, since it may have taken back others before, and an
@@ -40,7 +40,7 @@ _STAMP = {"topology": "text", "generation": "text", "component": "text", "task":
 def merged(
     run: session.Run, table: str, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int
 ) -> Collection[str]:
-    """What :meth:`txtopo.stores.sessions.Session.merge_rows` promises, in the open transaction of
+    """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
     ``run``. No key has a line feed: it is JSON."""
     keys = sorted(deltas)
     who = {
@@ -66,6 +66,6 @@ def _merge(table: str, operator: merge.Operator) -> sa.TextClause:
 
 @functools.cache
 def _own(table: str) -> sa.TextClause:
-    """The keys, of those given, that were written in this database transaction with this stamp."""
+    """The given keys with rows of this stamp, written in this database transaction."""
     stamp = " AND ".join(f"{name} = CAST(:{name} AS {kind})" for name, kind in _STAMP.items())
     return sa.text(f'SELECT key FROM "{table}" WHERE key = ANY({_GIVEN_KEYS}) AND xmin = pg_current_xact_id()::xid AND {stamp}')

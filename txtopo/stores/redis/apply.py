@@ -1,14 +1,14 @@
-"""The step that changes a store in Redis: if the server still holds what was judged and read, all
-of it is done, otherwise nothing.
+"""The step that changes a store in Redis: if fence and rows are still as they were read, the server
+does the whole step, otherwise no part.
 
-Apart from ``redis_layout``, which says what is kept: a task's last step, the raising of a fence and
-maintenance are all this one script, each with other arguments. The script compares and replaces and
-knows no rule but one, which rows are *ordinary* (see
-:meth:`txtopo.stores.sessions.Session.merge_rows`): with the integers of these it combines what it
-is given, so that nobody has to read them before. Standard library only.
+Apart from ``redis_layout``, which has the names and texts of the kept keys: a task's last step, the
+raising of a fence and maintenance are all this one script, each with other arguments. The script
+compares and replaces and knows no rule but one, which rows are *ordinary* (see
+:meth:`txtopo.stores.sessions.Session.merge_rows`): the server combines the given integers with the
+integers of the rows, so that no task reads these rows. Standard library only.
 
 Invariants:
-    - The script looks at everything before it changes anything.
+    - The script makes all of its checks before its first change.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from txtopo.topology import merge
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Merges:
-    """Integers that the server combines with those it has."""
+    """Integers that the server combines with the integers of its rows."""
 
     deltas: Mapping[str, int]
-    """By key, of fewer than 16 digits, so that Lua's numbers hold them and what they make exactly.
+    """By key. Integers of fewer than 16 digits, whose sums are exact as Lua's numbers.
     """
     how: merge.Merge
     mine: stamps.Stamp
@@ -37,26 +37,26 @@ class Merges:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be done, and what must be there for it."""
+    """The changes of one step, and their conditions."""
 
     born: str
     held: str
     form: str
     field: str = ""
-    """Of the fence; empty if it does not matter which one is there."""
+    """Of the fence; empty if any fence will do."""
     fence: str = ""
     """The fence that must be there; empty if none."""
     new_fence: str = ""
     """Empty: as it is."""
     length: str = ""
-    """How long the list of what was written must be; empty if that does not matter."""
+    """The length that the list of written keys must have; empty if that does not matter."""
     forgets: bool = False
     """Whether that list is emptied."""
     together_max: int | None = None
-    """How many keys that list may have, once what is written here is added; None: it is not added.
+    """The length that the list may have after this step; None: it is not added.
     """
     rows: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
-    """By key: the row that must be there, and the one that will be; empty for none."""
+    """By key: the row before the step, and the row after the step; empty for none."""
     marks: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     """Of keys for which that changes: whether they are deleted and still have a row."""
     merges: Merges | None = None

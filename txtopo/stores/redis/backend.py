@@ -1,12 +1,12 @@
-"""Redis behind :class:`~txtopo.stores.redis.store.RedisStore`: what a worker process keeps of it,
-and how a transaction, a reading or maintenance begins.
+"""Redis behind :class:`~txtopo.stores.redis.store.RedisStore`: the connections that a worker
+process keeps, and the beginning of a transaction, a reading or maintenance.
 
-Apart from what is done then (``redis_session``, ``redis_reading``, ``redis_maintenance``). Needs
+Apart from the later steps (``session``, ``reading``, ``maintenance``). Needs
 redis-py.
 
 A cluster needs no client of its own: all keys of a store are in one hash slot, and so on one node.
-A node that is asked for what is not its own says who has it; that is where the store is looked for
-from then on.
+A node that does not have a store names the node that has the store; from then on the store is
+looked for there.
 
 Invariants:
     - A connection is used by the process that opened it alone; threads take turns for each
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """What one process keeps of one server or cluster, across transactions."""
+    """The connections of one process to one server or cluster, kept across transactions."""
 
     def __init__(self) -> None:
         self._links: dict[connections.Node | None, connections.Link] = {}
@@ -57,7 +57,8 @@ class Connection:
             link.check_may_be_written(accept_loss)
             names, field = layout.Names(store.name), layout.fence_field(mine.topology_id, mine.component)
             keys = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(mine.topology_id, mine.component)]
-            # As of now: other threads go on, and what they are told may not be in the answer yet.
+            # As of now: other threads go on, and acknowledgements to these threads may be newer
+            # than the answer.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
                 who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, layout.EARLIER_VERSION, mine.task]
@@ -76,7 +77,8 @@ class Connection:
 
     @contextlib.contextmanager
     def maintenance(self, store: places.Place, accept_loss: bool) -> Iterator[maintenance.Maintenance]:
-        """What changes rows whoever wrote them, when the block ends; nothing when it raises."""
+        """Maintenance of a store: the changes are made when the block ends, and not made when the
+        block raises."""
 
         def begin(link: connections.Link) -> maintenance.Maintenance:
             link.check_may_be_written(accept_loss)
@@ -109,8 +111,8 @@ class Connection:
             except errors.FailedException as error:
                 node = faults.moved_to(error)
                 if node is None:
-                    # After a fail-over the node may be gone: the one of the URL knows who has taken
-                    # its place.
+                    # After a fail-over the node may be gone: the node of the URL knows the new
+                    # node.
                     self._homes.pop(store.name, None)
                     raise
                 self._homes[store.name] = node

@@ -1,9 +1,7 @@
-"""One connection to a Redis server: how it is made, with which password, and what a server must be
-to be written to.
+"""One connection to a Redis server: settings, password, and the conditions for writing to a server.
 
-Apart from ``redis_session``, which says what is done over it. Needs redis-py, of which it uses one
-connection without its retries: a step whose answer is lost may have been done, and only a replay
-can tell.
+Apart from ``session``, which uses the connection. Needs redis-py, without the retries of
+redis-py: a step whose answer is lost may have been done, and only a replay can tell.
 
 Invariants:
     - A password is read when a connection is made, given to the library, and kept nowhere.
@@ -87,7 +85,7 @@ class Link:
             return answer
 
     def _answer(self) -> Any:
-        """The next answer; also if it is an error, so that others are not left unread."""
+        """The next answer; an error is returned too, so that later answers are not left unread."""
         try:
             return self._raw.read_response()
         except redis.exceptions.ResponseError as error:
@@ -100,7 +98,7 @@ class Link:
         if self._is_lost:
             return True
         if not self._turn.acquire(blocking=False):
-            return False  # What there is to read is what another thread has asked for.
+            return False  # The bytes are the answer for another thread.
         try:
             return bool(self._raw.can_read(0))
         except (redis.exceptions.RedisError, OSError):
@@ -109,8 +107,8 @@ class Link:
             self._turn.release()
 
     def check_may_be_written(self, accept_loss: bool) -> None:
-        """Refuse a server that would drop results by itself, or one that may forget what it
-        acknowledged unless that is accepted."""
+        """Refuse a server that would drop results by itself. Refuse a server that may forget
+        acknowledged writes, unless ``accept_loss`` is True."""
         version = tuple(int(part) for part in self._facts["redis_version"].split(".")[:2])
         if version < SERVER_VERSION_MIN:
             wanted = ".".join(map(str, SERVER_VERSION_MIN))
@@ -160,7 +158,7 @@ class Link:
             with faults.translating(self._address):
                 yield
         except BaseException as error:
-            # Only what the server itself has answered leaves nothing unread on the connection.
+            # Only an error that the server answered leaves no bytes unread on the connection.
             if not isinstance(error.__cause__, redis.exceptions.ResponseError):
                 self.close()
             raise
@@ -190,7 +188,7 @@ def _connection(store: places.Place, node: Node | None) -> Any:
         password = os.environ.get(PASSWORD_VARIABLE)
     if password:
         options["password"] = password
-    # Of the pool only what it has read in the URL is of use.
+    # Of the pool only the parsed URL is of use.
     pool = redis.ConnectionPool.from_url(store.url, **options)
     elsewhere = {} if node is None else {"host": node[0], "port": node[1]}
     make: Any = pool.connection_class

@@ -1,16 +1,17 @@
-"""What Redis' errors mean: what passes by itself fails the attempt, what a person must mend names
-the cure.
+"""The meaning of the errors of Redis: a passing error fails the attempt, an error for a person
+names the cure.
 
 Apart because this table is read, and grows, for itself. Redis begins an error with a word in
 capitals that says its class; the library has an exception for some of them, and for others the word
-must do; ERR, which says nothing, it leaves out. Before what a script met with, Redis 6 says where.
-Words that nobody knows end the run: they say that the server took offence at what it was asked, not
-at the moment.
+must do; The library leaves out ERR, a word without meaning. For an error inside a script, Redis 6
+puts the place in front. Unknown words end the run: the server refused the command, and not the
+moment.
 
 Invariants:
-    - The errors are those of ``txtopo.errors`` alone: whoever unpickles one needs no library.
+    - The errors are those of ``txtopo.errors`` alone: a process that unpickles an error needs no
+      library.
     - Messages are made of the server's and the library's own words, which repeat no password, and
-      never of what was sent.
+      never of a command.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def meaning(address: str, error: BaseException, connecting: bool = False) -> Exc
 
 
 def _by_kind(address: str, error: BaseException, said: str, connecting: bool) -> Exception:
-    """What the library's own class of ``error`` says; it leaves the server's word out where it has
-    one for it."""
+    """The meaning of ``error`` by the exception class of redis-py. Where redis-py has a class, it
+    strips the server's word from the message."""
     found = redis.exceptions
     if isinstance(error, found.NoPermissionError):
         return failures.unusable(address, said, _CURES['NOPERM'])
@@ -112,7 +113,8 @@ def _full(address: str, what: str, said: str) -> errors.TxtopoError:
 
 
 def moved_to(error: BaseException) -> tuple[str, int] | None:
-    """Which node of the cluster has what ``error`` was the answer to; None if it is not about that.
+    """The node of the cluster that has the store, if ``error`` says that the store is on another
+    node; else None.
     """
     cause = error.__cause__
     return (str(cause.host), int(cause.port)) if isinstance(cause, redis.exceptions.MovedError) else None

@@ -1,8 +1,8 @@
-"""What a store is in Redis: the names of its keys, rows and fences as text, and the steps that the
-server does in one go.
+"""The layout of a store in Redis: the names of its keys, rows and fences as text, and the steps
+that the server does in one go.
 
-Layout, version 2; all keys of a store are in one hash slot, which its name in braces names, so that
-they are on one node of a cluster too::
+Layout, version 2; the name in braces puts all keys of a store in one hash slot, and so on one node
+of a cluster::
 
     txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
                               tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost),
@@ -19,14 +19,15 @@ they are on one node of a cluster too::
     txtopo:{<name>}:written:["topology","component"]
                               list: the keys that a task wrote in the transaction of the fence, one to a line (R31)
 
-Version 1 had no ``counts``; the first task that opens such a store makes it one of version 2.
+Version 1 had no ``counts``; the first task that opens a store of version 1 brings the store to
+version 2.
 
 Apart from the rest because people and programs of other languages read this too; and from
-``redis_apply``, the one step that changes rows, because these only make a store, open it, hold it
+``apply``, the one step that changes rows, because these only make a store, open it, hold it
 and read it. Standard library only.
 
 Invariants:
-    - A script looks at everything before it changes anything.
+    - A script makes all of its checks before its first change.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from txtopo.stores import stamps
 
 LAYOUT_VERSION = 2
 """Of the keys. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are
-written; what has any other is refused."""
+written; stores of any other layout are refused."""
 
 EARLIER_VERSION = 1
 """The layout without counts."""
@@ -50,13 +51,13 @@ TENURES_MAX = 1000
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _encode_text = json.encoder.encode_basestring
-"""What ``_encode`` does to a str, without asking what it is."""
+"""Encodes a str as ``_encode`` does, without a look at its type."""
 _decode = json.JSONDecoder().raw_decode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Script:
-    """One step of the server, and the digest that it knows it by."""
+    """One step of the server, and the digest by which the server knows the step."""
 
     text: str
     digest: str
@@ -72,7 +73,7 @@ class Names:
         self._written, self._counts = f"{base}written:", f"{base}counts:"
 
     def written(self, topology_id: str, component: str) -> str:
-        """Where what a component wrote is listed."""
+        """The key of the list of keys that a component wrote."""
         return self._written + fence_field(topology_id, component)
 
     def counts(self, topology_id: str, component: str) -> str:
@@ -91,7 +92,7 @@ def fence_text(fence: stamps.Fence, tenure: int) -> str:
 
 
 def fence_of(field: str, text: str, count: int = 0) -> tuple[stamps.Fence, int]:
-    """The fence with its ``count``, and the tenure under which it was raised."""
+    """The fence with its ``count``, and its tenure."""
     generation, txid, attempt, tenure = json.loads(text)
     topology_id, component = json.loads(field)
     return stamps.Fence(topology_id, component, generation, txid, attempt, count), tenure
@@ -174,8 +175,8 @@ local held = ARGV[3] .. ' ' .. redis.call('HINCRBY', KEYS[1], 'version', 1)
 redis.call('HSET', KEYS[1], 'held', held, 'form', ARGV[4])
 return held
 """)
-"""meta; born and version as they must be, why it is held, form → what must be known to change it
-from now on; none if it has changed."""
+"""meta; expected born and version, reason of the hold, form → the text that permits later changes;
+empty if the store has changed."""
 
 RELEASE = script("""
 local held = redis.call('HMGET', KEYS[1], 'born', 'held')
@@ -193,7 +194,7 @@ end
 redis.call('HDEL', KEYS[1], 'held')
 return 1
 """)
-"""meta, fences, what each component wrote and its counts; born and held as they must be; for each
+"""meta, fences, list and counts of each component; born and held as they must be; for each
 component the field of its fence, and the fence (none: no fence) → 1 if done."""
 
 PAGE = script("""

@@ -1,11 +1,11 @@
 """Adopting and clearing a store in Redis: any number of rows, without keeping the server from
 others for long.
 
-Apart from ``redis_session`` because here no single step can do it all. What is to change is worked
-out from one state of the store; then the store is *held*, if it still is in that state: whoever
-wants to write is refused. Rows are changed in portions, and the last step changes the fences and
-lets go. If this process dies in between, the store stays held until the same is asked for again,
-which finds fewer rows left to change. Needs redis-py.
+Apart from ``session`` because here no single step can do it all. The changes are worked out
+from one state of the store; then the store is *held*, if it still is in that state: every other
+writer is refused. Rows are changed in portions, and the last step changes the fences and lets go.
+If this process dies in between, the store stays held until the same is asked for again, which finds
+fewer rows left to change. Needs redis-py.
 
 Invariants:
     - Rows and fences change only while the store is held by this session.
@@ -30,7 +30,7 @@ PORTION_ROWS = 5_000
 
 
 class Maintenance(sessions.Maintenance):
-    """What is to change in the store ``name``; ``commit`` changes it."""
+    """The changes of the store ``name``; ``commit`` changes it."""
 
     def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
         self._link, self._name, self._address, self._form = link, name, address, form
@@ -70,7 +70,7 @@ class Maintenance(sessions.Maintenance):
     def commit(self) -> None:
         """Do all of it.
 
-        :raises errors.FailedException: somebody has written to the store since it was looked at.
+        :raises errors.FailedException: a task has written to the store since it was read.
         """
         if not self._exists:
             self._make()
@@ -96,8 +96,8 @@ class Maintenance(sessions.Maintenance):
         written = [key for who in self._new_fences for key in (self._names.written(*who), self._names.counts(*who))]
         arguments: list[Any] = [born, held]
         for who, fence in self._new_fences.items():
-            # No tenure: whatever server process comes, there is no attempt of this fence that it
-            # could interrupt.
+            # No tenure: no later server process can interrupt an attempt of this fence, because the
+            # fence is closed.
             arguments += (layout.fence_field(*who), "" if fence is None else layout.fence_text(fence, 0))
         if not self._link.run(layout.RELEASE, [self._names.meta, self._names.fences, *written], arguments):
             raise self._refusal("somebody else adopts or clears it too")

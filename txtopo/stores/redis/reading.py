@@ -1,14 +1,14 @@
 """Reading a store in Redis outside of transactions: one key, the fences, or all rows of one state
 in order.
 
-Apart from ``redis_session`` because a reader writes nothing, and may be let in by a server that
+Apart from ``session`` because a reader writes nothing, and may be let in by a server that
 writers refuse: a replica, too. Needs redis-py.
 
 All rows are read a page at a time, each page by one script, so that the server is not kept long. A
 page says which version of the store it is of. If that changed on the way, all is read again, in
-pages ten times as large; at last in one, which nothing can come between. So a reading is of one
-state however much is written meanwhile, and it ends; for that it holds what it has read until it
-knows.
+pages ten times as large; the last time in one page, which no writer can interrupt. So a reading is
+of one state however much is written meanwhile, and it ends; the price is memory: a reading holds
+its rows until its state is known.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Reader:
 
     @property
     def form(self) -> str | None:
-        """The form of what is there; None if nothing is."""
+        """The form of the stored values; None if nothing is."""
         version, form = self._link.ask("HMGET", self._names.meta, "layout", "form")
         if version is None:
             return None
@@ -108,7 +108,7 @@ def check_layout(address: str, name: str, found: bytes) -> None:
 
 
 def _bounds(text: str, beginning: str) -> tuple[bytes, bytes]:
-    # No UTF-8 has a byte 0xff, so nothing that begins so is above.
+    # No UTF-8 has a byte 0xff, so every key with this beginning is below.
     return b"[" + text.encode(), b"(" + beginning.encode() + b"\xff" if beginning else b"+"
 
 

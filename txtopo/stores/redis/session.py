@@ -1,23 +1,23 @@
 """A transaction of a store in Redis, from its first look at the fence to the script that applies
 it.
 
-Apart from ``redis_connection``, which says how a connection is made, and from ``redis_maintenance``
-and ``redis_reading``, which do not write for a task. Needs redis-py.
+Apart from ``connection``, which says how a connection is made, and from ``maintenance``
+and ``reading``, which do not write for a task. Needs redis-py.
 
-Nothing is locked. What a task writes is held here, as the text that it will be, beside the text
-that was read in its place; the last step hands both to the server, which compares and replaces
-(``redis_apply.APPLY``). If something else is there by now, it is judged like any row. Integers to
-be combined go along with that; the server looks at their rows in the same step, and does nothing at
-all if one is not ordinary.
+Nothing is locked. The rows that a task writes are held here as texts, each beside the text that was
+read; the last step hands both to the server, which compares and replaces (``apply.APPLY``).
+If something else is there by now, it is judged like any row. Integers to be combined go along with
+that; the server looks at their rows in the same step, and does nothing at all if one is not
+ordinary.
 
-A server process that takes over, since the old one ended, goes on from what it has. Which process
-served the store at which versions is kept in the store, and by every worker for what it was
-acknowledged itself; where the two contradict each other, something was lost.
+A server process that takes over from an ended process goes on from its own data. The store keeps
+the server processes with the versions that each served; every worker keeps the versions that were
+acknowledged to the worker; where the two contradict each other, something was lost.
 
 Invariants:
-    - Nothing reaches the server before the last step, which applies all of it or nothing; raising
+    - No write reaches the server before the last step, which applies all writes or none; raising
       the fence is such a step of its own.
-    - The steps of one session are made over one connection, and so by one server process.
+    - All steps of a session use a single connection, and so a single server process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ROWS_TOGETHER_MAX = 200_000
 step, and a command has a million parts at most."""
 
 SWEPT_MAX = 50_000
-"""How many tombstones are removed as a fence is raised; what is left is removed with the next ones.
+"""How many tombstones are removed as a fence is raised; the rest is removed with later fences.
 """
 
 BYTES_MAX = 64 * 2**20
@@ -62,8 +62,9 @@ _SMALLER = "Make the batches smaller, give the component more tasks, or keep les
 
 
 class FenceMovedError(Exception):
-    """The fence was not what it was judged to be when the transaction was to be applied; nothing
-    was."""
+    """The fence was changed after its judgement, before the transaction was applied; no change was
+    applied.
+    """
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -72,7 +73,7 @@ class FenceMovedError(Exception):
 
 
 class Opened(NamedTuple):
-    """What the server says when a transaction begins."""
+    """The answer of the server when a transaction begins."""
 
     born: str
     version: int
@@ -121,7 +122,7 @@ class Session(sessions.Session):
         self._found: dict[str, str] = {}
         """What was read, by key; empty where nothing was."""
         self._written: dict[str, str] = {}
-        """What is to be there instead."""
+        """The texts of the rows after this transaction."""
         self._deleted: dict[str, bool] = {}
         """Of keys that were read or written: whether they are deleted and still have a row."""
         self._marks: dict[str, bool] = {}
@@ -152,8 +153,8 @@ class Session(sessions.Session):
         self._sweeps = self._opened.deleted > 0
 
     def raise_fence(self) -> bool:
-        """Raise the fence if that was asked for, with all that goes with it; False if the server
-        does not hold any more what was judged."""
+        """Raise the fence if that was asked for, with all that goes with it; False if the server no
+        longer holds the judged fence."""
         if self._raised is None:
             return True
         lists = [("LRANGE", self._names.written(self._mine.topology_id, self._mine.component), 0, -1)] if self._void else []
@@ -180,28 +181,28 @@ class Session(sessions.Session):
         return self
 
     def check_is_not_held(self) -> None:
-        """Refuse a store that nobody may write."""
+        """Refuse a store that is held."""
         if self._opened.held:
             raise _held(self._store, self._mine.topology_id, self._opened.held)
 
     def check_nothing_is_lost(self) -> None:
-        """Refuse a store that lacks what this process was told to be done.
+        """Refuse a store that lacks changes acknowledged to this process.
 
         :raises errors.FailedException: another server process has taken over since the attempt
-            raised its fence: it may lack what the attempt wrote, and only a new attempt writes that
-            again.
+            raised its fence: the store may lack writes of the attempt, and only a new attempt
+            writes them again.
         """
         if self._known is not None and (found := _contradiction(self._opened, self._known)) is not None:
             why = f"lost {self._known.version} {found}"
-            # For all who come, also for a new run, which would not know.
+            # For all later writers, also for a new run, which knows of no loss.
             self._link.ask("HSET", self._names.meta, "held", why)
             raise _held(self._store, self._mine.topology_id, why)
         if self._raised is None and layout.fence_of(self._field, self._fence)[1] != self._opened.tenure:
             raise errors.FailedException(f"the store {self._store.address} was taken over by another server process in the middle of an attempt")
 
     def _settled(self, rows: Iterable[stamps.Row]) -> Iterator[tuple[str, str]]:
-        """What becomes of rows as the fence is raised, by key: taken back (R31), or a tombstone
-        that nothing will ask for any more."""
+        """The changes of rows that go with the raise of the fence, by key: taken back (R31), or a
+        tombstone that nothing will ask for any more."""
         for row in rows:
             if self._void is not None and _is_of(row.stamp, self._void):
                 stamp = dataclasses.replace(row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT)
@@ -252,8 +253,8 @@ class Session(sessions.Session):
     def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
         self._check_bounds(len(deltas), sum(map(len, deltas)) + len(deltas) * (len(layout.stamp_text(mine)) + MERGED_BYTES_MAX))
         merges = applying.Merges(deltas, how, mine, settled_txid)
-        # All of the transaction, or nothing: what is written goes with it, or waits for what the
-        # rules make of the rest.
+        # All of the transaction, or nothing: written rows go with the merge, or wait until the
+        # rules have combined the other rows.
         return deltas if self._apply_written(merges) == "unmerged" else ()
 
     def apply(self) -> None:
@@ -273,8 +274,8 @@ class Session(sessions.Session):
         return applying.Change(self._opened.born, "", self._opened.form, self._field, self._fence, **what)
 
     def _apply(self, change: applying.Change) -> str:
-        """What became of it: done; or of nothing: written (the list of what was written has
-        changed), unmerged, or that the fence could not be raised: fence, rows."""
+        """What became of it: done; or of nothing: written (the list of written keys has changed),
+        unmerged; or, where the fence could not be raised, fence, rows."""
         names, mine = self._names, self._mine
         keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(mine.topology_id, mine.component)]
         keys.append(names.counts(mine.topology_id, mine.component))
@@ -306,7 +307,7 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
         found = [layout.fence_of(field.decode(), text.decode())[0] for field, text in zip(answer[::2], answer[1::2], strict=True)]
         counts = [("HVALS", names.counts(fence.topology_id, fence.component)) for fence in found]
         *numbers, now = link.ask_all([*counts, ("HGETALL", names.fences)])
-        if now == answer:  # so that the counts are of these fences
+        if now == answer:  # the counts are of these fences
             counted = (dataclasses.replace(fence, count=sum(map(int, of))) for fence, of in zip(found, numbers, strict=True))
             return sorted(counted, key=lambda fence: (fence.topology_id, fence.component))
         answer = now
@@ -314,18 +315,19 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
 
 
 def _is_of(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
-    """Whether the attempt of ``void``, or an earlier one at its transaction, wrote what has this
-    stamp."""
+    """Whether ``stamp`` is of the attempt of ``void``, or of an earlier attempt of its transaction.
+    """
     same = (stamp.topology_id, stamp.component, stamp.generation, stamp.txid) == (void.topology_id, void.component, void.generation, void.txid)
     return same and stamp.attempt <= void.attempt and stamp.attempt != stamps.UNKNOWN_ATTEMPT
 
 
 def _contradiction(opened: Opened, known: Acknowledged) -> int | None:
-    """How many changes there were when another server process took over, if that is less than what
-    was acknowledged; else None."""
+    """The number of changes when another server process took over, if fewer than acknowledged; else
+    None."""
     if opened.born != known.born or opened.served_then.partition(" ")[0] != known.run_id:
         return 0 if opened.born != known.born else opened.version
-    # What the next server process has begun with, or what there is, if no other has served since.
+    # The version at which the next server process began; or the newest version, if there is no next
+    # process.
     reached = int(opened.served_next.partition(" ")[2]) if opened.served_next else opened.version
     return reached if reached < known.version else None
 

@@ -1,17 +1,17 @@
 """A store in a Redis server, for executors on any machine: zombies lose to its fence also across
 hosts (R29).
 
-Apart from ``redis_backend`` and all that it uses, which need redis-py: this module is
+Apart from ``backend`` and all that it uses, which need redis-py: this module is
 configuration, pickles, and needs the standard library only; they are imported where a connection is
 made.
 
-Redis holds no transaction open. A task reads what it needs, computes, and has the server run one
-script, which applies everything if the fence and every row are still what was read, and otherwise
-nothing. Raising a fence, with all it takes back (R31), is one such script too.
+Redis holds no transaction open. A task reads rows, computes, and has the server run one script. The
+script applies all changes if the fence and every row are still as read, and no change otherwise.
+Raising a fence, with all it takes back (R31), is one such script too.
 
 Invariants:
-    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or
-      ``location``, nor of a message.
+    - No password is ever a part of a store: not of its pickle, nor of ``address`` or ``location``,
+      nor of a message.
     - A fence is judged by ``stamps``, and written only in the place of the one that was judged.
 """
 
@@ -33,8 +33,8 @@ from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
-"""How often one opening judges the fence anew because somebody changed it, or wrote what was to be
-taken back, while it was being raised."""
+"""How often one opening judges the fence anew because another task changed the fence, or a row to
+be taken back, during the raise."""
 
 NAME_MAX = 100
 """Characters of a store's name."""
@@ -53,15 +53,15 @@ class RedisStore(base.Store):
         with ``ssl_`` after a ``?``, or ``unix:///path/of/socket``. A password in it is refused,
         since a store is pickled and shown: give it as redis-cli takes it (``REDISCLI_AUTH``), or by
         ``password_env`` or ``password_file``. Of a cluster any node.
-    :param name: letters, digits, ``_``, ``.`` and ``-``; also what the coordinator knows the store
-        by (R27).
+    :param name: letters, digits, ``_``, ``.`` and ``-``; also the name by which the coordinator
+        knows the store (R27).
     :param opaque: True with an opaque spout (R30, R31).
     :param plain: True for values that are only set and deleted, and keep nothing but the last
         write.
     :param codec: what makes texts of values; JSON by default.
-    :param accept_loss: True to write also to a server that may forget what it has acknowledged: one
-        whose append-only file is off, or is not synced before it answers. What is then lost is
-        noticed where it can be (see the page on Redis), not always.
+    :param accept_loss: True to write also to a server that may forget acknowledged writes: its
+        append-only file is off, or is not synced before the answer. A loss is then noticed in most
+        cases (see the page on Redis), not always.
     :param password_env: name of the environment variable, of the process that connects, that holds
         the password.
     :param password_file: path of a file, on the machine that connects, whose first line is the
@@ -93,7 +93,7 @@ class RedisStore(base.Store):
         self.url = url
         """The server, without a password."""
         self.accept_loss = accept_loss
-        """Whether a server that may forget what it has acknowledged is written to."""
+        """Whether the store is written in a server that may forget acknowledged writes."""
         self.password_env = password_env
         """The environment variable with the password, if any."""
         self.password_file = None if password_file is None else os.fspath(password_file)
@@ -140,8 +140,8 @@ class RedisStore(base.Store):
         try:
             yield session
         except backend.FenceMovedError as moved:
-            # Nothing was written. Whoever moved it is named by the judge; if there is nothing to
-            # say against this attempt, a replay will see.
+            # Nothing was written. The judgement names the attempt that moved the fence; if there is
+            # nothing to say against this attempt, a replay will see.
             self._stand_at_fence(session.at(moved.found), context, mine, recorded)
             raise errors.FailedException(f"store {self.address}: the fence of {mine.component!r} was changed by others") from moved
 
@@ -181,10 +181,11 @@ class RedisStore(base.Store):
 
 
 def _server(url: str) -> str:
-    """Which server and database ``url`` means, for messages: without the user, who may differ."""
+    """Which server and database ``url`` means, for messages: without the user, because users may
+    differ."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _SCHEMES:
-        # Not echoed: what cannot be understood may hold a password anywhere.
+        # Not echoed: an address without a known form may hold a password anywhere.
         raise errors.UsageError("the address of a RedisStore does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0.")
     split = places.split(url)
     if split is None:

@@ -1,8 +1,8 @@
 """One process's connection to one database server, kept across transactions: whose turn it is, when
 it is made again, how a transaction ends.
 
-Apart from the servers' own modules, which say how a connection is made and what is done over it:
-these rules are the same for each of them. Needs SQLAlchemy.
+Apart from the servers' own modules, which make and use a connection: these rules are the same for
+all servers. Needs SQLAlchemy.
 
 Invariants:
     - A connection is used by the process that opened it alone, and by one transaction at a time.
@@ -57,8 +57,7 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def _prepare(self, raw: sa.Connection, tables: relational.Tables, store: places.Place) -> None:
-        """Make what is missing of the tables; where nothing is, no right to make anything is
-        needed."""
+        """Make the missing tables. Where no table is missing, no right to make tables is needed."""
 
     @abc.abstractmethod
     def _session(self, raw: sa.Connection, tables: relational.Tables, store: places.Place, mine: stamps.Stamp) -> Any:
@@ -159,10 +158,10 @@ _opened: weakref.WeakKeyDictionary[sa.Connection, Callable[[Any], int]] = weakre
 
 
 def _leave_to_parent() -> None:
-    """In a child that has just been forked: whatever is said over a connection that was carried
-    along, to end it too, must not reach the server."""
+    """In a child that has just been forked: no byte over a connection of the parent may reach the
+    server, not even a goodbye."""
     for raw, descriptor_of in list(_opened.items()):
-        # Whatever a driver makes of a connection that was closed: the child has no use for it.
+        # An error of the driver about a closed connection means nothing to the child.
         with contextlib.suppress(Exception):
             nowhere = os.open(os.devnull, os.O_RDWR)
             try:

@@ -26,8 +26,8 @@ update ``curr`` without touching an index. Needs SQLAlchemy.
 
 Invariants:
     - A table that is not in ``txtopo_schema`` is never written.
-    - Whoever raises a fence holds the lock of its raisers, so that nobody else makes or raises it
-      meanwhile.
+    - A transaction that raises a fence holds the lock of its raisers, so no other transaction makes
+      or raises the fence meanwhile.
 """
 
 from __future__ import annotations
@@ -210,25 +210,25 @@ class Session(Statements, sessions.Session):
 
     @abc.abstractmethod
     def lock_raisers(self, name: str) -> None:
-        """Wait until no other transaction holds the lock ``name``, and hold it until this one ends.
+        """Take the lock ``name``, after waiting for its holder, until this transaction ends.
         """
 
     @abc.abstractmethod
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """See the base class; one statement for all of them."""
+        """See the base class; one statement for all keys."""
 
     @abc.abstractmethod
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
-        """Whether the fence is this attempt's; if so it stays so until this transaction ends. The
-        attempt's other tasks may ask side by side.
+        """Whether the fence is this attempt's; if so, the fence stays until this transaction ends.
+        The attempt's other tasks may ask side by side.
 
         The statement that looks at the fence also counts the transaction, which has this
         ``number``: in the fence itself if the task ``is_alone``.
         """
 
     def takes_fence(self) -> bool:
-        """Whether there is a fence; then nobody else reads, raises or stands at it until this
-        transaction ends. For a task without siblings.
+        """Whether there is a fence; then no other task reads the fence, raises it or stands at it
+        until this transaction ends. For a task without siblings.
 
         The statement that raises the fence counts this transaction too.
         """
@@ -246,8 +246,8 @@ class Session(Statements, sessions.Session):
             return self._taken
         mine = self._mine
         self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
-        # Another task of this attempt may have raised it just now: then it is not locked here, so
-        # as not to wait for what that task writes.
+        # Another task of this attempt may have raised the fence just now. Then the fence is not
+        # locked here, so that this task does not wait for the rows of the other task.
         found = self._read_fence(topology_id, component)
         if found is not None and (found.generation, found.txid, found.attempt) != (mine.generation, mine.txid, mine.attempt):
             found = self._read_fence(topology_id, component, lock=True)
@@ -258,8 +258,8 @@ class Session(Statements, sessions.Session):
         return _fences(self._run, self._tables, self._tables.fence.c.topology == topology_id)
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        # A task that has the fence for itself counts there. Other tasks count in rows of their own,
-        # so that none waits for the commit of another.
+        # A task that has the fence for itself counts there. Siblings count in separate rows, so
+        # that no task waits for a commit.
         self._is_counted = self._taken is not None
         self._raise_or_make(fence, self.lists, int(self._is_counted), is_there=not self._has_no_fence)
 
@@ -287,8 +287,8 @@ class Session(Statements, sessions.Session):
         )  # fmt: skip
         if self.is_listed:
             undone = sa.and_(undone, self._is_one_of(self._listed(void)))
-        # Else every row is looked at. A transactional store comes here only when user code, changed
-        # or not, skipped on replay what it did before.
+        # Else every row is looked at. A transactional store comes here only when user code skipped
+        # its writes on replay.
         self._run(sa.delete(table).where(undone, row.prev.is_(None)))
         restored = {"curr": row.prev, "txid": row.prev_txid, "attempt": stamps.UNKNOWN_ATTEMPT, "prev": None, "prev_txid": 0, "steps": None}
         self._run(sa.update(table).where(undone).values(restored))
@@ -377,15 +377,15 @@ def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool], is_countin
 
 
 class Made(NamedTuple):
-    """What there is of a store."""
+    """The stored version and form of a store."""
 
     version: int
     form: str
 
 
 def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> Made | None:
-    """What there is of the store, None if nothing is; raises if the store is of another version of
-    txtopo. Others beside it may be of any."""
+    """The stored version and form of the store, None if there is no store. Raises if the store is
+    of another version of txtopo; neighbours may be of any version."""
     if not has_table(tables.schema.name):
         return None
     schema = tables.schema.c
@@ -397,14 +397,14 @@ def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool
 
 
 def add_counts(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
-    """Make what a store of the earlier version lacks. Until the new version is written, nothing
-    looks at it. Not to be done by two at once."""
+    """Make the tables and columns that a store of the earlier version lacks. Until the new version
+    is written, nothing looks at it. Not to be done by two at once."""
     run(sa.schema.CreateTable(tables.count, if_not_exists=True))
     add_counted(run, tables, has_column)
 
 
 def bring_forward(run: Run, tables: Tables) -> None:
-    """Have a store of the earlier version, to which nothing is lacking, be one of this."""
+    """Register a completed store of the earlier version as a store of this version."""
     schema = tables.schema
     run(sa.update(schema).where(schema.c.store == tables.name).values(version=layout.LAYOUT_VERSION))
 
@@ -413,8 +413,8 @@ def add_counted(run: Run, tables: Tables, has_column: Callable[[str, str], bool]
     """Give the table of fences its column ``counted`` if a store of the earlier version has made
     it.
 
-    Fences that are there, and those that the earlier version makes for stores beside this one, are
-    uncounted by default.
+    Existing fences, and fences that the earlier version makes for neighbours, are uncounted by
+    default.
     """
     if not has_column(tables.fence.name, "counted"):
         run(sa.text(f"ALTER TABLE txtopo_fence ADD COLUMN counted BIGINT NOT NULL DEFAULT {layout.UNCOUNTED}"))
@@ -444,7 +444,7 @@ def make(
 
 
 def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
-    """Refuse to make a store where somebody else has a table of its name, or of that of its lists.
+    """Refuse to make a store where a foreign table has the name of the store, or of its lists.
     """
     for table in (tables.values, tables.written):
         if has_table(table.name):

@@ -1,6 +1,6 @@
 """The statements about a store's fence, its lists and its tombstones, each built once.
 
-Apart from ``relational``, which says when each is run: to build one takes longer than to run it,
+Apart from ``session``, which says when each is run: to build one takes longer than to run it,
 and a transaction of few keys consists of them. A parameter whose name begins with ``of_`` says
 which row is meant; the others have the names of the columns that are written. Needs SQLAlchemy.
 """
@@ -22,13 +22,13 @@ class Statements:
     """Of a fence that is selected: the sum of the numbers of store transactions of its attempt,
     NULL if there is none (R34)."""
     standing: sa.Select[Any]
-    """Whether what the attempt at ``of_generation``, ``of_txid`` and ``of_attempt`` wrote is
-    listed, if the fence is its; locks it so that others may do the same."""
+    """Whether the attempt at ``of_generation``, ``of_txid`` and ``of_attempt`` lists its keys, if
+    the fence is of this attempt. The lock is shared."""
     fence: sa.Select[Any]
-    """Generation, txid, attempt, whether what that attempt wrote is listed, what the fence itself
-    counts, and the sum over the attempt's tasks."""
+    """Generation, txid and attempt of the fence, whether the attempt lists its keys, the count in
+    the fence itself, and the sum over the attempt's tasks."""
     locked_fence: sa.Select[Any]
-    """The same, for nobody else until the transaction ends."""
+    """The same, locked for this transaction alone."""
     taken_fence: sa.Select[Any]
     """The same without the sum: to read that takes a server longer than to read the fence."""
     raise_fence: sa.Update

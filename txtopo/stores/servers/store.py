@@ -1,27 +1,27 @@
 """A store in a database server, for executors on any machine: zombies lose to its fence also across
 hosts (R29).
 
-Apart from ``relational``, ``postgresql`` and ``mysql``, which need SQLAlchemy and a driver: this
+Apart from ``session``, ``postgresql`` and ``mysql``, which need SQLAlchemy and a driver: this
 module is configuration, pickles, and needs the standard library only; they are imported where a
-connection is made. A database gets a module of its own with what is its own (see ``_DIALECTS``).
+connection is made. Each database has a folder for its own statements and errors (see
+``_DIALECTS``).
 
 Opening a store transaction takes two steps, so that the tasks of an attempt do not wait for each
-other. Only the first of them finds the fence below its attempt: it *raises* it in a database
-transaction of its own, with what the raise takes back (R31), after every open transaction of an
-older attempt has ended. Each task then finds the fence its own under a shared lock, and keeps that
-to the end of what it writes.
+other. Only the first task finds the fence below its attempt. This task *raises* the fence in a
+database transaction of its own, which also takes back rows (R31), after every open transaction of
+an older attempt has ended. Each task then finds the fence of its attempt under a shared lock, and
+keeps the lock to the end of its writes.
 
-The only task of its component keeps nobody waiting whom it should let pass, and takes one step: it
-locks the fence for itself, raises it, writes and commits, all in one transaction, as a store in a
-file does. An older or a newer attempt waits for that lock, as it waits for the shared one and just
-as long, and finds the fence as the transaction left it: raised with what was written under it, or
-not at all. Somebody who comes with the same attempt, from a second run of the task, finds it equal,
-and his rows to be his own. Only a fence that is not there cannot be locked: it is made in two
-steps, or whoever adopts or clears the store meanwhile would not know whom to wait for.
+The only task of its component has no sibling to let pass, and takes one step: the task locks the
+fence for itself, raises it, writes and commits, all in one transaction, like a store in a file. An
+older or a newer attempt waits for that lock as long as for the shared lock. It then finds the fence
+raised together with the writes, or not raised at all. A second run of the task in the same attempt
+finds the fence of its attempt, and its own rows. A missing fence cannot be locked, and so is made
+in two steps: otherwise an adoption of the store would not know the transaction to wait for.
 
 Invariants:
-    - No password is ever a part of a store: not of what is pickled, nor of ``address`` or
-      ``location``, nor of a message.
+    - No password is ever a part of a store: not of its pickle, nor of ``address`` or ``location``,
+      nor of a message.
     - A write transaction holds a lock of the fence, shared or its own, for an attempt that the
       fence names, from before its first read to its end.
 """
@@ -45,8 +45,8 @@ from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
-"""How often one opening tries to find, after it raised the fence, that it is still its own. One is
-enough unless connections drop."""
+"""How often one opening raises the fence, and then looks whether the fence is still of its attempt.
+One is enough unless connections drop."""
 
 TABLE_NAME_MAX = 50
 """Characters; PostgreSQL cuts names, also those of a table's indexes, after 63; MySQL refuses more
@@ -120,8 +120,8 @@ class SqlStore(base.Store):
         seconds; then the attempt is replayed. MySQL and MariaDB take whole seconds for the other
         two limits, which are rounded up.
     :param idle_timeout_s: how long the server keeps an open transaction that says nothing, in
-        seconds: what bounds how long a task that hangs, or whose machine is lost, stands in the way
-        of the next attempt.
+        seconds: a bound on the time that a hanging task, or a task of a lost machine, delays the
+        next attempt.
     """
 
     def __init__(
@@ -227,8 +227,8 @@ class SqlStore(base.Store):
                     yield other
 
     def _reading(self, any_form: bool = False) -> Any:
-        """What reads one state of the store, over a connection of its own; None if the store does
-        not exist, which is not changed by looking."""
+        """A reader of one state of the store, over a new connection; None if the store does not
+        exist. Looking does not make the store."""
         return self._backend().reading(self._place, any_form)
 
     def _backend(self) -> Any:
@@ -241,10 +241,10 @@ class SqlStore(base.Store):
 
 
 def _database(url: str) -> str:
-    """Which database ``url`` means, for messages: without the user, who may differ."""
+    """Which database ``url`` means, for messages: without the user, because users may differ."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _DIALECTS:
-        # Not echoed: what cannot be understood may hold a password anywhere.
+        # Not echoed: an address without a known form may hold a password anywhere.
         known = [f"{name}://" for name in _DIALECTS]
         forms = " or ".join(f"{name}user@host:port/database" for name in known)
         raise errors.UsageError(f"the address of a SqlStore does not begin with {' or '.join(known)}\n  Give {forms}.")

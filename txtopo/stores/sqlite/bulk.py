@@ -1,10 +1,10 @@
-"""What SQLite does in one statement for all keys of a task, where their rows are ordinary: read
-values, replace them, combine integers with them.
+"""One statement of SQLite for all ordinary rows of a task: to read values, to replace values, to
+combine integers.
 
-A row is *ordinary* if an earlier, settled transaction of the same component wrote it: nothing needs
-to be known of it but its value, since SQLite itself can make it what was before this transaction.
-Apart from ``sqlite``, which holds the connection and the rest of the layout. It needs SQLite's JSON
-functions: where there are none, no row is ordinary. Standard library only.
+A row is *ordinary* if an earlier, settled transaction of the same component wrote it: only its
+value need be read, because SQLite itself can make the stored value the value before this
+transaction. Apart from ``sqlite``, which holds the connection and the rest of the layout. It needs
+SQLite's JSON functions: where there are none, no row is ordinary. Standard library only.
 
 Invariants: of integers that are combined, all are, or none is changed.
 """
@@ -22,7 +22,7 @@ from txtopo.stores import stamps
 from txtopo.topology import merge
 
 IS_POSSIBLE = sqlite3.sqlite_version_info >= (3, 38)
-"""Whether this SQLite is one that always has JSON functions."""
+"""Whether this version of SQLite always has JSON functions."""
 
 PORTION_CHARACTERS = 16_000_000
 """Of keys and values in one statement. As JSON they take up to six times as much; SQLite's bound is
@@ -31,7 +31,7 @@ a thousand million."""
 _MADE = {"add": "old + new", "min": "min(old, new)", "max": "max(old, new)"}
 _OLD, _NEW = "CAST(curr AS INTEGER)", "CAST(excluded.curr AS INTEGER)"
 _IS_ORDINARY = "topology = :topology AND generation = :generation AND component = :component AND txid <= :settled"
-# An integer as JSON has it is what SQLite makes of it and back; a float, a text or a very large
+# SQLite converts an integer of JSON to a number and back unchanged; a float, a text or a very large
 # integer is not, and NULL is no value.
 _IS_INTEGER = "length(curr) < 16 AND CAST(CAST(curr AS INTEGER) AS TEXT) = curr"
 
@@ -43,7 +43,7 @@ def ordinary_values(
     of the others that there are."""
     select = (
         f"SELECT kept.key, kept.curr, {_IS_ORDINARY}"
-        # CROSS JOIN: begin at the keys that were given, whatever SQLite knows of the table.
+        # CROSS JOIN: begin at the given keys, even if SQLite's statistics advise otherwise.
         f' FROM json_each(:given) AS given CROSS JOIN "{table}" AS kept ON kept.key = given.value'
     )
     found = connection.execute(select, _who(mine) | {"settled": settled_txid, "given": json.dumps(texts)}).fetchall()
@@ -63,7 +63,7 @@ def replace(connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Ro
 
 
 def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:
-    """``rows``, so many at a time that one statement has room for their values."""
+    """``rows``, in portions with room for their values in one statement."""
     begin, held = 0, 0
     for end, row in enumerate(rows):
         size = len(row.key) + len(row.curr or "")
@@ -77,7 +77,7 @@ def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:
 def merged(
     connection: sqlite3.Connection, table: str, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int
 ) -> Collection[str]:
-    """What :meth:`txtopo.stores.sessions.Session.merge_rows` promises, in the open transaction of
+    """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
     ``connection``."""
     if not IS_POSSIBLE:
         return deltas

@@ -1,7 +1,7 @@
-"""One process's connection to one SQLite file, kept across transactions: whose turn it is, when it
-is opened anew, and that forks leave it alone.
+"""One process's connection to one SQLite file, kept across transactions: turns of threads,
+reopening, and forks.
 
-Apart from ``sqlite``, which says what is done over it. Standard library only.
+Apart from ``sqlite``, which uses the connection. Standard library only.
 
 Invariants: a connection is used by the process that opened it alone, and only on the file that now
 has the store's path.
@@ -89,8 +89,8 @@ class Connection:
                 self._turn.release()
 
     def _opened(self, busy_timeout_s: float) -> sqlite3.Connection:
-        # A file that was removed or replaced lives on, unseen, for as long as it is open: what is
-        # written to it would be lost.
+        # A file that was removed or replaced lives on, unseen, for as long as it is open: writes to
+        # a removed file would be lost.
         if self._raw is not None and self._file != _identity(self._path):
             self.close()
         if self._raw is None:
@@ -116,7 +116,7 @@ def _close_idle_connections() -> None:
 
 
 # Locks on a file belong to a process, but SQLite's own record of them is inherited: a child would
-# believe that it holds its parent's.
+# believe in locks that only its parent holds.
 os.register_at_fork(before=_close_idle_connections)
 
 
@@ -137,8 +137,8 @@ def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _switch_to_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> str:
-    # SQLite does not wait here by itself, whatever its busy time-out, when two processes find a new
-    # file at the same moment.
+    # SQLite does not wait here by itself, in spite of its busy time-out, when two processes open a
+    # new file at the same moment.
     deadline = time.monotonic() + busy_timeout_s
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean: which pass by themselves, and what a person must mend.
+"""What SQLite's errors mean: passing errors, and errors that a person must mend.
 
 Apart from ``sqlite`` because every statement on a file is under it. Standard library only.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from txtopo.stores import faults as failures
 
 TRANSIENT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-"""Codes of what others do, and end."""
+"""Codes of errors that pass when other processes finish."""
 _SETUP = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_AUTH})
 
 
@@ -25,8 +25,8 @@ def code_of(error: sqlite3.Error) -> int | None:
 
 @contextlib.contextmanager
 def translating(path: str) -> Iterator[None]:
-    """SQLite's errors as ours: what passes by itself fails the attempt, what a person must mend
-    names the file."""
+    """SQLite's errors as ours: a passing error fails the attempt, an error for a person names the
+    file."""
     try:
         yield
     except sqlite3.DatabaseError as error:

@@ -18,7 +18,7 @@ Layout, version 4; NULL means "there is none", a stored JSON null is the text ``
 Version 3 had no ``txtopo_count`` and no ``counted``. A store of version 3 is brought forward in the
 transaction that first writes to it, whole or not at all.
 
-Apart from ``sqlite``, which says what is done with them. Standard library only.
+Apart from ``sqlite``, which uses the tables. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txtopo.stores.sqlite import errors as faults
 
 
 def prepare(connection: sqlite3.Connection, store: places.Place) -> None:
-    """Make what is missing of the layout, inside the open transaction."""
+    """Make the missing parts of the layout, inside the open transaction."""
     path, table = store.url, store.name
     with faults.translating(path):
         form = form_of(connection, path, table)
@@ -94,7 +94,7 @@ _LAYOUT = (
 
 def form_of(connection: sqlite3.Connection, path: str, table: str) -> str | None:
     """The form of ``table``, None if it is no store in this file; raises if it is of another
-    version of txtopo. Others beside it may be of any."""
+    version of txtopo. Neighbours may be of any version."""
     versions = _versions(connection)
     if table not in versions:
         return None

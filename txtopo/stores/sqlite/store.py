@@ -5,9 +5,9 @@ The file is in WAL mode with ``synchronous=FULL``: a commit that returned is on 
 turns (``BEGIN IMMEDIATE``), also between processes; readers never wait. A file may hold several
 stores, and tables of others, which are left alone.
 
-Apart from ``base``, which has the rules: here is what SQLite does for them. ``sqlite_layout`` has
-the tables, ``sqlite_connection`` says how a connection is made, ``sqlite_bulk`` what is done in one
-statement, ``sqlite_errors`` what errors mean. Standard library only.
+Apart from ``base``, which has the rules: here are the statements of SQLite for the rules.
+``layout`` has the tables, ``connection`` makes connections, ``bulk`` has the statements for many
+rows, ``errors`` the meaning of errors. Standard library only.
 
 Invariants: a table that is not in ``txtopo_schema`` is never written.
 """
@@ -89,7 +89,7 @@ class SqliteStore(backend.Backend):
                 f"SqliteStore cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
             )
         self.path = os.path.realpath(os.path.expanduser(given))
-        """The file, absolute and without symbolic links: two spellings of one file are one store.
+        """The file, absolute and without symbolic links: two spellings of one path are one store.
         """
         self.busy_timeout_s = busy_timeout_s
         """Longest wait for other writers, in seconds."""
@@ -189,7 +189,7 @@ class _Session(sessions.Session, sessions.Maintenance):
         return self._connection
 
     def translating(self) -> contextlib.AbstractContextManager[None]:
-        """SQLite's errors as ours, for statements of somebody else in this transaction."""
+        """Errors of SQLite as errors of txtopo, for statements of a sink in this transaction."""
         return faults.translating(self._path)
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
@@ -272,8 +272,8 @@ class _Session(sessions.Session, sessions.Maintenance):
         which = [void.component, void.txid, void.topology_id, void.generation, void.attempt]
         restored = f"curr = prev, txid = prev_txid, attempt = {stamps.UNKNOWN_ATTEMPT}, prev = NULL, prev_txid = 0, steps = NULL"
         if not self.is_listed:
-            # Every row is looked at. A transactional store comes here only when user code, changed
-            # or not, skipped on replay what it did before.
+            # Every row is looked at. A transactional store comes here only when user code skipped
+            # its writes on replay.
             self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', which)
             self._change(f'UPDATE "{self._table}" SET {restored} WHERE {undone}', which)
             return
