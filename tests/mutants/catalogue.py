@@ -518,6 +518,13 @@ MUTATIONS = (
         EXECUTE,
     ),
     Mutation(
+        "a grouping that spreads keys is taken for one that does not",
+        "txtopo/topology/grouping.py",
+        '    "none": GroupingTraits(stays_local=True, spreads_keys=True),\n',
+        '    "none": GroupingTraits(stays_local=True),\n',
+        ("tests/unit/test_route_groupings.py",),
+    ),
+    Mutation(
         "metadata with two surrogates in a row is accepted",
         "txtopo/plain_json.py",
         "    if not _has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):\n",

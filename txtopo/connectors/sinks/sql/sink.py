@@ -3,7 +3,7 @@
 ``SqlSink`` is a committer. In its database transaction a task writes its rows and one auxiliary row
 about them: topology, generation, component, task, txid, attempt. A replay meets the auxiliary row,
 or takes back the rows of a failed attempt (opaque batches); a late task of an older attempt loses
-to the fence. The same sink serves Structured Streaming, see ``sql_streaming``.
+to the fence. The same sink serves Structured Streaming, see ``streaming``.
 
 Apart from ``ledger``, which decides whether rows are written, and from the modules of databases,
 which write them: here are the arguments of users, and the way from a tuple to a row. Runs on
