@@ -104,7 +104,11 @@ def topology(source: Any, kind: str, bolt: type[Batches] = Batches) -> TopologyG
 def test_batches_that_end_elsewhere_in_every_run_are_no_violation(kind: str, cut: str) -> None:
     with Simulation(topology(live_spout(kind, cut), kind), {"max_spout_pending": 2}) as simulation:
         report = simulation.run(SEEDS)
-        seen = {tuple(sorted(map(str, simulation.outcome_of(seed).emitted.items()))) for seed in range(SEEDS)}
+        seen: set[tuple[str, ...]] = set()
+        for seed in range(SEEDS):
+            seen.add(tuple(sorted(map(str, simulation.outcome_of(seed).emitted.items()))))
+            if len(seen) > 1:
+                break
     assert report.violation is None, str(report)
     assert len(seen) > 1, "batches did end elsewhere"
 

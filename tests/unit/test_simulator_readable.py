@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.unit.test_simulator_outcome import outcome
-from tests.wrong import hashing_bolts
+from tests.unit.test_simulator_recomputes import report_of
 from tests.wrong.hashing_bolts import Dice, First
 from txtopo.command import cli
-from txtopo.testing import simulate
 from txtopo.testing.contracts import equality
 from txtopo.testing.contracts.violation import ContractError
 from txtopo.testing.simulator import mistakes
@@ -29,14 +28,14 @@ topology = hashing_bolts.topology(hashing_bolts.First(sort=True))
 
 
 def test_chance_that_another_process_shows_is_named_with_its_line() -> None:
-    violation = simulate(hashing_bolts.topology(Dice(sort=True)), seeds=1).violation
+    violation = report_of(Dice, sort=True).violation
     assert violation is not None
     assert violation.mistakes == (mistakes.CHANCE.name,)
     assert "Dice.execute uses random, line " in str(violation)
 
 
 def test_a_set_whose_order_another_process_shows_is_named_with_its_line() -> None:
-    violation = simulate(hashing_bolts.topology(First(sort=False)), seeds=1).violation
+    violation = report_of(First, sort=False).violation
     assert violation is not None
     assert "First.execute uses a set, line " in str(violation)
 

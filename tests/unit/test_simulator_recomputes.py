@@ -3,6 +3,7 @@ names the component at fault."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -12,13 +13,19 @@ from tests.unit.test_simulator_live_sources import live_spout
 from tests.unit.test_simulator_live_sources import topology as live
 from tests.wrong import hashing_bolts
 from tests.wrong.hashing_bolts import ByHash, Dice, First
-from txtopo.testing import Simulation, simulate
+from txtopo.testing import Simulation, SimulationReport, simulate
 from txtopo.testing.simulator import mistakes, recomputation
+
+
+@functools.cache
+def report_of(bolt: type[First], sort: bool) -> SimulationReport:
+    """The report on a bolt; several tests look at the same one."""
+    return simulate(hashing_bolts.topology(bolt(sort)), seeds=1)
 
 
 @pytest.mark.rule(17, 28)
 def test_the_order_of_a_set_in_a_bolt_is_found() -> None:
-    report = simulate(hashing_bolts.topology(First(sort=False)), seeds=1)
+    report = report_of(First, sort=False)
     assert report.violation is not None
     assert (report.violation.component, report.violation.mistakes) == ("first", (mistakes.HASH.name,))
     assert report.exit_code == 1
@@ -32,13 +39,22 @@ def test_hash_in_a_custom_grouping_is_found() -> None:
     assert "gets of the same tuples of 'first'" in str(report.violation)
 
 
-def test_what_is_sorted_and_dealt_by_length_is_not_found() -> None:
-    report = simulate(hashing_bolts.topology(First(sort=True), ByHash(by_length=True)), seeds=1)
+def test_sorted_words_dealt_by_length_are_not_found_and_one_process_with_each_hash_seed_plays_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    in_process = recomputation._in_process
+
+    def counting(payload: bytes, hash_seed: int) -> Any:
+        started.append(hash_seed)
+        return in_process(payload, hash_seed)
+
+    monkeypatch.setattr(recomputation, "_in_process", counting)
+    report = simulate(hashing_bolts.topology(First(sort=True), ByHash(by_length=True)), seeds=3)
     assert report.violation is None, str(report)
+    assert sorted(started) == list(recomputation.HASH_SEEDS)
 
 
 def test_dice_are_told_from_hash() -> None:
-    report = simulate(hashing_bolts.topology(Dice(sort=True)), seeds=1)
+    report = report_of(Dice, sort=True)
     assert report.violation is not None
     assert (report.violation.component, report.violation.mistakes) == ("first", (mistakes.CHANCE.name,))
 
@@ -54,16 +70,3 @@ def test_a_source_that_gives_other_batches_in_another_process_is_no_violation(ki
 def test_right_topologies_of_every_shape_are_the_same_in_every_process(seed: int) -> None:
     with Simulation(generated(seed)) as simulation:
         assert simulation.recompute() is None
-
-
-def test_one_process_with_each_hash_seed_plays_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[int] = []
-    in_process = recomputation._in_process
-
-    def counting(payload: bytes, hash_seed: int) -> Any:
-        started.append(hash_seed)
-        return in_process(payload, hash_seed)
-
-    monkeypatch.setattr(recomputation, "_in_process", counting)
-    assert simulate(hashing_bolts.topology(First(sort=True)), seeds=3).violation is None
-    assert sorted(started) == list(recomputation.HASH_SEEDS)

@@ -202,7 +202,7 @@ def test_results_that_outgrow_the_way_through_the_driver_are_pinned_and_released
 @pytest.mark.parametrize("kind", ["plain", "committer", "storm", "opaque", "planned opaque"])
 @pytest.mark.rule(4, 18, 20, 22, 31)
 def test_spouts_of_every_kind_survive_whatever_a_schedule_has(kind: str) -> None:
-    report = simulate(topology(kind, opaque="opaque" in kind), {"max_spout_pending": 3}, seeds=30)
+    report = simulate(topology(kind, opaque="opaque" in kind), {"max_spout_pending": 3}, seeds=30, other_processes=False)
     assert report.violation is None, str(report)
     assert report.faults.total() > 60
 
@@ -232,7 +232,7 @@ def test_an_opaque_topology_must_be_run_to_its_end() -> None:
 def test_a_spout_that_is_always_ready_ends_after_so_many_transactions() -> None:
     builder = TransactionalTopologyBuilder("endless", "spout", MemoryTransactionalSpout({0: [("a", 1)]}, ["key", "value"], 1, always_ready=True))
     builder.set_bolt("count", Committer(SqliteStore(NOWHERE, "t"))).global_grouping("spout")
-    report = simulate(builder.build_topology(), seeds=20, transactions=5)
+    report = simulate(builder.build_topology(), seeds=20, transactions=5, other_processes=False)
     assert (report.violation, report.transactions) == (None, 5)
 
 
@@ -250,7 +250,7 @@ def test_a_topology_with_a_direct_stream_can_be_simulated() -> None:
     builder = TransactionalTopologyBuilder("scheduled-direct", "spout", spout("planned", [3, 3], 1), 2)
     builder.set_bolt("pass", PassDirectly(), 2).shuffle_grouping("spout")
     builder.set_bolt("count", Committer(SqliteStore(NOWHERE, "directly")), 2).direct_grouping("pass", "directly")
-    report = simulate(builder.build_topology(), {"max_spout_pending": 2}, seeds=20)
+    report = simulate(builder.build_topology(), {"max_spout_pending": 2}, seeds=20, other_processes=False)
     assert report.violation is None
 
 

@@ -20,12 +20,18 @@ from tests.starter.commands import BIN, ROOT
 from tests.topologies import simulated_elsewhere
 from txtopo import errors
 from txtopo.command import cli
-from txtopo.testing import check_topology, telling
+from txtopo.testing import Simulation, check_topology, telling
 from txtopo.testing.simulator import mistakes, trial
 from txtopo.testing.simulator.trial import UNBOUNDED, Progress, Trial
 
 CONF = {"max_spout_pending": 2}
 HERE = "tests.topologies.simulated_elsewhere"
+
+
+@pytest.fixture
+def no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests whose claim is not about processes with other hash seeds, which take a second."""
+    monkeypatch.setattr(Simulation, "recompute", lambda simulation: None)
 
 
 def document_of(capsys: pytest.CaptureFixture[str], name: str, *more: str) -> tuple[int, dict[str, Any]]:
@@ -78,6 +84,7 @@ def test_the_document_of_an_error_is_one_too(capsys: pytest.CaptureFixture[str])
     assert (code, said["verdict"], said["exit_code"]) == (2, "error", 2)
 
 
+@pytest.mark.usefixtures("no_other_processes")
 def test_several_processes_come_to_the_same_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = document_of(capsys, "right", "-j", "2")
     assert (code, said["schedules"], said["is_partial"]) == (0, 20, False)
@@ -89,6 +96,7 @@ def test_what_is_outside_is_there_once_and_so_only_one_process_may_change_it() -
         Trial(simulated_elsewhere.right, CONF, {"reset": lambda: None}, 1, processes=2).run()
 
 
+@pytest.mark.usefixtures("no_other_processes")
 def test_time_bounds_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count()
     monkeypatch.setattr(trial, "time", types.SimpleNamespace(monotonic=lambda: float(next(looks))))
@@ -97,6 +105,7 @@ def test_time_bounds_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (report.is_partial, report.violation) == (False, None)
 
 
+@pytest.mark.usefixtures("no_other_processes")
 def test_fewer_than_were_asked_for_is_said_to_be_partial() -> None:
     report = Trial(simulated_elsewhere.right, CONF, {}, 1000, time_s=0.1).run()
     assert report.is_partial
@@ -140,6 +149,7 @@ def test_ctrl_c_ends_with_what_was_seen_until_then() -> None:
     assert (said["verdict"], said["is_partial"], said["violation"]) == ("stopped", True, None)
 
 
+@pytest.mark.usefixtures("no_other_processes")
 def test_progress_says_how_far_it_is_how_fast_and_how_long_it_will_take() -> None:
     progress = Progress(seeds=10)
     assert str(progress) == "a run without failures"
@@ -165,6 +175,7 @@ def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(monkeypatch: py
     assert "\n" not in terminal.getvalue()
 
 
+@pytest.mark.usefixtures("no_other_processes")
 def test_a_check_fails_with_the_verdict() -> None:
     with pytest.raises(AssertionError) as failed:
         check_topology(simulated_elsewhere.wrong, CONF, seeds=20)
@@ -172,6 +183,7 @@ def test_a_check_fails_with_the_verdict() -> None:
     assert check_topology(simulated_elsewhere.right, CONF, seeds=3).schedules == 3
 
 
+@pytest.mark.usefixtures("no_other_processes")
 def test_a_check_fails_if_it_cannot_look_unless_that_is_said_to_be_right() -> None:
     with pytest.raises(AssertionError, match="component 'sums' writes where"):
         check_topology(simulated_elsewhere.unseen, CONF, seeds=2)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import enum
+import functools
 import os
 import pickle
 import site
@@ -52,7 +53,9 @@ def is_users(function: Callable[..., Any] | Any) -> bool:
     return _is_users_file(function.__code__.co_filename)
 
 
+@functools.lru_cache(4096)
 def _is_users_file(path: str | None) -> bool:
+    # Remembered, because a search looks at thousands of functions in a few files.
     if path is None or path.startswith("<frozen"):
         return False
     real = os.path.realpath(path)
@@ -73,6 +76,8 @@ class Variables:
         self.namespaces: list[dict[str, Any]] = []
         """The globals of the user's modules."""
         self._classes: list[type] = []
+        self._seen: set[int] = set()
+        """The identities of the classes and namespaces that were looked at."""
         self._functions: list[FunctionType] = []
         for cls in classes:
             self._look_at(cls)
@@ -90,8 +95,11 @@ class Variables:
 
     def _look_at(self, cls: type) -> None:
         for base in cls.__mro__:
+            if id(base) in self._seen:
+                continue
+            self._seen.add(id(base))
             functions = [function for function in _functions_of(base) if is_users(function)]
-            if base in self._classes or not functions:
+            if not functions:
                 continue
             self._classes.append(base)
             self._functions.extend(functions)
@@ -102,8 +110,9 @@ class Variables:
                     self._look_at(value)
 
     def _look_around(self, namespace: dict[str, Any]) -> None:
-        if any(namespace is known for known in self.namespaces):
+        if id(namespace) in self._seen:
             return
+        self._seen.add(id(namespace))
         self.namespaces.append(namespace)
         for value in list(namespace.values()):
             if isinstance(value, type):
