@@ -32,13 +32,13 @@ def checked(what: Any, keys: tuple[str, ...] = ("word",), late_tasks: bool = Tru
 
 @pytest.mark.rule(12, 17, 28, 32)
 @pytest.mark.parametrize("name", BY_NAME)
-def test_an_aggregate_is_what_a_plain_loop_makes_and_emits_what_it_changed(name: str) -> None:
+def test_an_aggregate_equals_a_plain_loop_and_emits_its_changes(name: str) -> None:
     checked(BY_NAME[name])
 
 
 @pytest.mark.rule(17, 28)
 @pytest.mark.parametrize("name", ["sum", "longest"])
-def test_what_is_combined_in_portions_comes_to_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_combining_in_portions_gives_the_same_aggregate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aggregate, "COMBINED_KEYS_MAX", 1)
     checked(BY_NAME[name])
 
@@ -52,7 +52,7 @@ def test_the_key_may_be_of_several_fields_of_one_or_of_none(keys: tuple[str, ...
 
 @pytest.mark.rule(28, 30, 31)
 @pytest.mark.parametrize("name", ["sum", "max", "mean", "longest", "balance"])
-def test_over_an_opaque_spout_every_tuple_counts_once_whatever_fails(name: str, tmp_path: Path) -> None:
+def test_over_an_opaque_spout_every_tuple_counts_once_under_any_failure(name: str, tmp_path: Path) -> None:
     report = simulate(aggregated(tmp_path, BY_NAME[name], opaque=True, history=False).build_topology(), seeds=25)
     assert report.violation is None, report.violation
     assert report.schedules == 25
@@ -60,6 +60,6 @@ def test_over_an_opaque_spout_every_tuple_counts_once_whatever_fails(name: str, 
 
 @pytest.mark.rule(17, 28, 29)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_counting_what_an_aggregate_emits_is_right_whatever_fails(opaque: bool, tmp_path: Path) -> None:
+def test_counting_the_emissions_of_an_aggregate_is_right_under_any_failure(opaque: bool, tmp_path: Path) -> None:
     report = simulate(aggregated(tmp_path, Count(), opaque=opaque).build_topology(), {"max_spout_pending": 3}, seeds=40)
     assert report.violation is None, report.violation

@@ -36,12 +36,12 @@ def broken(make: Any, rule: int | None, *naming: str, **options: Any) -> Contrac
 
 
 @pytest.mark.rule(29)
-def test_the_classic_that_asks_whether_the_stored_txid_is_another_one() -> None:
+def test_the_classic_comparison_with_the_stored_txid_is_found() -> None:
     naming = ("component 'bolt'", "a late task of attempt 1:0 ran", "'dog' is 5, it should be 3", "stored.txid != txid")
     broken(bolts.ClassicNotEqual, 29, *naming, effects=ledger)
 
 
-def test_what_only_a_fence_can_give_is_not_asked_for_if_that_is_wanted() -> None:
+def test_the_check_of_late_tasks_can_be_left_out() -> None:
     assert check(bolts.ClassicNotEqual, effects=ledger, late_tasks=False, other_processes=False).transactions == 4
 
 
@@ -112,7 +112,7 @@ def test_a_bug_is_shown_with_its_traceback() -> None:
 
 
 @pytest.mark.rule(7)
-def test_a_failure_that_nobody_asked_for_is_shown() -> None:
+def test_an_unplanned_failure_is_shown() -> None:
     class Failing(bolts.Right):
         def finish_batch(self) -> None:
             raise FailedException("not today")
@@ -164,7 +164,7 @@ class Basic(BaseBasicBolt):
     def execute(self, tup: Any, collector: Any) -> None: ...
 
 
-def test_what_cannot_be_checked_is_refused_with_the_cure() -> None:
+def test_a_bolt_that_cannot_be_checked_is_refused_with_the_cure() -> None:
     refusals: list[tuple[Any, dict[str, Any], str]] = [
         (lambda directory: Basic(), {}, "Return a batch bolt, a topology, or its builder"),
         (bolts.Right, {"batches": ()}, "Give batches="),

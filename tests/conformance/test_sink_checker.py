@@ -33,7 +33,7 @@ def test_a_sink_that_keeps_the_contract_passes() -> None:
 
 @pytest.mark.rule(28, 29, 31, 32)
 @pytest.mark.parametrize("sink", WRONG, ids=lambda sink: sink.__name__)
-def test_a_sink_that_breaks_one_promise_is_told_which(sink: Any) -> None:
+def test_a_sink_that_breaks_a_promise_is_told_the_promise(sink: Any) -> None:
     rule, named = WRONG[sink]
     with pytest.raises(ContractError) as caught:
         check_sink(sink, sinks.ROWS, fields=sinks.FIELDS, contents=sinks.contents)

@@ -42,7 +42,7 @@ def test_a_batch_that_depends_on_the_attempt_is_found() -> None:
 
 
 @pytest.mark.rule(18)
-def test_a_batch_that_depends_on_what_the_source_has_now_is_found() -> None:
+def test_a_batch_that_depends_on_the_present_source_is_found() -> None:
     def make() -> Planned:
         spouts.SHARED["size"] = 5
         return Planned(emit_partition_batch=emit_partition_batch)
@@ -102,7 +102,7 @@ def test_storm_style_emission_that_differs_from_its_replay_is_found() -> None:
 
 
 @pytest.mark.rule(18, 22)
-def test_a_commit_that_deletes_what_a_replay_needs_is_found() -> None:
+def test_a_commit_that_deletes_input_of_a_replay_is_found() -> None:
     def make() -> Committing:
         spouts.SHARED["deleted"] = set()
         return Committing(emit_batch=emit_batch, commit=commit, size=40, take=2)
@@ -135,7 +135,7 @@ def test_a_clean_up_that_goes_too_far_is_found() -> None:
 @pytest.mark.rule(20)
 @pytest.mark.parametrize(("shift", "what"), [(1, "missing"), (-1, "too many")], ids=["a gap", "an overlap"])
 @pytest.mark.parametrize("kind", ["plain", "planned", "asking", "opaque", "planned opaque"])
-def test_batches_that_do_not_adjoin_are_found_when_it_is_said_what_the_source_holds(kind: str, shift: int, what: str) -> None:
+def test_gaps_between_batches_are_found_when_the_content_of_the_source_is_given(kind: str, shift: int, what: str) -> None:
     def shifted(half: Any, last: Any) -> Any:
         return following(half.spout, None if last is None else [0, last[1] + (shift if last[1] < half.spout.size else 0)])
 
@@ -231,7 +231,7 @@ def test_a_spout_that_is_ready_right_after_every_restart_is_found() -> None:
 
 
 @pytest.mark.rule(5, 23)
-def test_a_spout_that_forgets_after_a_restart_that_there_is_more_is_found() -> None:
+def test_a_spout_that_ends_early_after_a_restart_is_found() -> None:
     def is_ready(coordinator: Any) -> bool:
         coordinator.left = getattr(coordinator, "left", None if coordinator.context.last_metadata is None else 0)
         return coordinator.left is None and following(coordinator.spout, coordinator.context.last_metadata) is not None
@@ -276,13 +276,13 @@ def test_metadata_that_is_not_json_is_found(kind: str, value: Any) -> None:
 
 
 @pytest.mark.rule(4)
-def test_a_model_that_does_not_come_back_as_it_was_is_found() -> None:
+def test_a_model_that_changes_in_json_is_found() -> None:
     make = lambda: Plain(initialize_transaction=lambda c, txid, last: Turning(begin=0, end=9), emit_batch=lambda *_: None, metadata_type=Turning)  # noqa: E731
     broken(make, 4, "comes back from its model as {'begin': 0, 'end': 7}")
 
 
 @pytest.mark.rule(4, 20)
-def test_a_model_that_forgets_is_found_by_what_is_missing() -> None:
+def test_a_model_that_forgets_is_found_by_the_missing_tuples() -> None:
     def initialize(coordinator: Any, txid: int, last: Any) -> Any:
         begin, end = following(coordinator.spout, None if last is None else [last.begin, last.end])
         return Range(begin=begin, end=end)
@@ -369,7 +369,7 @@ def test_a_hook_that_raises_is_named_with_its_traceback(hook: str) -> None:
     assert "ZeroDivisionError: a bug" in error.what
 
 
-def test_what_is_no_spout_is_refused() -> None:
+def test_an_object_that_is_no_spout_is_refused() -> None:
     broken(object, 22, "is not a transactional spout")
 
 

@@ -184,6 +184,6 @@ def test_the_same_seed_tells_the_same_stories() -> None:
     assert first != other
 
 
-def test_a_run_that_is_cut_short_says_so_and_is_judged_by_what_it_has_too_much() -> None:
+def test_a_run_cut_short_says_so_and_is_judged_by_surplus_tuples_only() -> None:
     report = check_spout(spouts.Planned, expected=spouts.expected(), transactions=2)
     assert (report.is_exhausted, report.transactions, report.tuples) == (False, 2, 24)

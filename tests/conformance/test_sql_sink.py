@@ -137,7 +137,7 @@ class TestReplays:
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_what_an_upsert_of_a_failed_attempt_replaced_is_there_again(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_rows_replaced_by_an_upsert_of_a_failed_attempt_are_restored(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         sales.execute("INSERT INTO sales VALUES (7, 70, 'somebody else')")
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
@@ -156,7 +156,7 @@ class TestReplays:
         assert sales.sales == []
 
     @pytest.mark.rule(28)
-    def test_a_batch_that_is_another_one_on_replay_is_refused_where_it_cannot_be_taken_back(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_a_batch_that_changes_on_replay_is_refused_without_an_undo_log(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink()
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
         with pytest.raises(TxtopoError, match=r"wrote 2 rows of component 'count', task 0, for transaction 1, whose replay now has 1\n.*opaque=True"):
@@ -280,7 +280,7 @@ class TestOtherNumbersOfTasks:
     @pytest.mark.rule(27, 31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     @pytest.mark.parametrize("tasks", [2, 1])
-    def test_what_was_there_when_a_sink_was_adopted_is_what_its_rows_are_taken_back_to(self, sales: Shop, process: WorkerProcess, tasks: int) -> None:
+    def test_after_an_adoption_rows_are_taken_back_to_the_adopted_content(self, sales: Shop, process: WorkerProcess, tasks: int) -> None:
         sink = sales.sink("undo log")
         for task, row in enumerate([(1, 10), (2, 20)]):
             write(sink, process.task(task=task, num_tasks=2), 9, 0, [row])
@@ -296,7 +296,7 @@ class TestOtherNumbersOfTasks:
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("loose", UNDOING, indirect=True)
-    def test_what_is_taken_back_comes_into_its_own_columns_whatever_their_order(self, loose: Shop, process: WorkerProcess) -> None:
+    def test_restored_values_go_into_their_own_columns_in_any_order_of_columns(self, loose: Shop, process: WorkerProcess) -> None:
         loose.execute("CREATE UNIQUE INDEX sales_key ON sales(id)")
         for txid, columns in ((1, ["id", "cents", "written_by"]), (2, ["written_by", "id", "cents"])):
             row = {"id": 1, "cents": 10 * txid, "written_by": f"somebody {txid}"}
@@ -319,7 +319,7 @@ class TestOtherNumbersOfTasks:
         assert other.ledger.apply(process.task(), TransactionAttempt(3, 0), ("id", "cents", "written_by"), [(2, 20, "x")])
 
     @pytest.mark.rule(31)
-    def test_values_that_must_be_unique_and_went_from_row_to_row_are_restored_and_so_is_what_the_sink_does_not_write(
+    def test_unique_values_that_moved_between_rows_and_columns_beyond_the_sink_are_restored(
         self, crowded: Shop, process: WorkerProcess
     ) -> None:
         sink = crowded.sink("undo log")
@@ -346,7 +346,7 @@ class TestOtherNumbersOfTasks:
         assert crowded.sales == [(1, 10), (2, 20)]
 
     @pytest.mark.rule(31)
-    def test_what_cannot_be_restored_since_somebody_else_has_the_value_now_ends_with_what_to_do(
+    def test_a_unique_value_taken_by_another_program_ends_the_restoring_with_the_cure(
         self, crowded: Shop, process: WorkerProcess
     ) -> None:
         sink = crowded.sink("undo log")
@@ -425,7 +425,7 @@ class TestRecordedAttempts:
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
-    def test_where_nothing_tells_such_rows_from_others_the_run_ends_with_what_to_type(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_indistinguishable_rows_end_the_run_with_the_command_to_type(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(known_stores={}), 1, 0, [(1, 10)])
         said = r"attempt 1:0, which was replayed without the sink\n.*Remove them by hand.*\n.*txtopo store adopt"
@@ -440,7 +440,7 @@ class TestRecordedAttempts:
 class TestWriters:
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_two_tasks_that_write_one_key_are_refused_where_it_would_have_to_be_taken_back(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_two_tasks_that_write_one_key_are_refused_with_an_undo_log(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink("undo log")
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
         with pytest.raises(StoreConflict, match=r"(?s)1.*task 1 of topology 'words'.*fields_grouping"):
@@ -531,7 +531,7 @@ class TestTwoTopologies:
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_what_a_topology_left_that_is_gone_is_forgotten_by_the_command_that_the_refusal_names(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_the_command_in_the_refusal_removes_leftovers_of_a_vanished_topology(self, sales: Shop, process: WorkerProcess) -> None:
         sink, heir = sales.sink("undo log"), process.task("write", topology_id="heir")
         write(sink, process.task(topology_id="o'ld"), 7, 0, [(1, 10)])
         with pytest.raises(StateMismatchError) as caught:

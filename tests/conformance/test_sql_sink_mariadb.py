@@ -51,7 +51,7 @@ def sales(mariadb: MariaServer) -> MariaShop:
 
 @pytest.mark.rule(28, 29, 31)
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_there_once_whatever_is_replayed_and_whoever_comes_late(sales: MariaShop, process: WorkerProcess, kind: str) -> None:
+def test_rows_are_written_once_under_any_replay_and_any_late_task(sales: MariaShop, process: WorkerProcess, kind: str) -> None:
     sink = sales.sink(kind)
     other = [(2, 20)] if kind != "marks" else [(3, 30)]
     write(sink, process.task(), 1, 0, [(1, 10)])
@@ -116,7 +116,7 @@ def test_a_row_never_replaces_one_of_another_key(mariadb: MariaServer, process: 
 
 
 @pytest.mark.rule(31)
-def test_what_is_taken_back_is_found_letter_by_letter(sales: MariaShop, process: WorkerProcess) -> None:
+def test_rows_to_take_back_are_found_letter_by_letter(sales: MariaShop, process: WorkerProcess) -> None:
     sink = sales.sink("marks")
     write(sink, process.task("Count"), 1, 0, [(1, 10)])
     write(sink, process.task("count"), 1, 0, [(2, 20)])

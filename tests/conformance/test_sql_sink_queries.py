@@ -113,7 +113,7 @@ class TestWholeBatches:
 
     @pytest.mark.rule(27)
     @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
-    def test_who_takes_the_table_as_it_is_keeps_all_that_is_in_it(self, tmp_path: Path, backend: str, kind: str) -> None:
+    def test_begin_at_keeps_all_rows_of_the_table(self, tmp_path: Path, backend: str, kind: str) -> None:
         strict = shop(backend, tmp_path, SALES)
         for batch, begin_at in ((0, 0), (1, 0), (8, 8), (9, 8)):
             strict.sink(kind).foreach_batch("q", begin_at=begin_at)(Frame([(batch, batch)]), batch)

@@ -157,7 +157,7 @@ def expire(store: StateStore) -> None:
 
 @pytest.mark.rule(25, 26)
 @pytest.mark.parametrize("clause", contract.STATE_CLAUSES, ids=str)
-def test_a_store_that_breaks_it_is_found(clause: contract.StateClause, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_breaks_a_clause_is_found(clause: contract.StateClause, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "_WAIT_S", 0.2)
     server = memory.MemoryServer()
     with pytest.raises(ContractError) as caught:
@@ -167,7 +167,7 @@ def test_a_store_that_breaks_it_is_found(clause: contract.StateClause, monkeypat
     assert error.what.startswith(f"{clause.claim}: ")
 
 
-def test_every_clause_has_a_store_that_breaks_it() -> None:
+def test_every_clause_has_a_store_that_breaks_the_clause() -> None:
     assert set(FOUND_BY) == {clause.claim for clause in contract.STATE_CLAUSES}
 
 

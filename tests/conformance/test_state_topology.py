@@ -107,7 +107,7 @@ def test_a_restart_goes_on_where_the_last_run_stopped_in_the_next_epoch(store: U
     assert second.txids.get_state(3, planned) == TxidRecord(txid=3, metadata={"from": 20})
 
 
-def test_who_gives_up_before_the_topology_is_taken_takes_nothing(backend: Backend) -> None:
+def test_a_coordinator_that_gives_up_while_opening_takes_no_topology(backend: Backend) -> None:
     given_up = threading.Event()
     given_up.set()
     store = backend.connect()
@@ -117,7 +117,7 @@ def test_who_gives_up_before_the_topology_is_taken_takes_nothing(backend: Backen
 
 
 @pytest.mark.rule(26)
-def test_a_second_coordinator_is_refused_with_who_holds_the_topology(backend: Backend, store: Unreliable) -> None:
+def test_a_second_coordinator_is_refused_with_the_name_of_the_holder(backend: Backend, store: Unreliable) -> None:
     opened(store)
     before = contents(store)
     with pytest.raises(errors.FencedError, match=r"'words-run', pid 11 on host alpha\.example, started 2024-05-01T10:00:00\+00:00") as refused:
@@ -127,7 +127,7 @@ def test_a_second_coordinator_is_refused_with_who_holds_the_topology(backend: Ba
 
 
 @pytest.mark.rule(26)
-def test_of_several_that_open_at_once_exactly_one_gets_the_topology(backend: Backend) -> None:
+def test_of_several_coordinators_that_open_at_once_exactly_one_gets_the_topology(backend: Backend) -> None:
     stores = [backend.connect() for _ in range(4)]
     barrier = threading.Barrier(len(stores))
     outcomes: list[object] = []
@@ -148,7 +148,7 @@ def test_of_several_that_open_at_once_exactly_one_gets_the_topology(backend: Bac
 
 
 @pytest.mark.rule(26)
-def test_whoever_owns_the_leases_takes_one_that_is_found_and_its_holder_writes_nothing_more(backend: Backend, store: Unreliable) -> None:
+def test_the_owner_of_all_leases_takes_an_existing_lease_and_its_holder_can_write_no_more(backend: Backend, store: Unreliable) -> None:
     zombie = opened(store)
     zombie.seal(attempt(1), TASKS, None)
     heir = opened(backend.connect(), BOB, displaces=True)
@@ -250,7 +250,7 @@ def test_an_open_transaction_is_not_sealed_and_a_replay_may_seal_again(store: Un
 
 
 @pytest.mark.rule(23)
-def test_what_is_out_of_order_is_refused_before_the_write(store: Unreliable) -> None:
+def test_a_write_out_of_order_is_refused_before_its_effect(store: Unreliable) -> None:
     state = opened(store)
     before = contents(store)
     with pytest.raises(ValueError, match="cannot be recorded"):
@@ -559,7 +559,7 @@ def test_a_coordinator_that_writes_pays_nothing_for_its_lease(backend: Backend) 
 
 
 @pytest.mark.rule(26)
-def test_whoever_may_displace_takes_a_live_topology_and_its_idle_holder_finds_out_and_writes_nothing(backend: Backend) -> None:
+def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_notices_and_stops_writing(backend: Backend) -> None:
     state = opened(backend.connect())
     state.renew()
     rival = backend.connect()
@@ -575,7 +575,7 @@ def test_whoever_may_displace_takes_a_live_topology_and_its_idle_holder_finds_ou
 
 
 @pytest.mark.rule(26)
-def test_the_lease_of_a_process_of_this_machine_that_has_died_holds_nobody_up(backend: Backend) -> None:
+def test_the_lease_of_a_dead_process_of_this_machine_delays_no_coordinator(backend: Backend) -> None:
     dead = subprocess.run(
         [sys.executable, "-c", "from txtopo.state import liveness; print(liveness.process_identity())"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -696,7 +696,7 @@ def test_a_record_beyond_the_bound_is_refused_before_the_write_and_says_what_to_
 
 
 @pytest.mark.rule(25)
-def test_what_only_rides_along_is_left_for_later_when_it_does_not_fit(store: Unreliable) -> None:
+def test_metadata_that_rides_along_waits_when_it_does_not_fit(store: Unreliable) -> None:
     state = opened(store, metadata_bytes_max=4096)
     for txid in (1, 2, 3):
         state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata="x" * 1000))
@@ -791,7 +791,7 @@ def test_metadata_is_made_in_strict_order(store: Unreliable) -> None:
 
 
 @pytest.mark.rule(25)
-def test_what_is_shown_is_json_and_complete(store: Unreliable) -> None:
+def test_shown_state_is_json_and_complete(store: Unreliable) -> None:
     state = opened(store)
     commit(state, 1, {3: {"to": 1}, 20: None}, touched_stores={"b": 1, "a": 2})
     shown = administration.show(store, "words")

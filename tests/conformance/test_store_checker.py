@@ -133,7 +133,7 @@ FOUND_BY = {
 
 @pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize("clause", contract.STORE_CLAUSES, ids=str)
-def test_a_store_that_breaks_it_is_found(clause: contract.StoreClause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_breaks_a_clause_is_found(clause: contract.StoreClause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     factory, patch = stores.MISTAKES[FOUND_BY[clause.claim]]
     kind: stamps.Kind = next((kind for kind in contract.KINDS if (clause.only or "").startswith(kind)), "transactional")
     if patch is not None:

@@ -151,7 +151,7 @@ class Counting:
 @pytest.mark.rule(31)
 @pytest.mark.parametrize("tasks", [1, 2])
 @pytest.mark.parametrize("backend", sorted(FACTORIES))
-def test_what_an_attempt_wrote_as_opaque_and_as_transactional_is_all_taken_back(
+def test_opaque_and_transactional_writes_of_one_attempt_are_all_taken_back(
     backend: str, tasks: int, tmp_path: Path, process: Process
 ) -> None:
     opaque, transactional = FACTORIES[backend](tmp_path, opaque=True), FACTORIES[backend](tmp_path)

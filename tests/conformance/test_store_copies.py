@@ -130,7 +130,7 @@ def check_that_only_the_last_copy_is_taken(topology: Topology, refusal: str) -> 
 
 
 @pytest.mark.rule(27, 31, 34)
-def test_so_is_one_taken_while_an_attempt_ran_that_failed_or_its_replay(topology: Topology) -> None:
+def test_a_copy_taken_during_a_failed_attempt_or_its_replay_is_refused(topology: Topology) -> None:
     topology.record(topology.attempt(1, 0), 1, 0)
     topology.copies.clear()
     topology.attempt(2, 0, ends_after=3)
@@ -179,7 +179,7 @@ def test_a_fail_over_between_two_blocks_of_an_attempt_never_passes_for_complete(
 
 @pytest.mark.rule(7, 34)
 @pytest.mark.parametrize("tasks", [1, TASKS])
-def test_a_task_that_does_not_find_what_it_committed_in_its_attempt_has_it_replayed(topology: Topology, tasks: int) -> None:
+def test_a_task_that_misses_its_own_commits_fails_its_attempt(topology: Topology, tasks: int) -> None:
     topology.tasks = tasks
     topology.record(topology.attempt(1, 0), 1, 0)
     contexts, before = topology.contexts(), topology.copies[-1]
@@ -270,7 +270,7 @@ def test_a_store_transaction_that_was_rolled_back_is_not_counted(topology: Topol
 
 
 @pytest.mark.rule(27, 34)
-def test_what_several_tasks_counted_is_compared_by_an_only_task_that_comes_after_them(topology: Topology) -> None:
+def test_counts_of_several_tasks_are_compared_by_a_later_only_task(topology: Topology) -> None:
     topology.record(topology.attempt(1, 0), 1, 0)
     lagging = topology.copies[-2]
     topology.tasks = 1

@@ -52,7 +52,7 @@ OLD = {"count/results": TransactionAttempt(1, 0)}
 
 
 @pytest.mark.rule(34)
-def test_it_is_read_as_it_is_and_not_changed_by_looking(store: Store, backend: str, tmp_path: Path) -> None:
+def test_an_earlier_layout_is_read_unchanged(store: Store, backend: str, tmp_path: Path) -> None:
     for name in ("results", "results"):
         looked_at = FACTORIES[backend](tmp_path, name)
         assert dict(looked_at.items(as_of=VisibleTxid(1, "words", "first", OLD))) == {"key 0": 1, "key 1": 1}
@@ -62,7 +62,7 @@ def test_it_is_read_as_it_is_and_not_changed_by_looking(store: Store, backend: s
 
 
 @pytest.mark.rule(34)
-def test_the_first_task_that_writes_brings_it_forward_and_it_is_counted_from_then_on(store: Store, processes: list[Process]) -> None:
+def test_the_first_writing_task_brings_an_earlier_layout_forward_and_counting_begins(store: Store, processes: list[Process]) -> None:
     for txid, known in ((2, OLD), (3, {"count/results": RecordedAttempt(2, 0, 2)})):
         for task in range(2):
             run(store, processes[0].task(task=task, num_tasks=2, known_stores=known), txid, 0, **{f"key {task}": 1})
@@ -108,7 +108,7 @@ def test_several_tasks_may_bring_it_forward_at_once(store: Store, processes: lis
 
 
 @pytest.mark.rule(34)
-def test_a_process_that_dies_while_it_brings_it_forward_leaves_it_whole(
+def test_a_process_that_dies_while_bringing_a_store_forward_leaves_the_store_whole(
     store: Store, backend: str, processes: list[Process], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("half-way")

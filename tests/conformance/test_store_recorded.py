@@ -73,7 +73,7 @@ def either(request: pytest.FixtureRequest, make: Callable[..., Recording]) -> Re
 
 class TestVoidAttempts:
     @pytest.mark.rule(31)
-    def test_what_an_attempt_wrote_does_not_count_if_the_one_that_was_recorded_opened_nothing(self, either: Recording) -> None:
+    def test_writes_of_an_attempt_do_not_count_if_the_recorded_attempt_opened_no_store(self, either: Recording) -> None:
         either.commit(1, 0, x=1)
         either.fail(2, 0, x=100, y=100)
         # The replay of 2 has no tuple for the component, whose tasks open no store.
@@ -125,7 +125,7 @@ class TestVoidAttempts:
         assert either.store.inspect("z") is None
 
     @pytest.mark.rule(31)
-    def test_what_recorded_attempts_wrote_stays_however_long_ago(self, either: Recording) -> None:
+    def test_writes_of_recorded_attempts_stay_for_any_time(self, either: Recording) -> None:
         either.commit(1, 0, a=1, b=1)
         either.commit(2, 0, b=1)
         either.fail(3, 0, a=100, b=100)
@@ -166,7 +166,7 @@ class TestVoidAttempts:
         assert either.items == {"x": 1, "z": 1}
 
     @pytest.mark.rule(31)
-    def test_where_nobody_keeps_a_record_the_store_goes_by_its_fence(self, either: Recording) -> None:
+    def test_without_a_record_the_store_goes_by_its_fence(self, either: Recording) -> None:
         run(either.store, either.process.task(), 1, 0, x=1)
         run(either.store, either.process.task(), 3, 0, x=1)
         assert either.items == {"x": 2}
@@ -174,7 +174,7 @@ class TestVoidAttempts:
 
 class TestOtherComponents:
     @pytest.mark.rule(30, 31)
-    def test_they_see_through_a_void_value_and_build_on_what_was_before(self, either: Recording) -> None:
+    def test_they_see_through_a_void_value_and_build_on_the_value_before(self, either: Recording) -> None:
         either.commit(1, 0, x=1)
         either.fail(2, 0, x=100, y=100)
         with either.store.transaction(either.task("sum"), A(3, 0)) as t:
@@ -235,7 +235,7 @@ class TestOlderCopies:
         assert either.items == {"x": 2}
 
     @pytest.mark.rule(27, 31)
-    def test_what_was_adopted_is_settled_also_for_others_and_after_a_void_attempt(self, either: Recording) -> None:
+    def test_adopted_content_is_settled_also_for_others_and_after_a_void_attempt(self, either: Recording) -> None:
         either.commit(3, 0, x=1)
         either.fail(4, 0, x=10, y=10)
         either.store.adopt("words", "first", 7, ["count"])
@@ -276,7 +276,7 @@ class TestOlderCopies:
 
 class TestReadersAsOfATransaction:
     @pytest.mark.parametrize("prefix", ["a", ("a",), ()], ids=repr)
-    def test_what_a_scan_shows_is_fixed_when_it_is_called(self, either: Recording, prefix: Any) -> None:
+    def test_the_content_of_a_scan_is_fixed_at_its_call(self, either: Recording, prefix: Any) -> None:
         names: list[Any] = ["a", "ab", ("a",), ("a", 1), ("a", 2)]
 
         def commit(txid: int) -> None:

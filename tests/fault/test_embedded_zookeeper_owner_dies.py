@@ -32,7 +32,7 @@ embedded.EmbeddedZooKeeper(sys.argv[1]).start()
 
 
 @pytest.mark.rule(23)
-def test_after_kill_9_the_server_ends_and_the_next_owner_serves_what_was_written(tmp_path: Path) -> None:
+def test_after_kill_9_the_server_ends_and_the_next_owner_serves_all_writes(tmp_path: Path) -> None:
     with owners.Owner(tmp_path) as owner:
         report = owner.report()
         with client_of(report["hosts"], tmp_path) as client:
@@ -50,7 +50,7 @@ def test_after_kill_9_the_server_ends_and_the_next_owner_serves_what_was_written
     assert owners.processes_of(tmp_path) == []
 
 
-def test_after_kill_9_nothing_is_left_running_and_a_reader_finds_nobody(tmp_path: Path) -> None:
+def test_after_kill_9_no_process_is_left_and_a_reader_finds_no_server(tmp_path: Path) -> None:
     with owners.Owner(tmp_path) as owner:
         pid = owner.report()["pid"]
         watchdog_pid = owners.parent_of(pid)

@@ -40,7 +40,7 @@ def late_and_early(outcome: Outcome, value: Callable[[Sample], int]) -> tuple[in
 
 
 @pytest.mark.rule(2, 3)
-def test_what_is_processed_and_waits_to_commit_stays_within_the_window(fed: Outcome) -> None:
+def test_processed_transactions_that_wait_to_commit_stay_within_the_window(fed: Outcome) -> None:
     assert fed.error is None
     assert fed.stored == {"transactions": 210, "rows": 210 * 20, "bytes": 210 * 20_000}
     waiting = [each.waiting_to_commit for each in fed.samples]
@@ -49,7 +49,7 @@ def test_what_is_processed_and_waits_to_commit_stays_within_the_window(fed: Outc
 
 
 @pytest.mark.rule(2, 12)
-def test_what_the_driver_holds_of_them_is_bounded_by_two_settings(fed: Outcome) -> None:
+def test_held_results_in_the_driver_are_bounded_by_two_settings(fed: Outcome) -> None:
     held = [each.held_by_driver for each in fed.samples]
     assert max(held) > 100_000
     assert max(held) <= (PENDING + 1) * INLINE_BYTES_MAX, "at most max_spout_pending times what is inline"

@@ -24,7 +24,7 @@ REPLAYED = {**AFTER, "marks": [[1, 10], [2, 20], [2, 21], [5, 50]], "undo log": 
 
 @pytest.mark.rule(28, 29, 30, 31)
 @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
-def test_whenever_a_task_dies_all_of_its_rows_are_there_or_none_and_its_replay_makes_it_right(
+def test_a_task_killed_at_any_statement_leaves_all_rows_or_none_and_its_replay_completes_them(
     backend: str, kind: str, tmp_path: Path
 ) -> None:
     *killed, whole = crash_everywhere(shop(backend, tmp_path, layout=None).address, kind)

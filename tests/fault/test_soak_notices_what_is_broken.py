@@ -50,7 +50,7 @@ def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into
     ],
     ids=["opaque, without taking back", "planned opaque, without taking back", "words of an unsteady source", "append to a blind store"],
 )
-def test_what_is_broken_is_noticed(sabotage: str, workload: str, what: str) -> None:
+def test_broken_foundations_are_noticed(sabotage: str, workload: str, what: str) -> None:
     outcome = Trial(Plan(World("", 2, (workload,), sabotage=sabotage), ("none",), 40.0, outside=False)).run()
     assert outcome.directory is not None, f"nothing was noticed in {outcome.transactions}"
     shutil.rmtree(outcome.directory)
@@ -71,7 +71,7 @@ def test_a_fence_whose_transactions_are_not_counted_is_noticed_when_a_replica_wi
 
 @pytest.mark.long
 @pytest.mark.rule(3, 23, 28, 31)
-def test_what_is_not_broken_survives_and_nothing_is_left() -> None:
+def test_an_unbroken_trial_survives_and_leaves_no_process() -> None:
     outcome = Trial(Plan(World("", 3, ("bank", "append", "opaque", "words")), ("driver",), 20.0, outside=False)).run()
     assert outcome.violations == []
     assert outcome.tally["driver killed"] > 0

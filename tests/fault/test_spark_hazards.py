@@ -63,7 +63,7 @@ def test_shuffle_files_that_are_lost_fail_the_attempt_instead_of_a_second_try_of
 
 
 @pytest.mark.rule(12, 33)
-def test_what_came_back_to_the_driver_outlives_the_executor_that_made_it(hazardous: HazardousCluster, tmp_path: Path) -> None:
+def test_results_in_the_driver_outlive_their_executor(hazardous: HazardousCluster, tmp_path: Path) -> None:
     answer = hazardous.play("killed between the phases, inline", tmp_path)
     survived(answer, "between the phases", replays=0)
     assert answer.refusals == []
@@ -146,7 +146,7 @@ def test_the_replays_commit_begins_when_no_task_of_the_broken_one_runs(hazardous
 
 @pytest.mark.long
 @pytest.mark.rule(8, 29, 33)
-def test_a_task_cancelled_inside_its_store_transaction_leaves_nothing_and_blocks_nobody_for_long(
+def test_a_task_cancelled_inside_its_store_transaction_leaves_no_rows_and_no_lasting_locks(
     hazardous: HazardousCluster, tmp_path: Path
 ) -> None:
     answer = hazardous.play("zombie inside the store", tmp_path)

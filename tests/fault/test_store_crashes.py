@@ -38,7 +38,7 @@ def replayed(kind: stamps.Kind, left: Values) -> Values:
 @pytest.mark.rule(28, 29, 30, 31)
 @pytest.mark.parametrize(("kind", "way"), [*((kind, "updated") for kind in KINDS), ("transactional", "merged"), ("opaque", "merged")])
 @pytest.mark.parametrize("backend", PLACES)
-def test_whenever_a_task_dies_all_that_it_writes_is_there_or_nothing_and_its_replay_makes_it_right(
+def test_a_task_killed_at_any_statement_leaves_all_writes_or_none_and_its_replay_completes_them(
     backend: str, kind: stamps.Kind, way: Way, tmp_path: Path
 ) -> None:
     *killed, whole = crash_everywhere(PLACES[backend](tmp_path), kind, way)

@@ -230,7 +230,7 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
 
 @pytest.mark.rule(28, 29)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_process_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody(
+def test_a_process_killed_inside_its_transaction_leaves_no_rows_and_no_locks(
     make_store: MakeStore, process: contract.Process, kind: stamps.Kind
 ) -> None:
     def live(txid: int, attempt: int, values: dict[str, int]) -> None:

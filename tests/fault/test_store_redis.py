@@ -101,7 +101,7 @@ MOMENTS = [(step, when) for step in ("open", "raise", "apply") for when in ("bef
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(("step", "when"), MOMENTS, ids=[f"{when} {step}" for step, when in MOMENTS])
-def test_whatever_ends_around_a_step_the_transaction_counts_once(
+def test_a_transaction_counts_once_if_client_or_server_ends_around_a_step(
     redis_server: RedisServer, store: RedisStore, process: contract.Process, steps: Steps, step: str, when: str, end: str, way: str
 ) -> None:
     def write(opened: StoreTransaction) -> None:
@@ -248,7 +248,7 @@ def test_a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_n
 
 @pytest.mark.rule(31)
 @pytest.mark.parametrize("way", WAYS)
-def test_what_a_late_task_writes_while_it_is_being_taken_back_is_taken_back_too(
+def test_late_writes_during_a_take_back_are_taken_back_too(
     redis_server: RedisServer, process: contract.Process, other: contract.Process, steps: Steps, way: str
 ) -> None:
     store = RedisStore(redis_server.url(), redis_server.new_name(), opaque=True)
@@ -333,7 +333,7 @@ def test_a_server_that_was_started_on_older_data_is_refused_by_the_record(
 
 
 @pytest.mark.rule(27, 29)
-def test_a_loss_that_the_fence_does_not_show_is_noticed_by_the_worker_that_wrote_and_holds_the_store_for_everybody(
+def test_a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker_and_stops_all_writers(
     forgetful: RedisServer, opaque: bool, process: contract.Process, other: contract.Process
 ) -> None:
     """The fence of the transaction is kept, the writes of one of its tasks are not."""
@@ -383,7 +383,7 @@ def test_an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_w
 
 @pytest.mark.rule(27)
 @pytest.mark.parametrize("portion", [1, 2])
-def test_an_adoption_that_dies_half_way_keeps_everybody_out_until_it_is_done_again(
+def test_an_adoption_that_dies_half_way_keeps_all_writers_out_until_it_is_repeated(
     redis_server: RedisServer, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch, portion: int
 ) -> None:
     monkeypatch.setattr("txtopo.stores.redis.maintenance.PORTION_ROWS", 10)

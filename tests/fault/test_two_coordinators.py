@@ -131,7 +131,7 @@ def test_a_standby_takes_over_when_the_first_has_stopped_and_a_standby_may_stop_
 
 
 @pytest.mark.rule(26)
-def test_a_driver_that_was_suspended_longer_than_its_session_goes_on_if_nobody_took_over(scene: Scene) -> None:
+def test_a_driver_suspended_beyond_its_session_goes_on_without_a_takeover(scene: Scene) -> None:
     with scene.start("first") as first:
         first.wait_until_it_says("begins at txid 1")
         scene.wait_for_commits(first)

@@ -147,7 +147,7 @@ def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(
         assert administration.show(store, "words")["current"] == 2
 
 
-def test_a_root_of_somebody_else_is_refused_too(address: str) -> None:
+def test_the_root_of_another_user_is_refused_too(address: str) -> None:
     make(address, ann("digest"))
     with pytest.raises(ZooKeeperAccessError, match=r"does not allow us to .*NoAuthError \(without credentials\)"):
         make(address, None)
@@ -155,7 +155,7 @@ def test_a_root_of_somebody_else_is_refused_too(address: str) -> None:
         make(address, Credentials("digest", "bob", OTHER_SECRET))
 
 
-def test_a_wrong_password_is_another_user_by_digest_and_nobody_by_sasl(address: str) -> None:
+def test_a_wrong_password_is_another_user_by_digest_and_is_refused_by_sasl(address: str) -> None:
     make(address, ann("digest"))
     with pytest.raises(ZooKeeperAccessError, match="another name, password"):
         make(address, ann("digest", "wr0ng"))
@@ -263,7 +263,7 @@ class Nosy(Keep):
 
 
 @SCHEMES
-def test_a_run_and_the_commands_use_the_credentials_and_nobody_sees_the_password(
+def test_a_run_and_the_commands_use_the_credentials_and_never_show_the_password(
     scheme: Scheme,
     cluster: LocalCluster,
     address: str,

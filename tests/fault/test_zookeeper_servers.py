@@ -181,7 +181,7 @@ def test_without_a_majority_commits_pause_and_with_one_they_go_on(three: Ensembl
 
 
 @pytest.mark.rule(3, 25)
-def test_what_was_committed_survives_the_death_of_all_servers_at_once(three: Ensemble) -> None:
+def test_commits_survive_the_death_of_all_servers_at_once(three: Ensemble) -> None:
     start_missing(three)
     with contextlib.closing(Committing(three.hosts, "/all", end=100, session_timeout_s=10)) as committing:
         committing.wait_for(20)

@@ -22,7 +22,7 @@ def ask(hosts: str, words: bytes) -> bytes:
         return connection.makefile("rb").read()
 
 
-def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+def test_written_znodes_can_be_read(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path / "data") as zookeeper, client_of(zookeeper.hosts) as client:
         client.create("/topology/current", b"7", makepath=True)
         value, _ = client.get("/topology/current")
@@ -30,7 +30,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule(23)
-def test_what_was_written_is_there_when_the_next_owner_starts(tmp_path: Path) -> None:
+def test_written_znodes_survive_until_the_next_owner(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path) as first, client_of(first.hosts) as client:
         client.create("/current", b"7")
     with embedded.EmbeddedZooKeeper(tmp_path) as second, client_of(second.hosts) as client:
@@ -143,7 +143,7 @@ def test_two_directories_are_served_side_by_side_and_know_nothing_of_each_other(
         assert a.hosts != b.hosts
 
 
-def test_a_port_that_somebody_took_in_between_is_replaced_by_another(tmp_path: Path) -> None:
+def test_a_port_taken_in_between_is_replaced_by_another(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -231,6 +231,6 @@ def test_the_jars_of_a_spark_distribution_are_found_where_pyspark_has_none(tmp_p
     assert str(jars / "zookeeper-1.2.3.jar") in server_process.command(tmp_path / "zookeeper.cfg")[-3]
 
 
-def test_asking_for_the_address_before_the_start_says_what_to_do(tmp_path: Path) -> None:
+def test_asking_for_the_address_before_the_start_names_the_cure(tmp_path: Path) -> None:
     with pytest.raises(errors.UsageError, match="Call start"):
         _ = embedded.EmbeddedZooKeeper(tmp_path).hosts

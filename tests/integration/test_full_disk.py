@@ -118,7 +118,7 @@ def test_a_directory_that_may_not_be_written_is_a_wrong_one(tmp_path: Path) -> N
     assert "--data-dir" in str(error)
 
 
-def test_what_keeps_our_zookeeper_away_is_told_while_it_is_away_and_at_the_end() -> None:
+def test_the_cause_of_an_absent_zookeeper_is_told_meanwhile_and_at_the_end() -> None:
     board, full = StatusBoard(RunStatus("words", "words")), ZooKeeperUnavailableError("there is no room left")
     answers: list[Exception | None] = [full, full, None, full]
 

@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
-def test_sixty_generated_topologies_do_on_spark_what_the_model_says(cluster: LocalCluster) -> None:
+def test_sixty_generated_topologies_on_spark_equal_the_model(cluster: LocalCluster) -> None:
     ran = 0
 
     @settings(deadline=None, derandomize=True, max_examples=TOPOLOGIES, suppress_health_check=list(HealthCheck), database=None)

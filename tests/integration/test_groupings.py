@@ -164,7 +164,7 @@ class WrongStream(Fork):
         (WrongStream, r"stream 'even', which it does not declare; it declares 'default', 'odd'"),
     ],
 )
-def test_a_wrong_emit_stops_the_topology_and_names_component_stream_and_what_was_expected(
+def test_a_wrong_emit_stops_the_topology_and_names_component_stream_and_expected_values(
     cluster: LocalCluster, tmp_path: Path, bolt: Any, says: str
 ) -> None:
     builder = TransactionalTopologyBuilder(bolt.__name__, "numbers", Ranges(Journal(tmp_path / "journal"), 4, 4), 1)

@@ -101,7 +101,7 @@ class Phases(BaseBatchBolt):
 
 @pytest.mark.rule(10, 12)
 @pytest.mark.parametrize("inline_bytes_max", [1_000_000, 0], ids=["inline", "pinned"])
-def test_what_a_held_bolt_emits_while_executing_is_executed_in_processing(cluster: LocalCluster, tmp_path: Path, inline_bytes_max: int) -> None:
+def test_emissions_of_an_executing_held_bolt_are_executed_in_processing(cluster: LocalCluster, tmp_path: Path, inline_bytes_max: int) -> None:
     journal = Journal(tmp_path / "journal")
     builder = TransactionalTopologyBuilder(f"late-{inline_bytes_max}", "numbers", Ranges(journal, 4, 2), 1)
     builder.set_bolt("early", Early()).shuffle_grouping("numbers")

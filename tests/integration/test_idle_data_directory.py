@@ -74,7 +74,7 @@ def test_a_server_that_died_while_its_owner_lives_is_not_waited_for(idle: Path, 
 
 
 @pytest.mark.rule(37)
-def test_what_changes_the_state_owns_the_directory_only_when_it_is_executed(idle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_that_change_the_state_own_the_directory_only_with_execute(idle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     owned = directory.DataDirectory(idle)
     owned.acquire()
     assert cli.main(["state", "reset", "words", "--data-dir", str(idle)]) == 0

@@ -278,7 +278,7 @@ class LostAfterPlan(OpaqueMemoryTransactionalSpout):
 
 
 @pytest.mark.rule(4, 7, 18, 21)
-def test_what_cannot_be_emitted_as_planned_is_planned_anew(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_emitted_is_made_anew(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = LostAfterPlan(numbers_of(6, 6), ["n"], 2), opaque_store(tmp_path)
     run = cluster.submit_topology("lost-after-plan", fast(), keeping_topology("lost-after-plan", spout, Keep(store, Journal(tmp_path / "journal"))))
     run.wait_until_idle(60)
@@ -346,7 +346,7 @@ class CountsIfAny(BaseTransactionalBolt, ICommitter):
 
 
 @pytest.mark.rule(18, 31)
-def test_what_a_failed_attempt_wrote_does_not_count_although_its_replay_did_not_even_open_the_store(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_writes_of_a_failed_attempt_do_not_count_even_if_its_replay_opens_no_store(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = OpaqueMemoryTransactionalSpout({0: [(7,), (7,), (8,)]}, ["n"], 1), opaque_store(tmp_path)
     builder = TransactionalTopologyBuilder("void", "numbers", spout)
     builder.set_bolt("count", CountsIfAny(store, spout), 2).fields_grouping("numbers", Fields("n"))

@@ -191,7 +191,7 @@ def test_an_old_directory_is_brought_forward_at_its_first_use(open_place: Path) 
         owner.kill()
 
 
-def test_killed_anywhere_while_it_is_brought_forward_it_is_brought_forward_by_the_next(open_place: Path) -> None:
+def test_a_directory_whose_migration_was_killed_anywhere_is_migrated_by_the_next_owner(open_place: Path) -> None:
     original = old_directory(open_place / "original")
     left, counts = -1, (0, 1, 6, 12, 1000)
     for count in counts:
@@ -255,7 +255,7 @@ def test_a_directory_with_other_things_in_it_keeps_its_mode_and_ours_in_it_are_p
         assert paths == ["listed the directory"]
 
 
-def test_a_directory_that_everybody_may_write_to_is_refused_unless_it_is_ours_alone(open_place: Path) -> None:
+def test_a_directory_writable_for_all_users_is_refused_unless_it_is_ours_alone(open_place: Path) -> None:
     data_dir = open_place / "state"
     data_dir.mkdir(mode=0o777)
     with embedded.EmbeddedZooKeeper(data_dir):

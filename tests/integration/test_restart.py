@@ -102,7 +102,7 @@ def test_a_transaction_was_opened_when_it_was_opened_also_after_a_restart(cluste
 
 
 @pytest.mark.rule(35)
-def test_a_topology_that_is_not_what_it_was_is_refused_with_the_command_that_accepts_it(
+def test_a_changed_topology_is_refused_with_the_command_that_accepts_it(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = Journal(tmp_path / "journal")
@@ -167,7 +167,7 @@ def test_a_second_coordinator_of_the_same_topology_is_refused_and_the_first_goes
 
 
 @pytest.mark.rule(26)
-def test_of_two_that_stand_by_one_goes_on_when_the_first_stops_and_the_other_can_be_stopped_while_it_waits(
+def test_of_two_standbys_one_takes_over_and_the_other_can_be_stopped_while_waiting(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
@@ -206,7 +206,7 @@ def test_a_takeover_within_one_program_ends_the_first_run_with_exit_code_4(clust
 
 
 @pytest.mark.rule(26)
-def test_a_run_that_cannot_look_after_its_lease_ends_with_what_went_wrong(
+def test_a_run_that_cannot_renew_its_lease_ends_with_the_cause(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = itertools.count()

@@ -40,7 +40,7 @@ def test_settings_that_could_mix_two_emissions_are_refused_with_the_reason(tmp_p
 
 
 @pytest.mark.rule(33)
-def test_a_given_context_without_the_needed_settings_is_refused_and_says_what_to_set(tmp_path: Path) -> None:
+def test_a_given_context_without_the_needed_settings_is_refused_with_their_names(tmp_path: Path) -> None:
     code = """
 import pyspark, txtopo
 context = pyspark.SparkContext("local[1]", "mine")
@@ -79,7 +79,7 @@ def test_cores_of_masters() -> None:
     assert session.local_cores("spark://127.0.0.1:7077") is None
 
 
-def test_what_a_jvm_says_that_cannot_start_reaches_the_user(tmp_path: Path) -> None:
+def test_the_message_of_a_jvm_that_cannot_start_reaches_the_user(tmp_path: Path) -> None:
     code = """
 import txtopo
 from txtopo.spark import session

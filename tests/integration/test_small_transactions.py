@@ -107,7 +107,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.rule(4, 12, 13, 16, 17, 22, 28)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_comes_of_it_is_the_same_in_one_task_and_in_several(cluster: LocalCluster, tmp_path: Path, variant: str) -> None:
+def test_results_in_one_task_equal_those_in_several(cluster: LocalCluster, tmp_path: Path, variant: str) -> None:
     """Two committers by key, and a bolt downstream of them: the tuples of each task, and the
     content of all stores. With 0, no transaction is one task."""
     number = list(VARIANTS).index(variant)
@@ -167,7 +167,7 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
 
 
 @pytest.mark.rule(3)
-def test_a_batch_that_is_suddenly_large_is_exact_and_the_next_ones_use_all_cores_again(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(cluster: LocalCluster, tmp_path: Path) -> None:
     topology = Small("grows", tmp_path, size=60, trouble=functools.partial(Trouble, hook="execute", txid=6, kind="work"))
     run = run_to_idle(cluster, topology.make(), max_spout_pending=1, small_transaction_s=0.4)
     assert run.status().replays == 0
@@ -180,7 +180,7 @@ def test_a_batch_that_is_suddenly_large_is_exact_and_the_next_ones_use_all_cores
 
 @pytest.mark.rule(7)
 @pytest.mark.parametrize(("hook", "phase"), [("execute", "processing"), ("finish_batch", "commit")])
-def test_an_error_in_one_task_is_said_to_be_of_the_phase_it_was_in(cluster: LocalCluster, tmp_path: Path, hook: Any, phase: str) -> None:
+def test_an_error_in_one_task_names_its_phase(cluster: LocalCluster, tmp_path: Path, hook: Any, phase: str) -> None:
     topology = Small(f"errs-{hook}", tmp_path, trouble=functools.partial(Trouble, hook=hook, txid=6, kind="error"))
     run = cluster.submit_topology(topology.id, fast(max_spout_pending=1, on_error="stop", **SMALL), topology.make())
     with pytest.raises(UserCodeError, match=f"told to err in {hook}") as caught:

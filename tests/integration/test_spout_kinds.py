@@ -32,7 +32,7 @@ def expected_batches(kind: str) -> dict[int, list[int]]:
 @pytest.mark.rule(3, 4, 6, 18, 19, 20)
 @pytest.mark.parametrize("pending", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_are_the_same_however_often_they_are_replayed(cluster: LocalCluster, tmp_path: Path, kind: str, pending: int) -> None:
+def test_batches_stay_the_same_over_any_number_of_replays(cluster: LocalCluster, tmp_path: Path, kind: str, pending: int) -> None:
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     topology = keeping_topology(f"{kind}-{pending}", make_spout(kind, journal), Keep(store, journal, FAILS))

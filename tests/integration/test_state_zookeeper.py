@@ -36,7 +36,7 @@ def proxy(server: EmbeddedZooKeeper) -> Iterator[Proxy]:
         yield proxy
 
 
-def test_nobody_there_is_exit_5_and_says_where_and_what_to_do() -> None:
+def test_a_missing_server_is_exit_5_with_its_address_and_the_cure() -> None:
     hosts = f"127.0.0.1:{free_port()}"
     with pytest.raises(errors.ZooKeeperUnavailableError, match=rf"{hosts}[\s\S]*--zookeeper") as unreachable:
         ZooKeeperStateStore(hosts, connect_timeout_s=0.3)

@@ -260,7 +260,7 @@ class TestLocks:
         assert dict(store.items()) == {"s": 2, "x": 2}
 
     @pytest.mark.rule(32)
-    def test_who_waits_for_a_row_sees_what_became_of_it(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
+    def test_a_waiting_transaction_sees_the_new_value(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         with store.transaction(workers[0].process.task(num_tasks=2), A(2, 0)) as opened:
             opened.update("x", contract.plus(1))
@@ -272,7 +272,7 @@ class TestLocks:
 
 
 class TestSettings:
-    def test_they_are_its_own_whatever_the_servers_are(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
+    def test_session_settings_do_not_depend_on_the_servers(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
         store = SqlStore(mariadb.url(database), "counts", lock_timeout_s=6.5, statement_timeout_s=8.25, idle_timeout_s=9)
         assert mariadb.execute("SELECT @@global.tx_isolation, @@global.default_storage_engine") == [("SERIALIZABLE", "MyISAM")]
         names = ("tx_isolation", "innodb_lock_wait_timeout", "lock_wait_timeout", "max_statement_time", "idle_transaction_timeout", "autocommit")
@@ -306,7 +306,7 @@ class TestSettings:
         contract.run(store, workers[0].process.task(), 2, 1, x=1)
         assert dict(store.items()) == {"x": 2}
 
-    def test_a_server_that_forgets_what_was_committed_is_refused(self, mariadb: MariaServer, store: SqlStore, workers: list[Worker]) -> None:
+    def test_a_server_that_forgets_commits_is_refused(self, mariadb: MariaServer, store: SqlStore, workers: list[Worker]) -> None:
         mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
         try:
             with pytest.raises(SetupError, match=r"innodb_flush_log_at_trx_commit=0\)\n  Set it to 1"):
@@ -385,7 +385,7 @@ class TestAccess:
 
 
 class TestTables:
-    def test_whoever_comes_after_a_process_that_died_while_it_made_them_goes_on(
+    def test_a_process_completes_tables_left_by_a_dying_process(
         self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Here a statement that makes a table commits."""

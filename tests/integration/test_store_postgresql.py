@@ -120,7 +120,7 @@ class TestServerIsAsked:
 
 
 class TestSettings:
-    def test_it_is_read_committed_and_on_disk_whatever_the_servers_defaults_are(
+    def test_transactions_are_read_committed_and_on_disk_under_any_defaults_of_the_server(
         self, postgres: PostgresServer, database: str, workers: list[Worker]
     ) -> None:
         postgres.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
@@ -132,7 +132,7 @@ class TestSettings:
             shown = [raw.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
         assert shown == ["read committed", "on", "7s", "8s", "9s"]
 
-    def test_who_waits_for_replicas_goes_on_doing_so(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
+    def test_the_setting_to_wait_for_replicas_is_kept(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
         postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = remote_apply")
         with SqlStore(postgres.url(database), "counts").transaction(workers[0].process.task(), A(1, 0)) as opened:
             assert server_stores.connection_of(opened).exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"

@@ -88,7 +88,7 @@ class TestServerIsAsked:
         assert dict(store.items()) == {"x": 2}
 
     @pytest.mark.rule(31)
-    def test_lists_of_what_was_written_and_of_what_was_deleted_do_not_grow(
+    def test_lists_of_written_and_deleted_keys_do_not_grow(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
     ) -> None:
         names = layout.Names(store.name)
@@ -242,7 +242,7 @@ class TestServersThatAreRefused:
             ({"appendfsync": "no"}, "appendfsync is no"),
         ],
     )
-    def test_those_that_may_forget_unless_that_is_accepted(self, settings: dict[str, str], told: str, process: contract.Process) -> None:
+    def test_servers_that_may_forget_unless_this_is_accepted(self, settings: dict[str, str], told: str, process: contract.Process) -> None:
         with RedisServer(settings) as server:
             with pytest.raises(SetupError, match=rf"may forget what it has acknowledged: {told}\n  Type: redis-cli CONFIG SET appendonly yes"):
                 contract.run(RedisStore(server.url(), "counts"), process.task(), 1, 0, x=1)
@@ -252,7 +252,7 @@ class TestServersThatAreRefused:
             assert dict(store.items()) == {"x": 1}
 
     @pytest.mark.parametrize("accept_loss", [False, True])
-    def test_those_that_remove_keys_by_themselves(self, accept_loss: bool, process: contract.Process, other: contract.Process) -> None:
+    def test_servers_that_evict_keys(self, accept_loss: bool, process: contract.Process, other: contract.Process) -> None:
         with RedisServer({"maxmemory-policy": "allkeys-lru"}) as server:
             with pytest.raises(SetupError, match="removes whatever it likes when its memory is full: maxmemory-policy is allkeys-lru"):
                 contract.run(RedisStore(server.url(), "counts", accept_loss=accept_loss), process.task(), 1, 0, x=1)
@@ -269,12 +269,12 @@ class TestServersThatAreRefused:
             with pytest.raises(FailedException, match="the server is a replica; give the address of the master"):
                 contract.run(copy, contract.Process().task(), 2, 0, x=1)
 
-    def test_one_where_the_name_is_taken_by_something_else(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
+    def test_a_server_where_other_data_has_the_name(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
         redis_server.ask("SET", layout.Names(store.name).rows, "mine")
         with pytest.raises(SetupError, match="has keys of that name that are not a store of txtopo"):
             contract.run(store, process.task(), 1, 0, x=1)
 
-    def test_one_that_holds_the_store_of_another_version(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
+    def test_a_server_with_a_store_of_another_version(self, redis_server: RedisServer, store: RedisStore, process: contract.Process) -> None:
         redis_server.ask("HSET", layout.Names(store.name).meta, "layout", "7")
         for action in (lambda: contract.run(store, process.task(), 1, 0, x=1), store.exists, store.fences, lambda: store.get("x")):
             with pytest.raises(StateMismatchError, match="in layout 7; this txtopo knows layout 2"):
@@ -423,7 +423,7 @@ class TestCluster:
             yield one, two
 
     @pytest.mark.rule(12, 29)
-    def test_a_store_is_found_on_whatever_node_it_is(self, nodes: tuple[RedisServer, RedisServer], process: contract.Process) -> None:
+    def test_a_store_is_found_on_any_node(self, nodes: tuple[RedisServer, RedisServer], process: contract.Process) -> None:
         one, two = nodes
         names = [f"counts{number}" for number in range(6)]
         stores = [RedisStore(one.url(), name, opaque=True) for name in names]

@@ -81,7 +81,7 @@ def merge(store: RedisStore, context: TopologyContext, txid: int, attempt: int =
 
 class TestServerIsAsked:
     @pytest.mark.parametrize("keys", [1, 10, 12_000])
-    def test_for_nothing_but_the_last_step_whatever_the_number_of_keys(
+    def test_only_for_the_last_step_with_any_number_of_keys(
         self, store: RedisStore, process: contract.Process, asked: Asked, keys: int
     ) -> None:
         more = {f"key {n}": n for n in range(keys)}
@@ -107,7 +107,7 @@ class TestServerIsAsked:
         assert contract.run(store, process.task(), 4, 0, first=0)["first"].prev == 1111
 
     @pytest.mark.parametrize("component", ["a],0,1,2", "é%d.*[", 'quo"ted\\', "line\nfeed"])
-    def test_for_the_last_step_only_whatever_a_component_is_called(
+    def test_only_for_the_last_step_with_any_name_of_a_component(
         self, store: RedisStore, process: contract.Process, asked: Asked, component: str
     ) -> None:
         merge(store, process.task(component), 2, mine=1)
@@ -136,7 +136,7 @@ class TestRowsThatAreNotOrdinary:
 
     @pytest.mark.rule(30)
     @pytest.mark.parametrize("value", ["5", 'a","5', '","5"]', '\n[0,null,"5"]', "5\\", ["a", "5"], {"a": "5"}, [5]])
-    def test_what_only_looks_like_an_integer_is_none(self, store: RedisStore, process: contract.Process, value: Any) -> None:
+    def test_text_that_only_looks_like_an_integer_is_not_merged(self, store: RedisStore, process: contract.Process, value: Any) -> None:
         contract.block(store, process.task(), 1, 0, lambda opened: opened.put("key", value))
         with pytest.raises(TypeError):
             merge(store, process.task(), 2, key=3)
@@ -152,7 +152,7 @@ class TestRowsThatAreNotOrdinary:
         assert (store.get("key"), redis_server.ask("SCARD", layout.Names(store.name).deleted)) == (7, 0)
 
     @pytest.mark.rule(31)
-    def test_what_a_dead_attempt_of_another_component_left_after_this_ones_last_transaction_counts_not(
+    def test_leftovers_of_another_components_dead_attempt_do_not_count(
         self, store: RedisStore, process: contract.Process
     ) -> None:
         merge(store, process.task("other", known_stores={}), 1, key=1)
@@ -163,7 +163,7 @@ class TestRowsThatAreNotOrdinary:
         assert dict(store.items()) == {"key": 6, "mine": 2}
 
     @pytest.mark.rule(28)
-    def test_until_the_rules_have_seen_to_them_nothing_of_the_transaction_is_done(
+    def test_rows_left_to_the_rules_hold_back_the_whole_transaction(
         self, store: RedisStore, process: contract.Process, asked: Asked
     ) -> None:
         contract.block(store, process.task(), 2, 0, lambda opened: opened.put("half", 0.5))
@@ -228,7 +228,7 @@ class TestRivals:
 
 class TestLists:
     @pytest.mark.rule(31)
-    def test_what_is_merged_is_listed_with_what_is_written_and_taken_back_with_it(
+    def test_merged_keys_are_listed_and_taken_back_like_written_keys(
         self, redis_server: RedisServer, process: contract.Process
     ) -> None:
         store = RedisStore(redis_server.url(), redis_server.new_name(), opaque=True)
@@ -272,7 +272,7 @@ class TestBounds:
         assert dict(store.items()) == {}
 
     @pytest.mark.rule(31)
-    def test_merges_count_among_what_all_tasks_write(
+    def test_merges_count_among_the_writes_of_all_tasks(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("txtopo.stores.redis.session.ROWS_TOGETHER_MAX", 20)

@@ -104,7 +104,7 @@ class TestFence:
             contract.run(store, zombie.process.task(num_tasks=before), 2, 0, z=1)
 
     @pytest.mark.rule(29)
-    def test_the_only_task_raises_the_fence_with_what_it_writes_or_not_at_all(self, store: SqlStore, workers: list[Worker]) -> None:
+    def test_an_only_task_raises_the_fence_together_with_its_writes_or_not_at_all(self, store: SqlStore, workers: list[Worker]) -> None:
         alone = workers[0].process.task
         contract.run(store, alone(), 1, 0, x=1)
 
@@ -135,7 +135,7 @@ class TestFence:
         assert all(isinstance(outcome, dict | StaleAttemptError) for outcome in outcomes)
 
     @pytest.mark.rule(29)
-    def test_a_task_that_waited_to_raise_the_fence_does_not_wait_for_what_the_one_that_raised_it_writes(
+    def test_a_task_that_waited_for_the_fence_does_not_wait_for_the_writes_of_the_raising_task(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
         zombie, *live = workers
@@ -196,7 +196,7 @@ class TestFence:
         assert dict(store.items()) == {"x": 1}
 
     @pytest.mark.rule(27, 29)
-    def test_adopting_waits_for_open_transactions_and_counts_what_they_wrote(
+    def test_adopting_waits_for_open_transactions_and_counts_their_writes(
         self, database: Database, workers: list[Worker]
     ) -> None:
         store = SqlStore(database.url, "counts", lock_timeout_s=BOUND_S)
@@ -249,7 +249,7 @@ class TestRivals:
 
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("also_existing", [False, True], ids=["alone", "beside a key that was there"])
-    def test_who_adds_a_key_that_another_has_added_since_it_was_looked_for_is_told(
+    def test_a_task_that_adds_a_key_added_since_its_read_is_refused(
         self, store: SqlStore, workers: list[Worker], also_existing: bool
     ) -> None:
         if also_existing:
@@ -318,7 +318,7 @@ class TestTables:
             with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 2; this txtopo knows layout 4"):
                 action()
 
-    def test_a_store_of_another_layout_stands_in_nobody_elses_way(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
+    def test_a_store_of_another_layout_blocks_no_other_store(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
         others = [SqlStore(store.url, name, lock_timeout_s=BOUND_S) for name in ("older", "newer")]
         for each in (store, *others):
             contract.run(each, workers[0].process.task(), 1, 0, x=1)

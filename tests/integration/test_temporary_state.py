@@ -30,7 +30,7 @@ def run_once(store: SqliteStore, place: Path, data_dir: Path | None = None) -> N
 
 
 @pytest.mark.rule(27)
-def test_a_second_run_over_a_store_whose_state_is_gone_names_what_helps(
+def test_a_second_run_over_a_store_whose_state_is_gone_names_the_cure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -74,7 +74,7 @@ def write_at_random(client: KazooClient, passing: KazooClient, rng: random.Rando
 
 @pytest.mark.rule(37)
 @pytest.mark.parametrize("seed", range(2))
-def test_what_the_files_hold_is_what_the_server_answers(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_hold_the_answers_of_the_server(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Snapshots are taken while the server is written to, so that they hold effects of later
     # transactions.
     monkeypatch.setitem(server_process.SETTINGS, "snapCount", "60")
@@ -93,7 +93,7 @@ def test_what_the_files_hold_is_what_the_server_answers(tmp_path: Path, seed: in
 
 
 @pytest.mark.rule(37)
-def test_what_was_answered_is_read_at_once_however_fast_it_is_written(tmp_path: Path) -> None:
+def test_answered_writes_are_read_at_once_at_any_speed_of_writing(tmp_path: Path) -> None:
     files = recorded.files_of(tmp_path)
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
         client.create("/current", b"0")
@@ -105,7 +105,7 @@ def test_what_was_answered_is_read_at_once_however_fast_it_is_written(tmp_path: 
 
 
 @pytest.mark.rule(37)
-def test_what_is_read_never_goes_back_while_a_server_writes_and_purges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_never_go_back_while_a_server_writes_and_purges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(server_process.SETTINGS, "snapCount", "50")
     monkeypatch.setitem(server_process.SETTINGS, "preAllocSize", "64")
     seen: list[int] = []
@@ -170,7 +170,7 @@ def end_of_writes(log: Path) -> int:
 
 
 @pytest.mark.parametrize("padding", [b"", b"\0" * 4096])
-def test_a_transaction_that_its_writer_did_not_finish_is_none_wherever_it_was_cut(copy: Path, padding: bytes) -> None:
+def test_an_unfinished_transaction_of_the_log_does_not_count_at_any_cut(copy: Path, padding: bytes) -> None:
     log = last_log(copy)
     end = end_of_writes(log)
     whole = log.read_bytes()
@@ -191,7 +191,7 @@ def test_a_log_that_was_cut_before_its_first_transaction_ended_holds_nothing(cop
 
 
 @pytest.mark.rule(25)
-def test_a_transaction_that_is_not_what_was_written_is_told_and_never_passed_over(copy: Path) -> None:
+def test_a_damaged_transaction_of_the_log_is_reported_and_never_skipped(copy: Path) -> None:
     log = last_log(copy)
     whole = log.read_bytes()
     at = whole.index(b"x" * 50)

@@ -123,14 +123,14 @@ MUTATIONS = (
         "txtopo/dataplane/columns/task.py",
         "        self.flush()\n        self._give(batch, source)\n",
         "        self._give(batch, source)\n",
-        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_does_what_it_does_with_tuples"),
+        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_equals_the_topology_with_tuples"),
     ),
     Mutation(
         "a bolt of columns is held before it has executed everything",
         "txtopo/dataplane/columns/task.py",
         "        self.flush()\n        super().hold(pieces)\n",
         "        super().hold(pieces)\n",
-        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_does_what_it_does_with_tuples"),
+        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_equals_the_topology_with_tuples"),
     ),
     Mutation(
         "values of several types make one column",
@@ -716,7 +716,7 @@ MUTATIONS = (
         "txtopo/testing/simulator/judge.py",
         "        of_the_source = [*self._emitted_otherwise(outcome), *self._lost(schedule)]\n",
         "        of_the_source = self._emitted_otherwise(outcome)\n",
-        ("tests/unit/test_simulator_live_sources.py", "-k", "gives_everything_once"),
+        ("tests/unit/test_simulator_live_sources.py", "-k", "gives_every_row_only_once"),
     ),
     Mutation(
         "other tuples of the same metadata pass",

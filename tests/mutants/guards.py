@@ -569,7 +569,7 @@ GUARDS = (
                 "txtopo/stores/redis/apply.py",
                 "if length ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(length) then return {'written'} end\n",
                 "",
-                ("tests/fault/test_store_redis.py", "-k", "what_a_late_task_writes_while_it_is_being_taken_back_is_taken_back_too"),
+                ("tests/fault/test_store_redis.py", "-k", "late_writes_during_a_take_back_are_taken_back_too"),
             ),
             Mutation(
                 "in Redis what is merged is not listed as written",
@@ -597,14 +597,14 @@ GUARDS = (
                 "txtopo/stores/redis/session.py",
                 "    return reached if reached < known.version else None\n",
                 "    return None\n",
-                ("tests/fault/test_store_redis.py", "-k", "a_loss_that_the_fence_does_not_show_is_noticed_by_the_worker_that_wrote_and_holds_the"),
+                ("tests/fault/test_store_redis.py", "-k", "a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker"),
             ),
             Mutation(
                 "a store in Redis whose adoption died half way is written",
                 "txtopo/stores/redis/store.py",
                 "            session.check_is_not_held()\n",
                 "",
-                ("tests/fault/test_store_redis.py", "-k", "a_loss_that_the_fence_does_not_show_is_noticed_by_the_worker_that_wrote_and_holds_the"),
+                ("tests/fault/test_store_redis.py", "-k", "a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker"),
             ),
             Mutation(
                 "emptied store accepted",
@@ -731,7 +731,7 @@ GUARDS = (
                 "txtopo/stores/mysql/backend.py",
                 " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE",
                 " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}",
-                ("tests/integration/test_store_mariadb.py", "-k", "who_waits_for_a_row_sees_what_became_of_it"),
+                ("tests/integration/test_store_mariadb.py", "-k", "a_transaction_that_waited_for_a_row_sees_its_new_value"),
             ),
             Mutation(
                 "in MariaDB a row that somebody else has added is replaced",
@@ -1126,7 +1126,7 @@ GUARDS = (
                 "txtopo/state/protection.py",
                 '        if not done or _is_open(link.kazoo, "/"):\n',
                 '        if _is_open(link.kazoo, "/"):\n',
-                ("tests/integration/test_private_data_directory.py", "-k", "killed_anywhere_while_it_is_brought_forward_it_is_brought_forward_by"),
+                ("tests/integration/test_private_data_directory.py", "-k", "migration_was_killed_anywhere"),
             ),
             Mutation(
                 "znodes of an old copy left to everybody",
@@ -1217,7 +1217,7 @@ GUARDS = (
                 "txtopo/state/znode_files.py",
                 " and zlib.adler32(record) == checksum",
                 "",
-                ("tests/integration/test_znode_files.py", "-k", "a_transaction_that_is_not_what_was_written_is_told_and_never_passed_over"),
+                ("tests/integration/test_znode_files.py", "-k", "a_damaged_transaction_of_the_log_is_reported_and_never_skipped"),
             ),
             Mutation(
                 "refused multis in ZooKeeper's logs applied",
@@ -1231,7 +1231,7 @@ GUARDS = (
                 "txtopo/state/znode_files.py",
                 """ and not content[begin + 13 + size :].strip(b"\\0"):""",
                 ":",
-                ("tests/integration/test_znode_files.py", "-k", "a_transaction_that_is_not_what_was_written_is_told_and_never_passed_over"),
+                ("tests/integration/test_znode_files.py", "-k", "a_damaged_transaction_of_the_log_is_reported_and_never_skipped"),
             ),
             Mutation(
                 "files that may have changed within a tick of the clock not read again",

@@ -176,7 +176,7 @@ LIMITS = [Limits(inline_bytes_max=1 << 40), Limits(blob_bytes_max=2000, spill_by
 @pytest.mark.rule(10, 11, 12, 14, 16, 17)
 @QUICK
 @given(drawn=topologies(), cores=st.integers(1, 5), other_cores=st.integers(1, 5), limits=st.sampled_from(LIMITS), learns=st.booleans())
-def test_a_topology_with_columns_anywhere_does_what_it_does_with_tuples(
+def test_a_topology_with_columns_anywhere_equals_the_topology_with_tuples(
     drawn: tuple[int, list[Spec], dict[int, list[Any]]], cores: int, other_cores: int, limits: Limits, learns: bool
 ) -> None:
     tasks, specs, partitions = drawn
@@ -191,7 +191,7 @@ def test_a_topology_with_columns_anywhere_does_what_it_does_with_tuples(
 @pytest.mark.rule(17)
 @settings(QUICK, max_examples=30)
 @given(drawn=topologies(), rows_max=st.integers(1, 4))
-def test_how_much_is_collected_before_it_is_executed_or_packed_changes_nothing(drawn: Any, rows_max: int) -> None:
+def test_the_size_of_collected_portions_changes_no_result(drawn: Any, rows_max: int) -> None:
     tasks, specs, partitions = drawn
     before = happened(run(tasks, specs, partitions, 2, LIMITS[0]))
     with pytest.MonkeyPatch.context() as patch:

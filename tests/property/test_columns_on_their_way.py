@@ -57,7 +57,7 @@ def test_neighbours_of_one_schema_are_merged_and_others_are_not() -> None:
 
 
 @pytest.mark.parametrize("type", [pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.binary_view()])
-def test_a_slice_travels_without_what_it_was_cut_from(type: pa.DataType) -> None:
+def test_a_slice_travels_without_its_record_batch(type: pa.DataType) -> None:
     texts = [f"a text that is long enough to count {i}" for i in range(20_000)]
     values = [text.encode() for text in texts] if pa.types.is_binary_view(type) else texts
     column = pa.array(values).dictionary_encode() if pa.types.is_dictionary(type) else pa.array(values, type)
@@ -88,7 +88,7 @@ def test_a_large_batch_travels_in_pieces_within_the_bound() -> None:
 
 @pytest.mark.rule(12)
 @pytest.mark.parametrize("kind", ["RecordBatch", "Table", "Array", "ChunkedArray"])
-def test_what_is_pickled_for_a_held_bolt_is_the_slice_and_not_the_whole(kind: str) -> None:
+def test_a_held_bolt_pickles_the_slice_and_not_the_whole(kind: str) -> None:
     whole = pa.table({"a": pa.array(range(1_000_000))})
     part = whole.slice(5, 3)
     kept: Any = {"RecordBatch": part.to_batches()[0], "Table": part, "ChunkedArray": part.column(0), "Array": part.column(0).chunk(0)}[kind]
@@ -125,7 +125,7 @@ def test_rows_of_any_number_of_fields_become_columns_and_rows_again(names: list[
     assert column_batches.rows(column_batches.loaded(stream)[0], ATTEMPT) == given_rows
 
 
-def test_nanoseconds_become_microseconds_wherever_they_are_and_are_refused_if_they_would_be_lost() -> None:
+def test_nanoseconds_become_microseconds_everywhere_and_are_refused_if_digits_would_be_lost() -> None:
     exact = datetime.datetime(2026, 1, 2, 3, 4, 5, 6)
     nested = pa.struct([("t", pa.list_(pa.timestamp("ns")))])
     lists = [pa.list_view(pa.timestamp("ns")), pa.large_list_view(pa.timestamp("ns")), pa.list_(pa.timestamp("ns"), 1)]
@@ -155,7 +155,7 @@ def test_values_that_make_no_column_are_refused_with_the_cure(values: list[Any])
     assert "schema=pa.schema([('a', pa.float64()), ...])" in str(raised.value)
 
 
-def test_values_become_what_the_schema_says() -> None:
+def test_values_take_the_types_of_the_schema() -> None:
     schema = pa.schema([("a", pa.float64()), ("b", pa.int8())])
     made = column_batches.from_rows([(ATTEMPT, 1, None), (ATTEMPT, 2.5, 3)], ["a", "b"], schema, "here")
     assert made.schema == schema

@@ -152,7 +152,7 @@ def test_columns_go_where_their_rows_would_go(first: pa.RecordBatch, again: int,
 
 
 @pytest.mark.rule(16, 17)
-def test_the_two_hours_that_a_clock_shows_twice_are_two_keys_beside_whatever_column() -> None:
+def test_the_two_hours_that_a_clock_shows_twice_are_two_keys_beside_any_column() -> None:
     instants = [datetime.datetime(2025, 10, 26, hour, minute, tzinfo=datetime.UTC) for minute in range(20) for hour in (0, 1)]
     hours = pa.array(instants, pa.timestamp("us", BERLIN))
     rows, same = pa.array(range(len(instants)), pa.int64()), pa.array(["x"] * len(instants), pa.string_view())
@@ -210,7 +210,7 @@ def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(sizes: l
 @pytest.mark.rule(16)
 @pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("column", [pa.array([{"a": 1}]), pa.array([datetime.timedelta(1)]), pa.array([datetime.time(1)])])
-def test_a_column_of_what_is_no_key_is_refused_as_its_rows_are(column: pa.Array, tasks: int) -> None:
+def test_a_column_that_cannot_be_a_key_is_refused_like_its_rows(column: pa.Array, tasks: int) -> None:
     batch = pa.record_batch([column, pa.array([0])], names=["a", "i"])
     grouping = Grouping("fields", Fields("a"))
     said = []

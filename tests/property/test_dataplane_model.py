@@ -312,7 +312,7 @@ QUICK = settings(deadline=None, derandomize=True, suppress_health_check=[HealthC
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
 @settings(QUICK, max_examples=120)
 @given(drawn=topologies(), data=st.data())
-def test_every_plan_of_every_topology_does_what_the_model_says(drawn: Drawn, data: st.DataObject) -> None:
+def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.DataObject) -> None:
     expected = Model(drawn).run()
     for cores in data.draw(st.lists(st.integers(1, 8), min_size=2, max_size=3, unique=True), label="cores"):
         limits = data.draw(st.sampled_from(LIMITS), label="limits")
@@ -330,7 +330,7 @@ def test_every_plan_of_every_topology_does_what_the_model_says(drawn: Drawn, dat
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
 @settings(QUICK, max_examples=120)
 @given(drawn=topologies(), cores=st.integers(1, 8), limits=st.sampled_from(LIMITS))
-def test_a_whole_transaction_in_one_task_does_what_the_model_says(drawn: Drawn, cores: int, limits: Limits) -> None:
+def test_a_whole_transaction_in_one_task_equals_the_model(drawn: Drawn, cores: int, limits: Limits) -> None:
     ran = run(drawn, cores, limits, seed=0, learns=False, straight=True)
     assert ran.failure is None, ran.failure
     assert happened(ran) == Model(drawn).run()

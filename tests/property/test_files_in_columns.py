@@ -58,7 +58,7 @@ def answers(make: Any, content: bytes) -> Answer:
 @given(content=json_files())
 @example(content=b'null\n{"n":1}\n')
 @example(content=b'{"n":1}{"n":2}\n')
-def test_columns_hold_of_json_lines_what_tuples_do(content: bytes) -> None:
+def test_columns_of_json_lines_hold_the_same_values_as_tuples(content: bytes) -> None:
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError:

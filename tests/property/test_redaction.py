@@ -32,7 +32,7 @@ def urls(secret: str) -> list[str]:
 
 
 @given(secrets)
-def test_a_password_in_an_address_is_hidden_whatever_it_contains(secret: str) -> None:
+def test_a_password_of_any_characters_in_an_address_is_hidden(secret: str) -> None:
     for url in urls(secret):
         for value in (url, [url], {"db": (url,)}, {url: 1}, url.encode(), {url}):
             shown = repr(redaction.redacted(value))
@@ -51,7 +51,7 @@ def test_a_secret_that_is_named_in_an_address_is_hidden(secret: str, key: str) -
 
 
 @given(st.one_of(secrets, st.integers(), st.lists(secrets)), st.sampled_from(KEYS))
-def test_what_is_kept_under_the_name_of_a_secret_is_hidden(secret: Any, key: str) -> None:
+def test_a_value_under_the_name_of_a_secret_is_hidden(secret: Any, key: str) -> None:
     value = {"user": {"nested": [{key: secret}], key.upper(): secret}, key.title(): (secret, secret)}
     for shown in (redaction.redacted(value), repr(TopologyConf({"user": value})), redaction.redacted([f"--{key}", secret, "after"])):
         assert MARK not in repr(shown)
@@ -72,6 +72,6 @@ def test_other_names_are_no_secrets(key: str) -> None:
 @pytest.mark.parametrize(
     "text", ["pg://host:5432/db", "pg://me@host:5432/db?sslmode=require", "zk1:2181,zk2:2181/chroot", "a=1 b=2", "mail me@host", ""]
 )
-def test_what_has_no_secret_is_shown_as_it_is(text: str) -> None:
+def test_text_without_a_secret_is_shown_unchanged(text: str) -> None:
     assert redaction.redacted(text) == text
     assert redaction.redacted({"text": [text, (1, None, True)]}) == {"text": [text, [1, None, True]]}

@@ -52,7 +52,7 @@ def test_a_column_of_texts_is_joined_and_one_with_the_separator_is_not() -> None
     assert kinds == ["same", "text", "values", "values"]
 
 
-def test_what_rows_share_they_share_when_they_arrive() -> None:
+def test_objects_shared_by_rows_are_shared_on_arrival() -> None:
     shared = [1]
     first, second, third = there_and_back([(ATTEMPT, shared, shared), (ATTEMPT, shared, [2]), (ATTEMPT, [1], shared)])
     assert first[1] is first[2] is second[1] is third[2]

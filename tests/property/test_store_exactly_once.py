@@ -268,7 +268,7 @@ EXAMPLES = {"mariadb": 12, "memory": 120, "postgresql": 20, "redis": 60, "sqlite
 @pytest.mark.rule(3, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 @pytest.mark.parametrize("backend", sorted(contract.FACTORIES))
-def test_every_transaction_takes_effect_exactly_once_whatever_fails(backend: str, opaque: bool) -> None:
+def test_every_transaction_takes_effect_exactly_once_under_any_failure(backend: str, opaque: bool) -> None:
     @settings(max_examples=EXAMPLES[backend], deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(stories(opaque))
     def check(story: list[list[Attempt]]) -> None:

@@ -89,7 +89,7 @@ Lane = tuple[int, int]
     pack_every=st.integers(1, 30),
     seed=st.integers(0, 99),
 )
-def test_what_any_slots_send_arrives_lane_by_lane_in_order(
+def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
     sent: list[tuple[int, int, int, str, Any]], receiving: int, blob: int, spill: int, pack_every: int, seed: int
 ) -> None:
     """Three sending slots with lanes (source task, receiving task), packed now and then, chunks in

@@ -136,7 +136,7 @@ def test_a_run_that_is_interrupted_while_it_starts_ends_with_one_clear_message(t
         assert "txtopo: interrupted before the run began\n" in command.said
 
 
-def test_output_that_nobody_reads_to_its_end_is_no_error(tmp_path: Path) -> None:
+def test_output_without_a_reader_to_its_end_is_no_error(tmp_path: Path) -> None:
     explain = subprocess.Popen(
         [BIN / "txtopo", "explain", STARTERS / "transactional_words.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

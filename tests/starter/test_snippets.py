@@ -57,7 +57,7 @@ WITH_SNIPPETS = [page for page in PAGES if any(snippets(page))]
 
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_the_snippets_of_a_page_run_and_print_what_it_says(
+def test_the_snippets_of_a_page_run_and_print_its_outputs(
     page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -76,7 +76,7 @@ def test_the_snippets_of_a_page_run_and_print_what_it_says(
         snippet.run(names)
 
 
-def test_the_pages_that_teach_have_snippets_and_say_what_they_print() -> None:
+def test_the_pages_that_teach_have_snippets_and_their_outputs() -> None:
     for name in ("README.md", "docs/getting-started.md", "docs/sources.md", "docs/stores.md"):
         assert any(snippet.output for snippet in snippets(ROOT / name)), name
 

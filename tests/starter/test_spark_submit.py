@@ -32,7 +32,7 @@ def test_options_come_after_the_file_and_an_error_of_ours_is_the_exit_code_of_sp
 
 
 @pytest.mark.rule(33)
-def test_what_spark_submit_is_told_is_kept_and_refused_where_it_could_mix_two_emissions(tmp_path: Path) -> None:
+def test_settings_of_spark_submit_are_kept_and_refused_where_they_could_mix_two_emissions(tmp_path: Path) -> None:
     program = STARTERS / "transactional_global_count.py"
     unsafe: list[str | Path] = ["spark-submit", "--master", "local[1]", "--conf", "spark.speculation=true", program]
     said = done(unsafe, tmp_path, exit_code=2)

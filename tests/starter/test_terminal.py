@@ -31,7 +31,7 @@ def seen_on_a_terminal(program: Path) -> tuple[int, str]:
     return process.wait(PATIENCE_S), seen.decode()
 
 
-def test_the_program_of_the_readme_says_at_once_that_it_starts_and_then_how_it_goes(tmp_path: Path) -> None:
+def test_the_program_of_the_readme_reports_its_start_at_once_and_then_its_progress(tmp_path: Path) -> None:
     (readme, *_) = snippets(ROOT / "README.md")
     (tmp_path / "words.py").write_text(readme.code)
     code, seen = seen_on_a_terminal(tmp_path / "words.py")

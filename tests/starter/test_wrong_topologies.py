@@ -86,7 +86,7 @@ def test_the_corrected_twin_is_not_found(name: str) -> None:
 
 
 @pytest.mark.rule(16, 17)
-def test_what_depends_on_hash_is_found_in_processes_with_other_seeds() -> None:
+def test_dependence_on_hash_is_found_in_processes_with_other_seeds() -> None:
     module = load("routing_by_hash")
     violation = recomputation.check_recomputation(module.topology, module.conf, 12, None, None)
     assert violation is not None

@@ -47,7 +47,7 @@ def test_tuples_are_combined_in_the_process_that_makes_them_and_only_then_travel
 
 @pytest.mark.parametrize("is_heard", [False, True], ids=["nobody listens", "somebody listens"])
 @pytest.mark.parametrize("name", ["count", "sum", "min", "max", "mean"])
-def test_what_nobody_is_told_the_database_combines_by_itself(name: str, is_heard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_without_a_listener_are_combined_by_the_database(name: str, is_heard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     merged: list[str] = []
     merge_rows = memory._Session.merge_rows
 
@@ -63,7 +63,7 @@ def test_what_nobody_is_told_the_database_combines_by_itself(name: str, is_heard
     assert set(merged) == (set() if is_heard or name == "mean" else {{"count": "add", "sum": "add"}.get(name, name)})
 
 
-def test_what_a_subclass_combines_is_left_to_it() -> None:
+def test_the_combining_of_a_subclass_is_left_to_the_subclass() -> None:
     class Product(Sum):
         def combine(self, left: Any, right: Any) -> Any:
             return left * right

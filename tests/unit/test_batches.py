@@ -116,7 +116,7 @@ def test_a_failed_exception_while_opening_stores_nothing_and_passes_through(stat
 
 
 @pytest.mark.rule(4)
-def test_what_was_learnt_first_stays_however_often_an_emission_is_answered(state: TopologyState, journal: Journal) -> None:
+def test_the_first_metadata_stays_over_any_number_of_answers(state: TopologyState, journal: Journal) -> None:
     batches = batches_of(Partitioned(journal, 1, 8, 2, planned=False), state)
     assert batches.emits_metadata
     assert batches.open(1)
@@ -196,7 +196,7 @@ def test_opaque_metadata_is_durable_with_the_record_and_not_before(state: Topolo
 
 
 @pytest.mark.parametrize("kind", ["whole", "partitioned"])
-def test_a_spout_that_knows_says_how_much_is_committed_and_is_asked_with_what_is_committed(kind: str, state: TopologyState, journal: Journal) -> None:
+def test_fraction_done_is_asked_with_the_committed_positions(kind: str, state: TopologyState, journal: Journal) -> None:
     asked: list[Any] = []
     spout: Any = Ranges(journal, end=10, take=4) if kind == "whole" else Partitioned(journal, 2, 7, 3, planned=True)
     batches = batches_of(spout, state)

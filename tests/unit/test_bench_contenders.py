@@ -41,7 +41,7 @@ def started(directory: Path, **settings: Any) -> ContenderProcess:
     return ContenderProcess(f"{__name__}:Echo", settings, directory)
 
 
-def test_a_contender_answers_from_a_process_of_its_own_whatever_it_prints(tmp_path: Path) -> None:
+def test_a_contender_answers_from_a_process_of_its_own_beside_any_other_output(tmp_path: Path) -> None:
     with started(tmp_path, greeting="hello") as contender:
         said = contender.block(n=1)
         assert (said["greeting"], said["n"], said["directory"]) == ("hello", 1, str(tmp_path))
@@ -60,7 +60,7 @@ def test_a_contender_that_counts_wrong_says_so_and_one_that_dies_is_noticed(tmp_
             contender.block(die=True)
 
 
-def test_what_a_stage_has_started_ends_with_it(tmp_path: Path) -> None:
+def test_processes_of_a_stage_end_with_the_stage(tmp_path: Path) -> None:
     with Stage(tmp_path, is_quick=True) as stage:
         assert stage.pick(full=100, quick=1) == 1
         contender = stage.start("bare_loop:BareLoop")
@@ -96,7 +96,7 @@ def test_rows_are_the_same_every_time_and_files_of_a_batch_have_equal_sizes(tmp_
 
 
 @pytest.mark.parametrize("shape", ["none", "words"])
-def test_the_bare_loop_counts_what_is_there(tmp_path: Path, shape: str) -> None:
+def test_the_bare_loop_counts_all_rows(tmp_path: Path, shape: str) -> None:
     batches = rows.write_batches(tmp_path / "rows", batches=2, rows_per_batch=100, files_per_batch=2)
     with Stage(tmp_path, is_quick=True) as stage:
         assert stage.start("bare_loop:BareLoop").block(batches=batches, shape=shape)["transactions"] == 2

@@ -38,7 +38,7 @@ def test_fresh_lines_take_the_place_of_older_ones() -> None:
     assert FOUND.with_lines((fresh,)).lines == (FOUND.lines[0], fresh)
 
 
-def test_a_page_gets_what_was_measured_and_keeps_what_was_written() -> None:
+def test_a_page_gets_the_measurements_and_keeps_its_prose() -> None:
     page = "\n".join(["Prose.", *(f"<!-- measured {name} -->\nold\n<!-- end measured -->" for name in ("line.fast", "machine", "gone")), "More."])
     fresh = report.refreshed(page, FOUND)
     assert fresh.startswith("Prose.\n")
@@ -77,7 +77,7 @@ def test_a_quick_run_tells_ratios_and_no_absolute_figures() -> None:
 # -- what is committed ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_what_the_committed_results_say() -> None:
+def test_the_page_shows_the_committed_results() -> None:
     page = report.PAGE.read_text(encoding="utf-8")
     committed = results.loads(results.LATEST.read_text(encoding="utf-8"))
     assert report.refreshed(page, committed) == page, "type `.venv/bin/python -m bench report`"

@@ -65,7 +65,7 @@ def peak_of(work: Callable[[], Any]) -> int:
 
 
 @pytest.mark.parametrize(("rows", "row_bytes"), [(200, MIB), (24, 16 * MIB), (30_000, 4000)])
-def test_a_spout_streams_a_batch_far_larger_than_what_it_keeps(tmp_path: Path, rows: int, row_bytes: int) -> None:
+def test_a_spout_streams_a_batch_far_larger_than_its_memory(tmp_path: Path, rows: int, row_bytes: int) -> None:
     scene = Scene(floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True))
     sent = [0, 0]
 
@@ -109,7 +109,7 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
 
 @pytest.mark.rule(17)
 @pytest.mark.parametrize("row_bytes", [MIB, 4000])
-def test_a_receiver_takes_a_batch_far_larger_than_what_it_keeps(tmp_path: Path, row_bytes: int) -> None:
+def test_a_receiver_takes_a_batch_far_larger_than_its_memory(tmp_path: Path, row_bytes: int) -> None:
     rows = 100 * MIB // row_bytes
     scene = Scene(floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True))
     # As Spark would: the chunks of both senders, from disk.
@@ -331,7 +331,7 @@ class NoMemoryWhenHeld(floods.ManyKeys):
 
 
 @pytest.mark.rule(7)
-def test_a_worker_whose_memory_is_bounded_says_by_what(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_memory_is_bounded_names_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "350")
     assert "350 MiB, from spark.executor.pyspark.memory" in out_of_resources.of_memory(MemoryError())
     monkeypatch.delenv("PYSPARK_EXECUTOR_MEMORY_MB")
@@ -352,7 +352,7 @@ def test_a_worker_whose_memory_is_bounded_says_by_what(monkeypatch: pytest.Monke
         ("Answer from Java side is empty", "spark.driver.memory"),
     ],
 )
-def test_what_spark_says_of_a_lost_job_is_answered_with_the_setting_to_change(words: str, setting: str) -> None:
+def test_sparks_text_about_a_lost_job_is_answered_with_the_setting_to_change(words: str, setting: str) -> None:
     assert setting in str(out_of_resources.cure_of(words))
 
 
@@ -360,7 +360,7 @@ def test_where_nothing_ran_out_nothing_is_said() -> None:
     assert out_of_resources.cure_of("FetchFailed(BlockManagerId(1), shuffleId=3)") is None
 
 
-def test_what_a_run_remembers_of_its_commits_does_not_grow_while_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_commits_does_not_grow_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
     monkeypatch.setattr("txtopo.engine.status.time.monotonic", lambda: float(next(seconds)))
     board = status.StatusBoard(status.RunStatus("id", "name"))

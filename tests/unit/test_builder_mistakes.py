@@ -121,7 +121,7 @@ def test_listening_twice_to_one_stream_is_refused() -> None:
     assert only_problem_of(made) == "bolt 'count' listens twice to stream 'default' of 'spout'; keep one grouping"
 
 
-def test_a_bolt_nobody_feeds_is_told_what_to_type() -> None:
+def test_a_bolt_without_input_is_answered_with_the_line_to_type() -> None:
     made = builder()
     made.set_bolt("lonely", NotingBolt())
     assert only_problem_of(made) == "bolt 'lonely' listens to nobody; add a grouping, for example .shuffle_grouping('spout')"
@@ -153,7 +153,7 @@ def test_a_bad_topology_id_is_refused() -> None:
     assert only_problem_of(made).startswith("topology id 'a/b': an id may not be")
 
 
-def test_a_cycle_names_its_members_and_nobody_else() -> None:
+def test_a_cycle_names_its_members_only() -> None:
     made = builder()
     made.set_bolt("a", NotingBolt()).shuffle_grouping("spout").shuffle_grouping("c")
     made.set_bolt("b", NotingBolt()).shuffle_grouping("a")

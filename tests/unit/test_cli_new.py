@@ -96,7 +96,7 @@ def test_an_installation_without_the_starters_says_so(monkeypatch: pytest.Monkey
     assert not (tmp_path / "mine").exists()
 
 
-def test_what_a_kind_needs_is_told_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_package_of_a_kind_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     absent = {"pyarrow", "pytest"}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else object())
     assert cli.main(["new", "mine", "--from", "columns"]) == 0

@@ -211,7 +211,7 @@ def test_a_spout_that_answers_again_has_got_past_its_error() -> None:
     assert board.snapshot().standing_error is None
 
 
-def test_what_ended_the_run_stands_whatever_has_been_committed() -> None:
+def test_the_error_that_ended_the_run_stays_after_any_commits() -> None:
     board = Board()
     board.failed("KeyError: y", 7)
     board.update(current=9)
@@ -288,7 +288,7 @@ def test_a_terminal_that_has_gone_does_not_disturb_the_program(error: Exception,
     assert len(written) == 1, "it is not tried again"
 
 
-def test_a_warning_that_cannot_be_shown_does_not_break_what_warns() -> None:
+def test_a_warning_that_cannot_be_shown_does_not_break_its_caller() -> None:
     """The thread that warns is the run's own."""
 
     class Gone(io.StringIO):

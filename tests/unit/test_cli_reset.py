@@ -161,7 +161,7 @@ def test_nothing_is_changed_before_it_is_executed_and_all_that_would_be_is_said(
 
 @pytest.mark.rule(27)
 @pytest.mark.parametrize("survives", [0, 1])
-def test_a_crash_half_way_leaves_what_a_run_refuses_and_a_second_reset_finishes(
+def test_after_a_crash_half_way_a_run_is_refused_and_a_second_reset_finishes(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, survives: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Crash(BaseException):
@@ -239,7 +239,7 @@ def test_where_rows_are_marked_only_those_of_the_topology_count(bank: Bank, tmp_
     assert bank.contents()[2] == [("bob", 7), ("cid", 8)]
 
 
-def test_what_cannot_be_emptied_here_is_told(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_places_that_cannot_be_emptied_here_are_named(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
     bank.run(has_sink=True)
     assert reset(target="bank.py:topology('elsewhere')") == 0
     said = capsys.readouterr().out.splitlines()

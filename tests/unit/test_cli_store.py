@@ -79,7 +79,7 @@ def test_scan_and_count_show_all_keys_or_those_that_begin_so(capsys: pytest.Capt
         (["count", "ANIMALS", "animals", "--as-of", "words", "--data-dir", "."], "nothing is stored in ."),
     ],
 )
-def test_what_cannot_be_shown_is_refused_with_2(
+def test_a_value_that_cannot_be_shown_is_refused_with_2(
     capsys: pytest.CaptureFixture[str], animals: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -90,7 +90,7 @@ def test_what_cannot_be_shown_is_refused_with_2(
     assert os.listdir() == [], "looking makes nothing"
 
 
-def test_a_store_is_opened_as_what_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_store_is_opened_in_its_own_form(capsys: pytest.CaptureFixture[str], tmp_path: Path, process: WorkerProcess) -> None:
     file = tmp_path / "forms.db"
     filled(SqliteStore(file, "plain", plain=True), process, {"dog": 1})
     filled(SqliteStore(file, "roots", codec=ComplexCodec()), process, {"i": 1j})
@@ -126,7 +126,7 @@ def test_a_typed_key_is_json_only_where_it_looks_like_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["007", "-007", "00", "-0", "+7", "٧", "9" * 5000, "7 ", "7\n"])
-def test_what_no_number_is_written_like_is_a_text(
+def test_text_that_no_number_is_written_as_stays_text(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, process: WorkerProcess, text: str
 ) -> None:
     filled(SqliteStore(tmp_path / "agents.db", "agents"), process, {text: "Bond", 7: "nobody"})

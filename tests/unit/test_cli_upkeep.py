@@ -123,7 +123,7 @@ def test_all_that_is_stored_can_be_shown(stored: Stored) -> None:
 
 
 @pytest.mark.rule(25)
-def test_what_cannot_be_understood_is_shown_as_such(stored: Stored) -> None:
+def test_unreadable_records_are_shown_as_unreadable(stored: Stored) -> None:
     opened = stored.opened()
     paths = Layout("words")
     opened.store.multi([Set(path, b"{}") for path in (paths.current, paths.lease, paths.stores, f"{paths.txids}/0000000003")])
@@ -224,7 +224,7 @@ def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(remem
 
 
 @pytest.mark.rule(35)
-def test_of_a_state_that_does_not_say_what_it_is_made_of_nothing_need_be_accepted(stored: Stored) -> None:
+def test_a_state_without_a_record_of_components_needs_no_acceptance(stored: Stored) -> None:
     stored.state.close()
     with pytest.raises(UsageError, match="its next run is taken as it is"):
         maintain.accept_state(stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
@@ -298,7 +298,7 @@ def test_clearing_says_whose_results_a_store_holds_if_not_those_of_the_topology(
 
 
 @pytest.mark.rule(27)
-def test_after_a_reset_an_adopted_store_is_written_to_again_on_top_of_what_it_holds(stored: Stored) -> None:
+def test_after_a_reset_an_adopted_store_is_written_again_on_top_of_its_content(stored: Stored) -> None:
     stored.state.close()
     maintain.reset_state(stored.opened(), "words", execute=True)
     stored.state = stored.run()
@@ -343,7 +343,7 @@ def test_a_store_of_another_topology_is_taken_over(stored: Stored, tmp_path: Pat
     assert stored.sqlite.get("all") == 20
 
 
-def test_adopting_a_store_that_nobody_is_known_to_write_asks_for_the_components(stored: Stored, tmp_path: Path) -> None:
+def test_adopting_a_store_without_a_known_writer_asks_for_the_components(stored: Stored, tmp_path: Path) -> None:
     stored.state.close()
     other = SqliteStore(tmp_path / "other.db", "others")
     with pytest.raises(UsageError, match=r"Name them with --component ID, which may be repeated\. It holds results of no topology"):

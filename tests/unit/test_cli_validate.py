@@ -132,7 +132,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_a_valid_topology_is_told_what_it_promises_of_each_store_and_sink(
+def test_validate_tells_the_promise_for_each_store_and_sink(
     attribute: str, promised: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["validate", f"judged.py:{attribute}", "--master", "local[2]"]) == 0
@@ -143,7 +143,7 @@ def test_a_valid_topology_is_told_what_it_promises_of_each_store_and_sink(
 
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("command", ["validate", "explain"])
-def test_what_cannot_be_right_is_refused_with_exit_code_2(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topology_that_cannot_count_once_is_refused_with_exit_code_2(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "judged.py:wrong"]) == 2
     said = capsys.readouterr()
     assert said.out == ""

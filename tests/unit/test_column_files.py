@@ -86,7 +86,7 @@ def test_values_are_of_the_declared_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule(18, 20)
-def test_files_are_dealt_out_and_what_is_added_is_read_by_the_next_run(tmp_path: Path) -> None:
+def test_files_are_dealt_out_and_added_files_are_read_by_the_next_run(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text(f"word,n\n{name},1\n")
     drive = Drive(CsvTransactionalSpout(f"{tmp_path}/*", SCHEMA, partitions=2))

@@ -22,7 +22,7 @@ WORDS = pa.table({"word": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
 
 
 @pytest.mark.rule(12)
-def test_what_a_committer_keeps_of_a_large_batch_is_held_without_the_rest() -> None:
+def test_a_kept_slice_of_a_large_batch_is_held_without_the_rest() -> None:
     def keep_two(bolt: NotingArrowBolt, batch: pa.RecordBatch) -> None:
         bolt.kept[:] = [batch.slice(1000, 2)]
 
@@ -137,7 +137,7 @@ def imported_by(code: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_what_workers_are_forked_from_has_imported_the_worker_and_no_pyarrow() -> None:
+def test_the_process_that_forks_workers_has_imported_the_worker_and_no_pyarrow() -> None:
     assert imported_by("from txtopo.spark import daemon; daemon.warm_up()") == ["False", "True", "1"]
 
 

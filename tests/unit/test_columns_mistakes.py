@@ -167,7 +167,7 @@ def test_tuples_that_disagree_about_a_type_are_refused_with_the_cure(monkeypatch
     assert "declarer.declare(Fields(...), schema=pa.schema([('value', pa.float64()), ...]))" in text
 
 
-def test_a_declared_schema_is_what_tuples_become(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuples_become_columns_of_the_declared_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run_collecting(monkeypatch, None, 1, 1.5, schema=pa.schema([("value", pa.float64())]))
     assert ran.failure is None, ran.failure
     assert types(ran) == [("double",)] * 3
@@ -229,7 +229,7 @@ def test_without_pyarrow_a_topology_of_tuples_is_built(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["ParquetTransactionalSpout", "CsvTransactionalSpout", "JsonLinesTransactionalSpout"])
-def test_without_pyarrow_the_spouts_of_columns_say_what_to_install(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_without_pyarrow_the_spouts_of_columns_name_the_package_to_install(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert getattr(txtopo.connectors.files, name).emits_columns
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SetupError, match="pip install"):

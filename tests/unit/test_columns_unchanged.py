@@ -108,7 +108,7 @@ KEPT: list[tuple[list[Any], pa.DataType | None]] = [
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize(("values", "type"), KEPT)
-def test_what_a_column_can_hold_comes_back_as_it_was(values: list[Any], type: pa.DataType | None) -> None:
+def test_values_that_a_column_can_hold_come_back_unchanged(values: list[Any], type: pa.DataType | None) -> None:
     came = [row[1] for row in batches.rows(column(values, type), "attempt")]
     assert repr([list(value) if isinstance(value, tuple) else value for value in values]) == repr(came) or values == came
 
@@ -177,7 +177,7 @@ class Degrees(pa.ExtensionType):  # type: ignore[misc]
 
 
 @pytest.mark.rule(38)
-def test_a_type_of_a_users_own_becomes_what_arrow_makes_of_it_and_nothing_becomes_it() -> None:
+def test_a_column_of_a_users_own_type_is_read_as_plain_values_and_is_never_made() -> None:
     degrees = pa.ExtensionArray.from_storage(Degrees(), pa.array([5, None]))
     nested = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), degrees)
     assert batches.rows(pa.RecordBatch.from_arrays([degrees], names=["a"]), "attempt") == [("attempt", 5), ("attempt", None)]

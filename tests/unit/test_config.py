@@ -15,7 +15,7 @@ def test_a_setting_is_given_by_keyword_or_in_a_dict_with_the_same_meaning() -> N
     assert Config(max_spout_pending=3) == Config({"max_spout_pending": 3}) == Config({"max_spout_pending": 1}, max_spout_pending=3)
 
 
-def test_only_what_was_given_counts_as_set() -> None:
+def test_only_given_settings_count_as_set() -> None:
     assert Config().model_fields_set == set()
     assert Config(max_spout_pending=1, data_dir="d").model_fields_set == {"max_spout_pending", "data_dir"}
 
@@ -141,7 +141,7 @@ def test_one_setting_under_two_names_must_have_one_value() -> None:
         Config({"user": {"a": 1}, "user.a": 2})
 
 
-def test_a_copy_has_what_is_replaced_under_either_name_and_keeps_the_rest() -> None:
+def test_a_copy_replaces_settings_under_either_name_and_keeps_the_rest() -> None:
     conf = Config(max_spout_pending=3, max_attempts=2, user={"a": 1})
     assert conf.replaced(max_attempts=5) == Config(max_spout_pending=3, max_attempts=5, user={"a": 1})
     assert conf.replaced(**{"topology.max.spout.pending": 4}) == Config(max_spout_pending=4, max_attempts=2, user={"a": 1})
@@ -149,7 +149,7 @@ def test_a_copy_has_what_is_replaced_under_either_name_and_keeps_the_rest() -> N
     assert conf.replaced(max_attempts=5).model_fields_set == {"max_spout_pending", "max_attempts", "user"}
 
 
-def test_what_bolts_see_is_plain_data_with_every_setting() -> None:
+def test_bolts_see_plain_data_with_every_setting() -> None:
     seen = Config(data_dir="d", user={"a": [1]}).as_mapping()
     assert seen.keys() == Config.model_fields.keys()
     assert json.loads(json.dumps(seen)) == seen

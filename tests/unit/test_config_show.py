@@ -91,7 +91,7 @@ def test_as_json_it_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert settings["user.db_password"] == {"value": "***", "origin": "file txtopo.toml"}
 
 
-def test_what_is_shown_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shown_settings_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     before = shown(capsys, "words.py")
     given = [f"--set={name}={value}" for name, value in (line.split(maxsplit=1) for line in before.splitlines()) if "***" not in value]
     assert shown(capsys, "words.py", *given) == before
@@ -111,7 +111,7 @@ def test_the_spouts_own_window_is_shown(capsys: pytest.CaptureFixture[str], plac
         (["no.py"], "there is no file no.py"),
     ],
 )
-def test_what_cannot_be_shown_is_exit_code_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_that_cannot_be_shown_is_exit_code_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["config", "show", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said

@@ -52,7 +52,7 @@ def test_the_strongest_source_that_says_something_wins(saying: tuple[int, ...], 
     assert found.origins["max_spout_pending"] == (ORIGINS[max(saying)] if saying else "default")
 
 
-def test_what_sources_say_of_different_settings_comes_together(place: Path) -> None:
+def test_different_settings_of_all_sources_come_together(place: Path) -> None:
     (place / "txtopo.toml").write_text('blob_bytes_max = "1m"\n')
     found = resolved(
         environment={"TXTOPO_MESSAGE_TIMEOUT_S": "2m"},
@@ -70,7 +70,7 @@ def test_what_sources_say_of_different_settings_comes_together(place: Path) -> N
     }
 
 
-def test_only_what_the_code_sets_counts_as_set_by_the_code() -> None:
+def test_only_settings_of_the_code_count_as_set_by_the_code() -> None:
     environment = {"TXTOPO_MAX_SPOUT_PENDING": "5", "TXTOPO_MAX_CRASHES": "5"}
     assert resolved(code=Config(), environment=environment).config.max_spout_pending == 5
     found = resolved(code=Config(max_spout_pending=1), environment=environment)
@@ -84,7 +84,7 @@ def test_a_stronger_source_may_say_that_there_is_none() -> None:
     assert resolved(environment={"TXTOPO_MAX_ATTEMPTS": "5"}, code=Config(max_attempts=None)).config.max_attempts is None
 
 
-def test_every_setting_has_an_origin_also_where_nobody_says_anything() -> None:
+def test_every_setting_has_an_origin_also_the_defaults() -> None:
     found = resolved()
     assert found.config == Config()
     assert found.origins == dict.fromkeys(Config.model_fields, "default")
@@ -274,7 +274,7 @@ def test_a_mistake_in_the_file_names_the_file(text: str, message: str, place: Pa
         resolved()
 
 
-def test_what_is_no_text_or_no_table_is_refused(place: Path) -> None:
+def test_a_file_without_text_or_table_is_refused(place: Path) -> None:
     (place / "txtopo.toml").write_bytes(b'zookeeper = "\xff"')
     assert refusal().startswith("txtopo.toml cannot be read as TOML: ")
     (place / "txtopo.toml").unlink()
@@ -304,5 +304,5 @@ def test_no_error_shows_a_secret(given: dict[str, Any]) -> None:
     assert "hunter" not in refusal(**given)
 
 
-def test_the_tests_do_not_see_the_settings_of_whoever_runs_them() -> None:
+def test_the_tests_do_not_see_the_settings_of_their_user() -> None:
     assert {name for name in os.environ if name.startswith("TXTOPO_")} <= sources.RESERVED

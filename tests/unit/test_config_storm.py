@@ -93,7 +93,7 @@ def test_an_impossible_value_of_a_key_of_storm_is_refused(given: dict[str, Any],
         ("topology.testing.always.try.serialize", "There is no counterpart"),
     ],
 )
-def test_a_key_of_storm_without_meaning_here_is_refused_with_what_to_do_instead(key: str, cure: str) -> None:
+def test_a_key_of_storm_without_meaning_here_is_refused_with_its_replacement(key: str, cure: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         Config({key: 1})
     fact, advice = str(refusal.value).split("\n  ")
@@ -105,7 +105,7 @@ def test_no_key_is_both_accepted_and_refused() -> None:
     assert [key for key in (*conf.STORM_KEYS, *Config.model_fields) if storm.instead_of(key) is not None] == []
 
 
-def test_what_is_advised_exists() -> None:
+def test_advised_settings_exist() -> None:
     advised = " ".join(cure for _, cure in storm._INSTEAD)
     names = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", advised))
     assert names - {"submit_topology", "finish_batch", "on_error"} <= Config.model_fields.keys()
@@ -173,7 +173,7 @@ def test_settings_are_iterated_once_under_our_names() -> None:
     assert len(read) == 2
 
 
-def test_what_user_code_prints_of_its_settings_has_no_secrets() -> None:
+def test_settings_printed_by_user_code_have_no_secrets() -> None:
     shown = repr(TopologyConf({"user": {"db_password": "hunter2"}, "token": "hunter2", "own": 1}))
     assert "hunter2" not in shown
     assert "'own': 1" in shown

@@ -339,7 +339,7 @@ def test_a_component_of_another_name_over_the_same_table_goes_on_from_its_values
 
 @pytest.mark.parametrize("is_older", [False, True], ids=["", "written by an older version"])
 @pytest.mark.parametrize("opaque", [False, True])
-def test_what_was_sealed_is_completed_by_the_components_it_was_sealed_with(place: Place, opaque: bool, is_older: bool) -> None:
+def test_a_sealed_transaction_is_completed_by_the_components_of_its_seal(place: Place, opaque: bool, is_older: bool) -> None:
     """A component that was renamed would meet its own writes as another's."""
     with pytest.raises(UserCodeError, match="ended inside"):
         place.keep(keeping(place.store(opaque=opaque), place.journal, bolt=EndsInside))
@@ -370,7 +370,7 @@ def test_a_sealed_transaction_meets_no_new_component_either_until_that_is_accept
         place.accept(Accepted(sealed=True))
 
 
-def test_what_was_accepted_of_one_sealed_transaction_does_not_hold_for_the_next(place: Place) -> None:
+def test_an_acceptance_for_one_sealed_transaction_does_not_hold_for_the_next(place: Place) -> None:
     class EndsTwice(Keep):
         def fail_once(self, hook: str) -> None:
             if hook == "after" and self.attempt.txid in (2, 5) and self.journal.claim(f"ended {self.attempt.txid}"):
@@ -580,7 +580,7 @@ class Counting(MemoryStateStore):
 
 @pytest.mark.rule(25, 36)
 @pytest.mark.parametrize("kind", SPOUTS)
-def test_what_is_remembered_and_when_it_was_opened_cost_no_write_of_their_own(place: Place, sources: Sources, kind: str) -> None:
+def test_the_record_of_components_and_the_opening_cost_no_write_of_their_own(place: Place, sources: Sources, kind: str) -> None:
     """A seal and a record for each transaction; the lease is taken and given back."""
     before = 1
     for size in (40, 80):
@@ -600,7 +600,7 @@ def test_what_is_remembered_and_when_it_was_opened_cost_no_write_of_their_own(pl
         (Accepted(sealed=True), "has no sealed transaction"),
     ],
 )
-def test_what_cannot_be_accepted_is_refused_and_changes_nothing(place: Place, accepted: Accepted, why: str) -> None:
+def test_a_change_that_cannot_be_accepted_is_refused_without_effect(place: Place, accepted: Accepted, why: str) -> None:
     place.keep(keeping(place.store(), place.journal))
     before = place.contents()
     with pytest.raises(UsageError, match=why):

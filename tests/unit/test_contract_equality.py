@@ -24,7 +24,7 @@ def test_a_value_is_the_same_as_itself_and_as_no_other(number: int) -> None:
     assert same == [number == other for other in range(len(VALUES))]
 
 
-def test_what_differs_is_said_with_how_often_it_occurs() -> None:
+def test_differences_are_told_with_their_counts() -> None:
     assert equality.multiset_difference([("cat", 1), ("dog", 2)], [("dog", 2), ("cat", 1)]) is None
     found = equality.multiset_difference([("cat", 1), ("cat", 1), ("dog", 2.0)], [("cat", 1), ("dog", 2)])
     assert found == "1 missing, namely ('dog', 2); 2 too many, namely ('cat', 1), ('dog', 2.0)"

@@ -57,7 +57,7 @@ def test_the_next_one_waits_and_its_seal_travels_with_the_record_of_the_one_befo
 
 
 @pytest.mark.rule(3)
-def test_what_waits_is_processed_side_by_side_as_soon_as_nothing_is_deferred_any_more() -> None:
+def test_waiting_transactions_are_processed_side_by_side_once_nothing_is_deferred() -> None:
     played = deferring(max_spout_pending=3)
     played.open(1, 2, 3)
     assert played(Defer(False)) == [Process(attempt(2)), Process(attempt(3))], "the first one has had its turn"
@@ -67,7 +67,7 @@ def test_what_waits_is_processed_side_by_side_as_soon_as_nothing_is_deferred_any
 
 
 @pytest.mark.rule(6, 7)
-def test_what_has_failed_is_processed_by_itself_and_what_waited_behind_it_begins_anew() -> None:
+def test_a_failed_transaction_is_processed_by_itself_and_those_behind_begin_anew() -> None:
     played = deferring(max_spout_pending=2)
     played.open(1, 2)
     played(Sealed(attempt(1)))
@@ -86,13 +86,13 @@ def test_an_opaque_batch_is_planned_at_once_and_processed_in_its_turn() -> None:
 
 
 @pytest.mark.rule(4)
-def test_what_is_learnt_by_emitting_is_never_deferred() -> None:
+def test_a_transaction_whose_metadata_comes_from_emitting_is_never_deferred() -> None:
     played = deferring(emits_metadata=True)
     assert played.open(1) == [Emit(attempt(1))]
     assert played(Emitted(attempt(1))) == [Process(attempt(1))]
 
 
-def test_a_stop_abandons_what_waits() -> None:
+def test_a_stop_abandons_waiting_transactions() -> None:
     played = deferring(max_spout_pending=2)
     played.open(1, 2)
     assert played(Drain()) == [Cancel(attempt(2))]

@@ -126,7 +126,7 @@ def test_an_illegal_event_for_a_live_attempt_raises_and_changes_nothing(event: E
     assert inside(played) == before
 
 
-def test_nothing_can_fail_what_is_being_recorded() -> None:
+def test_no_failure_can_hit_a_transaction_that_is_being_recorded() -> None:
     played = running(2)
     played.process(1)
     played(Sealed(attempt(1)), Applied(attempt(1)))

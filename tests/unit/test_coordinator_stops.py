@@ -37,7 +37,7 @@ def running(pending: int = 3, **policy: Any) -> Played:
     return played
 
 
-def test_a_drain_abandons_what_has_not_begun_to_commit() -> None:
+def test_a_drain_abandons_transactions_that_have_not_begun_to_commit() -> None:
     played = running()
     played.process(2)
     assert played(Drain()) == [Cancel(attempt(3)), Cancel(attempt(2)), Cancel(attempt(1)), Stop(None, "drained")]
@@ -87,7 +87,7 @@ def test_a_commit_in_flight_that_fails_during_a_drain_is_not_replayed() -> None:
 
 
 @pytest.mark.rule(7)
-def test_a_fatal_failure_during_a_drain_is_what_the_run_ends_with() -> None:
+def test_a_run_ends_with_a_fatal_failure_during_its_drain() -> None:
     played = running()
     played.process(1)
     played(Sealed(attempt(1)), Drain())
@@ -118,7 +118,7 @@ def test_a_stop_because_of_a_transaction_comes_when_all_before_it_have_committed
 
 
 @pytest.mark.rule(7)
-def test_a_stop_that_is_to_come_begins_nothing_at_or_after_its_transaction_and_replays_what_is_before_it() -> None:
+def test_a_planned_stop_begins_no_later_transaction_and_replays_earlier_ones() -> None:
     played = running(3)
     played.fail(3, "fatal")
     assert played(Opened(4), Poll()) == []
@@ -168,7 +168,7 @@ def test_a_transaction_that_cannot_be_opened_stops_the_run_when_all_before_it_ha
     assert played(Unopenable(2)) == []
 
 
-def test_an_answer_about_opening_what_was_not_asked_changes_nothing() -> None:
+def test_an_answer_without_a_question_about_opening_changes_nothing() -> None:
     played = Played(max_spout_pending=3)
     assert played(Unopenable(7)) == []
     assert played.open(1) == [Process(attempt(1)), Open(2)]

@@ -79,7 +79,7 @@ def test_an_opaque_spout_that_said_no_before_an_attempt_was_discarded_is_asked_a
 
 
 @pytest.mark.rule(5)
-def test_a_no_about_what_every_replay_has_stands_although_an_attempt_was_discarded() -> None:
+def test_a_not_ready_about_metadata_of_every_replay_stands_after_a_discarded_attempt() -> None:
     played = Played(max_spout_pending=2)
     played.open(1)
     played.fail(1)
@@ -104,13 +104,13 @@ def test_the_spout_is_never_asked_about_a_replay() -> None:
 
 
 @pytest.mark.rule(5, 23)
-def test_the_spout_is_never_asked_about_what_survived_a_restart() -> None:
+def test_the_spout_is_never_asked_about_transactions_that_survived_a_restart() -> None:
     played = Played(epoch=2, current=4, known=(3, 4, 5), max_spout_pending=3)
     assert played.commands == [Process(attempt(4, 1_000_000)), Process(attempt(5, 1_000_000)), Open(6)]
 
 
 @pytest.mark.rule(2, 23)
-def test_what_survived_a_restart_beyond_a_smaller_window_waits_for_its_place() -> None:
+def test_transactions_beyond_a_smaller_window_after_a_restart_wait_for_their_place() -> None:
     played = Played(current=4, known=(4, 5, 6), max_spout_pending=2)
     assert played.commands == [Process(attempt(4)), Process(attempt(5))]
     played.process(4)
@@ -201,7 +201,7 @@ def test_opaque_metadata_is_made_anew_for_every_attempt_in_order() -> None:
 
 
 @pytest.mark.rule(9)
-def test_a_batch_is_a_transaction_whatever_is_in_it() -> None:
+def test_a_batch_of_any_content_is_a_transaction() -> None:
     """The coordinator knows nothing of tuples: every opened transaction gets committed."""
     played = Played()
     played.open(1)

@@ -71,7 +71,7 @@ def installed(checkout: Path, *stamps: str) -> None:
         (checkout / ".venv" / stamp).touch()
 
 
-def test_the_demo_installs_what_running_needs_and_says_so_before(checkout: Path) -> None:
+def test_the_demo_installs_the_packages_for_running_and_says_so_before(checkout: Path) -> None:
     steps = would_run(checkout, "demo")
     says, installs, runs = steps.index("installing txtopo and what running it needs"), steps.index("--editable ."), steps.index("txtopo demo")
     assert says < installs < runs
@@ -79,13 +79,13 @@ def test_the_demo_installs_what_running_needs_and_says_so_before(checkout: Path)
     assert "--quiet" not in steps
 
 
-def test_tests_install_what_developing_needs_also_after_the_demo(checkout: Path) -> None:
+def test_tests_install_the_packages_for_developing_also_after_the_demo(checkout: Path) -> None:
     installed(checkout, ".made", ".installed-to-run")
     assert "pip install" not in would_run(checkout, "demo")
     assert "--editable '.[dev]'" in would_run(checkout, "test")
 
 
-def test_what_developing_needs_has_what_the_demo_needs(checkout: Path) -> None:
+def test_the_packages_for_developing_include_those_of_the_demo(checkout: Path) -> None:
     installed(checkout, ".made")
     assert "touch .venv/.installed-to-run .venv/.installed\n" in would_run(checkout, "lint")
     installed(checkout, ".installed-to-run", ".installed", ".servers")

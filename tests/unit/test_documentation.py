@@ -53,7 +53,7 @@ def named(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_what_is_made_from_the_source_is_fresh(page: Path) -> None:
+def test_parts_made_from_the_source_are_fresh(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert generated.refreshed(text) == text, f"{named(page)} is not what the source says any more; type `make docs-refresh`"
 
@@ -144,7 +144,7 @@ def test_the_errors_page_has_every_exit_code() -> None:
     assert codes == raised | {0, COULD_NOT_LOOK, 130, 143, READ_NO_LONGER}
 
 
-def test_the_errors_page_says_what_to_do_about_every_error() -> None:
+def test_the_errors_page_has_a_cure_for_every_error() -> None:
     told = re.sub(r"<!-- begin errors -->.*<!-- end errors -->", "", text_of("errors.md"), flags=re.DOTALL)
     bases_and_late_tasks = {"TxtopoError", "UsageError", "StaleAttemptError"}
     of_an_exit_code = {"HeldError", "ZooKeeperUnavailableError", "ZooKeeperAccessError"}

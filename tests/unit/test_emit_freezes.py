@@ -91,7 +91,7 @@ def _change(bolt: NotingBolt, tup: Tuple) -> None:
 @pytest.mark.parametrize("grouping", ["none", "shuffle", "all", "global"])
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("spill_bytes", [0, 1 << 20])
-def test_neither_sender_nor_receiver_can_change_what_another_receiver_gets(grouping: str, cores: int, spill_bytes: int) -> None:
+def test_neither_sender_nor_receiver_can_change_the_tuples_of_another_receiver(grouping: str, cores: int, spill_bytes: int) -> None:
     made = builder()
     made.set_bolt("sender", NotingBolt(_emit_and_change), 1).none_grouping("spout")
     for receiver in ("one", "other"):
@@ -107,7 +107,7 @@ def test_neither_sender_nor_receiver_can_change_what_another_receiver_gets(group
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_receivers_of_a_recorded_emission_do_not_share_what_it_recorded(cores: int) -> None:
+def test_receivers_of_a_recorded_emission_share_no_objects(cores: int) -> None:
     made = builder(RowsSpout({0: rows(["a"])}))
     made.set_bolt("one", NotingBolt(_change)).none_grouping("spout")
     made.set_bolt("other", NotingBolt(_change)).none_grouping("spout")

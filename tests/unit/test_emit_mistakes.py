@@ -312,7 +312,7 @@ def test_tuples_beyond_the_bound_in_a_commit_fail_it_as_data_too(cores: int) -> 
 
 @pytest.mark.rule(17)
 @pytest.mark.parametrize("cores", [1, 2])
-def test_what_is_emitted_in_prepare_arrives_whether_or_not_the_receiver_is_in_the_same_process(cores: int) -> None:
+def test_tuples_emitted_in_prepare_arrive_within_and_between_processes(cores: int) -> None:
     made = builder()
     made.set_bolt("eager", NotingBolt(on_prepare=lambda bolt: bolt.emit("prepared"))).none_grouping("spout")
     made.set_bolt("fused", NotingBolt()).none_grouping("eager")
@@ -326,7 +326,7 @@ def test_what_is_emitted_in_prepare_arrives_whether_or_not_the_receiver_is_in_th
         assert ran.of(receiver)[0][1] == "prepare"
 
 
-def test_an_ordinary_exception_around_emit_stays_what_it_is() -> None:
+def test_an_ordinary_exception_around_emit_stays_unchanged() -> None:
     def execute(bolt: Any, tup: Tuple) -> None:
         bolt.emit("cat", 1)
         raise RuntimeError("mine")

@@ -85,7 +85,7 @@ def test_every_way_to_emit_a_row_checks_freezes_weighs_sends_and_counts_alike(na
 
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("before", [[], [[ATTEMPT, "a"]]], ids=len)
-def test_an_error_of_what_makes_the_rows_is_one_of_the_emit(before: list[Any]) -> None:
+def test_an_error_while_making_the_rows_is_an_error_of_the_emit(before: list[Any]) -> None:
     def failing() -> Iterable[Sequence[Any]]:
         yield from before
         raise ValueError("mine")
@@ -95,7 +95,7 @@ def test_an_error_of_what_makes_the_rows_is_one_of_the_emit(before: list[Any]) -
     assert got[-1] == ("failure", ValueError)
 
 
-def test_a_collector_of_somebody_elses_emits_all_rows_one_by_one() -> None:
+def test_a_collector_of_another_library_emits_all_rows_one_by_one() -> None:
     class Plain(BatchOutputCollector):
         def __init__(self) -> None:
             self.got: list[Any] = []
@@ -227,7 +227,7 @@ def test_two_neighbours_of_one_bolt_do_not_share_a_tuple() -> None:
     assert [(tup.source_component, tup[1]) for tup in KEPT] == [(source, number) for source in ("spout", "left") for number in (1, 2, 4, 5)]
 
 
-def test_a_tuple_that_nobody_keeps_is_used_again() -> None:
+def test_a_tuple_object_without_a_reference_is_used_again() -> None:
     """Otherwise the tests above would show nothing."""
     seen: dict[str, list[int]] = {"none": [], "fields": []}
     for grouping, addresses in seen.items():

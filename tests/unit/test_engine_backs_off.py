@@ -51,5 +51,5 @@ def test_waits_are_spread_so_that_topologies_that_failed_together_do_not_come_ba
 
 
 @pytest.mark.rule(7)
-def test_what_nobody_is_to_blame_for_is_replayed_at_once() -> None:
+def test_a_failure_without_blame_is_replayed_at_once() -> None:
     assert waits([0, 0]) == [0.0, 0.0]

@@ -96,7 +96,7 @@ def test_after_three_small_transactions_each_is_one_job(tmp_path: Path, pending:
 
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize(("small_s", "busy_s"), [(0.0, 0.0), (0.02, 0.03)], ids=["zero", "not small"])
-def test_with_zero_or_what_is_not_small_none_is(tmp_path: Path, pending: int, small_s: float, busy_s: float) -> None:
+def test_with_zero_or_a_large_bound_no_transaction_is_small(tmp_path: Path, pending: int, small_s: float, busy_s: float) -> None:
     jobs = Jobs({}, busy_s)
     run(tmp_path, jobs, max_spout_pending=pending, small_transaction_s=small_s)
     assert [jobs.parts(txid) for txid in range(1, TRANSACTIONS + 1)] == [APART] * TRANSACTIONS
@@ -129,7 +129,7 @@ def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_p
 @pytest.mark.rule(6, 7)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("how", ["failed", "lost"])
-def test_what_failed_in_one_job_is_processed_by_itself_the_next_time(tmp_path: Path, how: str, pending: int) -> None:
+def test_a_transaction_that_failed_in_one_job_is_processed_apart_the_next_time(tmp_path: Path, how: str, pending: int) -> None:
     def fail(job: Job) -> JobResult:
         if how == "lost":
             raise JobLostError("an executor was lost")

@@ -43,7 +43,7 @@ def engine(status: Status, noted: Noted) -> Any:
 
 
 @pytest.mark.rule(4, 6)
-def test_a_plan_that_comes_when_its_attempt_is_discarded_does_not_decide_what_the_batch_is() -> None:
+def test_a_plan_of_a_discarded_attempt_does_not_decide_the_batch() -> None:
     noted = Noted()
     made = engine(Status.EMITTING, noted)
     made._learn(messages.Emitted(OLD))

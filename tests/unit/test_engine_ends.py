@@ -49,12 +49,12 @@ def test_a_store_that_is_ahead_because_the_topology_was_taken_is_said_to_be_that
     "answer",
     [None, errors.ZooKeeperUnavailableError("away"), retry.AbandonedError("stopping"), errors.UnreadableStateError("/x", "it is not JSON")],
 )
-def test_a_store_that_is_ahead_is_said_to_be_ahead_if_it_is_ours_or_nobody_can_tell(answer: Exception | None) -> None:
+def test_a_store_that_is_ahead_is_reported_if_the_topology_is_ours_or_unknown(answer: Exception | None) -> None:
     told = explained(AttemptFailedError("fatal", "ahead", AHEAD), State(answer))
     assert told.error is AHEAD
 
 
-def test_for_other_failures_nobody_is_asked() -> None:
+def test_for_other_failures_zookeeper_is_not_asked() -> None:
     state = State(errors.FencedError("another coordinator took it"))
     failure = AttemptFailedError("crash", "a worker died")
     assert explained(failure, state) is failure

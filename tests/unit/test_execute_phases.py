@@ -120,7 +120,7 @@ def test_the_example_of_the_rule(cores: int, parallelism: int, grouping: str) ->
 
 @pytest.mark.rule(12)
 @pytest.mark.parametrize("cores", CORES)
-def test_what_only_held_components_feed_executes_in_the_phase_of_the_emit(cores: int) -> None:
+def test_components_fed_by_held_ones_only_execute_in_the_phase_of_the_emit(cores: int) -> None:
     """The tuples of a committer's execute need a job of their own: nothing else reaches those bolts
     in the processing phase."""
     made = builder(parallelism=2)

@@ -102,7 +102,7 @@ def test_a_planned_batch_is_emitted_by_the_hook_for_plans_and_a_known_one_by_tha
 
 @pytest.mark.rule(4, 19)
 @pytest.mark.parametrize("cores", CORES)
-def test_a_new_batch_is_emitted_once_reported_and_then_replayed_from_what_was_recorded(cores: int) -> None:
+def test_a_new_batch_is_emitted_once_and_then_replayed_from_its_record(cores: int) -> None:
     fresh = {p: rows(*(f"p{p}.{i}" for i in range(3))) for p in range(4)}
     ran = run(RowsSpout(fresh), Batch("new", partitions={1: {"at": 7}}, num_partitions=5), parallelism=3, cores=cores)
     assert ran.failure is None, ran.failure
@@ -338,7 +338,7 @@ class CommitterSpout(Whole, ICommitterTransactionalSpout):
 @pytest.mark.rule(22)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("bolt", [NotingBolt(), NotingCommitter()], ids=["nothing else held", "a committer beside"])
-def test_the_emitter_of_a_committer_spout_is_held_and_commits_what_it_emitted(cores: int, bolt: Any) -> None:
+def test_the_emitter_of_a_committer_spout_is_held_and_commits_its_emissions(cores: int, bolt: Any) -> None:
     ran = run(CommitterSpout(), Batch("whole", [1, 2, 3, 4, 5]), parallelism=2, cores=cores, bolt=bolt)
     assert ran.failure is None, ran.failure
     for task, emitted in ((0, 3), (1, 2)):

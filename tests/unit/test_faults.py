@@ -65,7 +65,7 @@ def test_with_a_directory_a_fault_kills_one_process_and_not_the_next(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == [armed]
 
 
-def test_whoever_is_to_hold_waits_to_be_killed_and_everybody_does(tmp_path: Path) -> None:
+def test_every_process_that_holds_waits_to_be_killed(tmp_path: Path) -> None:
     armed = "apply.after@2=hold"
     environment = {**os.environ, faults.VARIABLE: armed, faults.DIRECTORY_VARIABLE: str(tmp_path)}
     command = [sys.executable, "-u", "-c", PROGRAM]

@@ -71,7 +71,7 @@ def test_lists_that_are_out_of_date_are_renewed_in_a_place_of_their_own(place: P
     assert fetch.found("maria").program.exists()
 
 
-def test_what_cannot_be_fetched_is_told_with_the_words_of_apt_and_leaves_nothing(place: Path) -> None:
+def test_a_failed_fetch_quotes_apt_and_leaves_no_files(place: Path) -> None:
     program(place, "apt-get", FETCHING)
     program(place, "dpkg-deb", f"{UNPACKING}echo 'the archive is broken' >&2; exit 2\n")
     with pytest.raises(RuntimeError, match=r"cannot be fetched: the archive is broken\n  .*apt-get install mariadb-server-core"):
@@ -81,7 +81,7 @@ def test_what_cannot_be_fetched_is_told_with_the_words_of_apt_and_leaves_nothing
         fetch.found("maria")
 
 
-def test_where_there_is_no_apt_it_says_what_to_install(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_apt_the_message_names_the_packages_to_install(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place / "bin"))
     with pytest.raises(RuntimeError, match=r"there is no apt-get here\n  Install maria, so that no-such-server is on the PATH"):
         fetch.fetch(SERVER)

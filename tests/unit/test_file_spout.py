@@ -261,7 +261,7 @@ def test_an_impossible_argument_is_refused_with_the_cure(arguments: dict[str, An
 
 
 @pytest.mark.parametrize("paths", ["", [""], [7], [b"bytes"]])
-def test_what_is_no_path_is_refused(paths: Any) -> None:
+def test_an_object_that_is_no_path_is_refused(paths: Any) -> None:
     with pytest.raises(ConfigError, match="is not a path"):
         FileTransactionalSpout(paths)
 

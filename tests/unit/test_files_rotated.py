@@ -140,7 +140,7 @@ def test_positions_of_an_older_version_are_taken_as_they_are(tmp_path: Path) -> 
 
 
 @pytest.mark.rule(25)
-def test_what_identifies_the_files_of_a_batch_is_small(tmp_path: Path) -> None:
+def test_the_identity_of_the_files_of_a_batch_is_small(tmp_path: Path) -> None:
     for number in range(1000):
         (tmp_path / f"{number:04}").write_bytes(b"x\n")
     drive = Drive(FileTransactionalSpout(f"{tmp_path}/*"))

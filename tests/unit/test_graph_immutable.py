@@ -33,7 +33,7 @@ def test_components_are_in_topological_order_the_spout_first_ties_as_declared(gr
     assert graph.spout.id == "spout"
 
 
-def test_the_graph_says_who_listens_to_whom_and_how(graph: TopologyGraph) -> None:
+def test_the_graph_has_the_listeners_of_each_stream_with_their_groupings(graph: TopologyGraph) -> None:
     assert graph.components["late"].inputs == (
         Subscription("sum", "default", Grouping("fields", Fields("value"))),
         Subscription("spout", "default", Grouping("none")),
@@ -73,7 +73,7 @@ def test_a_graph_cannot_be_changed(graph: TopologyGraph, travelled: bool) -> Non
         graph.spout.outputs["default"].fields = Fields("tx")  # type: ignore[misc]
 
 
-def test_what_the_builder_does_later_leaves_a_built_graph_alone() -> None:
+def test_later_calls_of_the_builder_leave_a_built_graph_alone() -> None:
     drafted = builder()
     bolt = NotingBolt()
     declarer = drafted.set_bolt("count", bolt).shuffle_grouping("spout").add_configuration("batch", [10])
@@ -108,7 +108,7 @@ class ConfiguredSpout(RowsSpout):
         return {"from": "spout"}
 
 
-def test_what_the_declarer_sets_wins_over_the_components_own_configuration() -> None:
+def test_configuration_by_the_declarer_wins_over_the_components_own() -> None:
     drafted = builder(ConfiguredSpout())
     drafted.get_spout_declarer().add_configuration("more", True)
     drafted.set_bolt("count", ConfiguredBolt()).shuffle_grouping("spout").add_configuration("batch", 10)
@@ -123,7 +123,7 @@ class SideEffectBolt(NotingBolt):
         self.seen.append("declared")
 
 
-def test_declaring_happens_on_a_copy_so_the_template_is_what_the_user_gave() -> None:
+def test_declaring_happens_on_a_copy_so_that_the_template_stays_unchanged() -> None:
     drafted = builder()
     bolt = SideEffectBolt()
     drafted.set_bolt("count", bolt).shuffle_grouping("spout")

@@ -40,7 +40,7 @@ def held_run(bolt: Any, cores: int = 2, limits: Limits | None = None) -> Ran:
 
 
 @pytest.mark.rule(10)
-def test_a_held_bolt_is_prepared_once_and_finishes_in_the_commit_phase_with_what_it_had_seen() -> None:
+def test_a_held_bolt_is_prepared_once_and_finishes_in_the_commit_phase_with_its_state() -> None:
     ran = held_run(NotingCommitter())
     assert ran.failure is None
     for task in range(3):
@@ -285,7 +285,7 @@ def test_a_reference_to_the_task_means_nothing_outside_a_held_bolt() -> None:
         pickle.loads(held.payload)
 
 
-def test_what_is_not_a_bolt_at_all_is_reported_without_an_attribute() -> None:
+def test_an_object_that_is_no_bolt_is_reported_without_an_attribute() -> None:
     with pytest.raises(hold.CannotHoldError, match=r"the bolt is held until its commit, but it cannot be pickled \(TypeError"):
         hold.dump_held(threading.Lock(), "run", wire.PieceWriter(100, list[bytes]().append))
 

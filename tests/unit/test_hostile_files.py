@@ -162,7 +162,7 @@ def test_json_lines_are_the_same_in_tuples_and_in_columns(tmp_path: Path, conten
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize("content", JSON_REFUSED.values(), ids=JSON_REFUSED)
-def test_what_is_no_json_line_is_refused_by_its_byte_in_tuples_and_in_columns(tmp_path: Path, content: bytes) -> None:
+def test_a_line_that_is_no_json_is_refused_by_its_byte_in_tuples_and_in_columns(tmp_path: Path, content: bytes) -> None:
     of_tuples, of_columns = json_answers(tmp_path, content)
     assert isinstance(of_tuples, tuple), of_tuples
     assert of_columns == of_tuples
@@ -374,7 +374,7 @@ def test_a_csv_number_that_its_column_would_change_is_refused(tmp_path: Path, ty
 
 
 @pytest.mark.rule(38)
-def test_a_csv_type_is_the_declared_one_whatever_the_values_look_like(tmp_path: Path) -> None:
+def test_a_csv_type_is_the_declared_one_for_values_of_any_look(tmp_path: Path) -> None:
     content = b"a,b\n7,1\n007,2\n2026-01-01,3\n"
     assert csv_answer(tmp_path, content, pa.schema([("a", pa.string()), ("b", pa.int64())])) == [("7", 1), ("007", 2), ("2026-01-01", 3)]
     assert csv_answer(tmp_path, content, pa.schema([("a", pa.int64())])) == (str(tmp_path / "a.csv"), 14)

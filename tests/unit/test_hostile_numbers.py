@@ -37,7 +37,7 @@ def json_answer(tmp_path: Path, value: str, type: pa.DataType) -> Answer:
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize("type", [pa.decimal128(5, 2), pa.decimal256(40, 2), pa.decimal32(5, 2), pa.dictionary(pa.int32(), pa.decimal128(5, 2))])
-def test_csv_decimals_are_written_in_many_ways_and_null_is_what_was_said(tmp_path: Path, type: pa.DataType) -> None:
+def test_csv_decimals_are_written_in_many_ways_and_null_is_the_declared_text(tmp_path: Path, type: pa.DataType) -> None:
     for text, number in [("+1.5", "1.5"), (" 007\t", "7"), (".5", "0.5"), ("12.", "12"), ("1e2", "100"), ("-0", "0"), ('"1.50"', "1.5")]:
         assert csv_answer(tmp_path, text, type) == [(None, "x"), (Decimal(number), "1e5")]
     for text in ("1_0", "\u0661", "NaN", "inf", "0x10", "x", "1 2", "--1", "1.5.5", "e5", "."):

@@ -52,7 +52,7 @@ def _bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "_WAITING_ROWS_MAX", 3)
 
 
-def test_what_came_through_a_shuffle_is_executed_lane_by_lane() -> None:
+def test_tuples_of_a_shuffle_are_executed_lane_by_lane() -> None:
     task = Task({("b", 0): [[("s", [(1,)])]], ("a", 10): [[("s", [(1,)])]], ("a", 9): [[("s", [(1,)]), ("t", [(2,)])], [("s", [(3,)])]]}, set())
     assert not task.inbox.complete
     task.inbox.advance()
@@ -84,7 +84,7 @@ def test_a_later_neighbour_waits_until_every_earlier_one_is_done() -> None:
     assert task.inbox.complete
 
 
-def test_what_arrived_waits_for_an_earlier_neighbour() -> None:
+def test_arrived_lanes_wait_for_an_earlier_neighbour() -> None:
     task = Task({("spout", 0): [[("s", [(1,)])]], ("b", 0): [[("s", [(1,)])]]}, {("a", 0)})
     task.inbox.advance()
     assert task.executed == ["spout0.s.1"]
@@ -107,7 +107,7 @@ def test_many_waiting_rows_go_through_the_buffer_in_order_across_streams(rows: i
     task.buffer.close()
 
 
-def test_closing_a_lane_nobody_has_is_fine_because_not_every_neighbour_sends_to_every_task() -> None:
+def test_closing_an_unknown_lane_is_fine_because_not_every_neighbour_sends_to_every_task() -> None:
     task = Task({}, {("a", 0)})
     task.inbox.close(("b", 7))
     assert not task.inbox.complete

@@ -93,7 +93,7 @@ def test_a_java_that_is_too_old_is_refused_with_its_version(make_java: MakeJava,
     assert str(caught.value).splitlines()[0] == f"{home / 'bin' / 'java'} is Java {version}; Java 17 or newer is needed"
 
 
-def test_a_java_that_fails_is_shown_with_what_it_said(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_fails_is_shown_with_its_output(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(make_java("Error: could not find libjava.so", exit_code=2)))
     with pytest.raises(errors.SetupError, match=r"could not find libjava\.so") as caught:
         java.require_java()

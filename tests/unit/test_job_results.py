@@ -32,7 +32,7 @@ def report(slot: int, task_attempt: int, job: str = JOB.name, **lineage: int) ->
     return wire.pack_report(Report(job, slot, task_attempt, own=Tally({"keep": 1}), lineage=places))
 
 
-def test_reports_and_frames_of_one_computation_are_put_together_in_whatever_order_they_come() -> None:
+def test_reports_and_frames_of_one_computation_are_put_together_in_any_order() -> None:
     records = [wire.pack_frames(FRAMES[1:]), report(1, 11, l0s0=5, l0s1=6), report(0, 10, l0s0=5, l0s1=6), wire.pack_frames(FRAMES[:1])]
     result = result_of(JOB, records, 2, functools.partial(PinnedBlocks, None))
     assert sorted(result.frames) == FRAMES
@@ -66,7 +66,7 @@ def levels_of(slots: int) -> Any:
 
 
 @pytest.mark.parametrize(("slots", "forwarding"), [(2, 0), (1, 2), (3, 2)])
-def test_a_job_that_reads_pinned_results_is_told_who_made_them(slots: int, forwarding: int) -> None:
+def test_a_job_that_reads_pinned_results_gets_the_task_attempts_that_made_them(slots: int, forwarding: int) -> None:
     told = reading(JOB, levels_of(slots), PinnedBlocks(None, (10, 11)))
     assert (told.expected, told.forwarding_slots) == ((10, 11), forwarding)
     assert reading(JOB, levels_of(slots), FRAMES).expected is None
@@ -103,7 +103,7 @@ class Rdd:
         self.done.append("clean shuffles")
 
 
-def test_what_is_pinned_is_cut_off_from_its_lineage_so_that_a_lost_block_fails_its_reader() -> None:
+def test_pinned_results_are_cut_off_from_their_lineage_so_that_a_lost_block_fails_its_reader() -> None:
     """Persisted first, and so serialized: only such blocks are sealed by their checksums."""
     rdd = Rdd([report(0, 10), report(1, 11)])
     result = cast(Any, SparkJobs)._collect(None, dataclasses.replace(JOB, pinned=True), rdd, 2, shuffles=True)
@@ -131,7 +131,7 @@ class GoneRdd:
         raise ConnectionRefusedError("Connection refused")
 
 
-def test_what_a_jvm_that_has_ended_kept_needs_no_release() -> None:
+def test_blocks_of_an_ended_jvm_need_no_release() -> None:
     """The run ends because Spark is lost, and must say so; giving back Spark's blocks must not fail
     before the message."""
     PinnedBlocks(GoneRdd(), (1,)).release()

@@ -63,7 +63,7 @@ def test_all_that_a_child_said_has_been_passed_on_when_it_has_ended() -> None:
     assert done.stderr == "no memory\n" * 50_000
 
 
-def test_what_the_child_of_a_killed_process_says_reaches_no_terminal() -> None:
+def test_output_of_a_killed_process_child_reaches_no_terminal() -> None:
     """The child ends with its standard input, as Spark's JVM does, and complains before that."""
     child = """
 import os, sys
@@ -92,7 +92,7 @@ except BrokenPipeError:
     assert (done.returncode, done.stdout, done.stderr) == (-9, "nobody reads", "")
 
 
-def test_an_exception_in_the_block_comes_after_what_the_child_said() -> None:
+def test_an_exception_in_the_block_comes_after_the_output_of_the_child() -> None:
     starts = "with jvm_output.PassedOn() as again:\n    subprocess.run(child.args, stderr=again)\n"
     done = run(f"child.wait()\n{starts}    raise OSError('no JVM')", "import sys; print('no memory', file=sys.stderr)")
     assert done.stderr.startswith("no memory\nno memory\nTraceback")

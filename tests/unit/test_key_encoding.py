@@ -144,7 +144,7 @@ def test_values_that_differ_are_encoded_differently(one: Any, other: Any) -> Non
     assert encode_value(one) != encode_value(other)
 
 
-def test_integers_of_any_length_are_routed_whatever_python_allows_to_print() -> None:
+def test_integers_of_any_length_are_routed_beyond_pythons_bound_for_printing() -> None:
     """str() of an int refuses more than 4300 digits, or as many as an environment variable says."""
     huge = 10**6000
     assert encode_value(huge) == encode_value(Decimal("1E+6000")) == b"n1" + b"0" * 6000 + b"/1"

@@ -45,7 +45,7 @@ def test_a_process_is_not_taken_for_another_that_had_its_pid(process: subprocess
     assert liveness.has_certainly_died(f"{boot}/{namespace}/{pid}/{int(start) - 1}")
 
 
-def test_of_another_boot_another_container_or_nobody_nothing_is_known(process: subprocess.Popen[str]) -> None:
+def test_the_fate_of_a_process_of_another_boot_or_container_is_unknown(process: subprocess.Popen[str]) -> None:
     boot, namespace, pid, start = identity_of(process).split("/")
     process.kill()
     process.wait()
@@ -54,7 +54,7 @@ def test_of_another_boot_another_container_or_nobody_nothing_is_known(process: s
         assert not liveness.has_certainly_died(elsewhere)
 
 
-def test_without_the_kernels_word_a_process_has_no_identity_and_nobody_is_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_proc_a_process_has_no_identity_and_none_counts_as_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mine = liveness.process_identity()
     monkeypatch.setattr(liveness, "_BOOT", tmp_path / "nothing")
     assert liveness.process_identity() == ""

@@ -38,7 +38,7 @@ def board() -> logged.LoggedBoard:
     return logged.LoggedBoard(RunStatus("words", "run"))
 
 
-def test_what_happens_in_a_run_is_logged_in_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_event_of_a_run_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "txtopo"):
         play(board())
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [

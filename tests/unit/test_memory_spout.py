@@ -263,7 +263,7 @@ def test_take_per_partition_is_at_least_one(take: Any) -> None:
         ({0: [("cat",), ("a", "b")]}, r"row 1 given for partition 0 has 2 values.*\n.*fields word"),
     ],
 )
-def test_what_is_no_row_is_refused_with_the_cure(partitions: Any, message: str) -> None:
+def test_an_object_that_is_no_row_is_refused_with_the_cure(partitions: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         MemoryTransactionalSpout(partitions, ["word"], 1)
 

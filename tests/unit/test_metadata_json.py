@@ -64,7 +64,7 @@ def test_a_value_of_a_subclass_becomes_the_plain_value_it_equals_at_once() -> No
     ],
     ids=lambda value: "huge" if value == {"n": [10**5000]} else ascii(value)[:14],
 )
-def test_what_would_not_come_back_is_refused_with_the_path(value: Any, path: str, why: str) -> None:
+def test_a_value_that_json_would_change_is_refused_with_its_path(value: Any, path: str, why: str) -> None:
     with pytest.raises(NotJsonError) as refused:
         to_json(value)
     assert refused.value.path == path
@@ -87,7 +87,7 @@ def test_plain_data_is_allowed_also_where_a_model_is_named() -> None:
     assert from_json(to_json({"file": "a"}, Position), Position) == Position(file="a")
 
 
-def test_what_is_stored_is_a_copy_of_what_was_made() -> None:
+def test_stored_metadata_is_a_copy() -> None:
     made = {"offsets": [1]}
     stored = to_json(made)
     made["offsets"].append(2)

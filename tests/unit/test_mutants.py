@@ -44,7 +44,7 @@ def test_mutations_of_stores_are_tried_on_memory_and_sqlite_and_wait_for_no_serv
         ("INTERNALERROR\n", 3, "broken"),
     ],
 )
-def test_what_a_mutation_came_to(output: str, code: int, word: str) -> None:
+def test_the_verdict_about_a_mutation(output: str, code: int, word: str) -> None:
     done: Any = subprocess.CompletedProcess([], code, output, "")
     assert runner.verdict_of(TRIAL, done, 1.0).word == word
 

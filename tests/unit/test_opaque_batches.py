@@ -102,7 +102,7 @@ def test_after_a_restart_a_sealed_transaction_is_known_and_planned_anew_from_the
 
 
 @pytest.mark.rule(5)
-def test_readiness_is_judged_from_what_open_transactions_have_moved(opened: Callable[..., Opened]) -> None:
+def test_readiness_is_judged_from_the_positions_moved_by_open_transactions(opened: Callable[..., Opened]) -> None:
     run = opened(rows=15)
     for txid in (1, 2):
         assert run.batches.open(txid)
@@ -139,7 +139,7 @@ def test_a_batch_that_is_recorded_while_the_next_is_planned_is_not_planned_again
 
 
 @pytest.mark.rule(6)
-def test_what_a_cancelled_attempt_was_to_emit_is_its_own_also_when_it_is_forgotten_or_another_has_begun(opened: Callable[..., Opened]) -> None:
+def test_the_plan_of_a_cancelled_attempt_stays_its_own_after_a_new_attempt_began(opened: Callable[..., Opened]) -> None:
     run = opened()
     metadata = run.batches.plan(1)
     run.batches.learnt(A(1, 0), metadata)

@@ -76,7 +76,7 @@ def test_always_ready_is_ready_without_any_partition(make: MakeSpout) -> None:
 
 
 @pytest.mark.rule(4, 18)
-def test_what_was_planned_before_its_partition_was_disabled_cannot_be_emitted(make: MakeSpout) -> None:
+def test_a_plan_from_before_its_partition_was_disabled_cannot_be_emitted(make: MakeSpout) -> None:
     spout = make(LETTERS, 2)
     drive = Drive(spout)
     plan = drive.plan()
@@ -87,7 +87,7 @@ def test_what_was_planned_before_its_partition_was_disabled_cannot_be_emitted(ma
 
 
 @pytest.mark.rule(4)
-def test_a_batch_is_planned_with_what_is_there_now(make: MakeSpout) -> None:
+def test_a_batch_is_planned_with_the_present_rows(make: MakeSpout) -> None:
     spout = make({0: [("a",)]}, 3)
     first, again = Drive(spout), Drive(spout)
     assert first.plan() == {0: {"index": 0, "amount": 1}}
@@ -127,7 +127,7 @@ def test_every_process_sees_and_may_turn_the_switch(make: MakeSpout) -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, "0", True, None])
-def test_what_is_no_partition_is_refused(make: MakeSpout, partition: Any) -> None:
+def test_a_number_that_is_no_partition_is_refused(make: MakeSpout, partition: Any) -> None:
     with pytest.raises(ConfigError, match="is not a partition"):
         make(LETTERS, 1).set_disabled(partition, True)
 
@@ -140,7 +140,7 @@ def test_a_switch_whose_rows_are_gone_is_an_input_error(make: MakeSpout) -> None
             spout.set_disabled(0, disabled)
 
 
-def test_it_says_what_it_emits_and_why_it_needs_executors_on_the_drivers_machine(make: MakeSpout) -> None:
+def test_it_declares_its_fields_and_its_need_of_executors_on_the_drivers_machine(make: MakeSpout) -> None:
     spout = make({}, 1)
     declarer = OutputFieldsDeclarer()
     spout.declare_output_fields(declarer)

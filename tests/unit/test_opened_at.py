@@ -97,7 +97,7 @@ def test_it_is_the_same_in_every_attempt_and_another_in_the_next_transaction(liv
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", SPOUTS)
-def test_what_was_sealed_keeps_it_although_the_driver_dies_again_and_again(live: Callable[[str, datetime.datetime], Life], kind: str) -> None:
+def test_a_sealed_transaction_keeps_its_time_over_deaths_of_the_driver(live: Callable[[str, datetime.datetime], Life], kind: str) -> None:
     life = live(kind, NOON)
     assert life.batches.open(1)
     opened = life.batches.opened_at(1)
@@ -137,7 +137,7 @@ def test_a_transaction_of_which_nothing_is_durable_is_opened_anew(live: Callable
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["plain", "opaque-planned"])
-def test_what_an_older_version_has_sealed_gets_the_time_of_the_resume_and_keeps_that(
+def test_a_transaction_sealed_by_an_older_version_gets_and_keeps_the_time_of_the_resume(
     store: MemoryStateStore, live: Callable[[str, datetime.datetime], Life], kind: str
 ) -> None:
     life = live(kind, NOON)
@@ -327,7 +327,7 @@ def test_a_context_that_a_test_makes_has_a_fixed_one() -> None:
 
 
 @pytest.mark.parametrize("txid", [1, 7])
-def test_the_simulator_has_one_for_each_transaction_whatever_happened_before(txid: int) -> None:
+def test_the_simulator_has_one_time_for_each_transaction_after_any_history(txid: int) -> None:
     """Results of a schedule are compared with those of another schedule, with other delays."""
     from txtopo.testing.simulator.driver import Driver
 

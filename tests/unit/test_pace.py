@@ -19,7 +19,7 @@ def test_nothing_is_small_until_three_in_a_row_were() -> None:
     assert not paced(SMALL, SMALL, LARGE, SMALL).is_small
 
 
-def test_a_large_one_ends_it_and_one_that_is_a_little_slow_does_not() -> None:
+def test_a_large_transaction_ends_the_savings_and_a_slightly_slow_one_does_not() -> None:
     small = [SMALL] * 3
     assert not paced(*small, LARGE).is_small
     assert paced(*small, {"processing": 0.03}).is_small
@@ -31,7 +31,7 @@ def test_all_phases_count_together() -> None:
     assert not paced(*[{"processing": 0.012, "commit": 0.012}] * 5).is_small
 
 
-def test_one_that_is_late_ends_it_whatever_its_tasks_will_say() -> None:
+def test_a_late_job_ends_the_savings_under_any_time_its_tasks_report() -> None:
     pace = paced(*[SMALL] * 3)
     pace.late()
     assert not pace.is_small
@@ -41,7 +41,7 @@ def test_with_zero_none_is_small() -> None:
     assert not paced(*[{"processing": 0.0}] * 5, small_s=0.0).is_small
 
 
-def test_processing_is_deferred_unless_it_could_be_hidden_and_is_worth_it() -> None:
+def test_processing_is_deferred_unless_overlapping_it_pays() -> None:
     busy = {"processing": 0.015, "commit": 0.001}
     assert paced(*[busy] * 3).defers
     assert not paced(*[busy] * 3, overlaps=True).defers

@@ -31,7 +31,7 @@ def loaded(place: Path, monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]
     return {"os": importlib.import_module("os"), "pytest": pytest, "__main__": sys.modules["__main__"]}
 
 
-def test_code_is_what_is_loaded_and_neither_installed_nor_pythons_nor_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_to_ship_is_loaded_but_neither_installed_nor_pythons_nor_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = ("packagestest_alone", "packagestest_shop.words", "packagestest_shop.deep.later", "packagestest_unloaded")
     modules = loaded(tmp_path / "src", monkeypatch, dict.fromkeys(sources, ""))
     (tmp_path / "src" / "packagestest_shop" / "data.txt").write_text("data")

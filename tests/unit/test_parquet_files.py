@@ -181,7 +181,7 @@ def test_a_file_of_other_types_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("contents", [b"", b"PAR1", b"x" * 100, b"PAR1" + b"\xff\xff\0\0PAR1", b"PAR1" + b"junk" + b"\4\0\0\0PAR1"])
-def test_what_is_no_parquet_file_is_refused(tmp_path: Path, contents: bytes) -> None:
+def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "a").write_bytes(contents)
     with pytest.raises(InputError, match=r"a cannot be read as Parquet: .*\n  See whether it was written to its end"):
         ParquetTransactionalSpout(tmp_path / "a")
@@ -215,7 +215,7 @@ def test_a_row_group_of_which_arrow_reads_other_rows_than_the_footer_says_is_an_
 
 
 @pytest.mark.rule(38)
-def test_a_page_that_is_not_what_its_checksum_says_is_an_error(tmp_path: Path) -> None:
+def test_a_page_that_contradicts_its_checksum_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a"
     table = pa.table({"n": pa.array(range(100), pa.int64())})
     pq.write_table(table, path, use_dictionary=False, compression="none", write_page_checksum=True)

@@ -119,7 +119,7 @@ def test_held_are_the_committers_and_everything_downstream_of_one() -> None:
 
 
 @pytest.mark.rule(12)
-def test_what_only_held_components_can_reach_runs_late() -> None:
+def test_components_fed_only_by_held_components_run_late() -> None:
     made = builder()
     made.set_bolt("committer", NotingCommitter()).shuffle_grouping("spout")
     made.set_bolt("after", NotingBolt()).shuffle_grouping("committer")
@@ -174,7 +174,7 @@ def example() -> Plan:
     return compiler.compile_plan(made.build_topology(), 2)
 
 
-def test_the_explanation_says_what_crosses_a_shuffle_and_what_waits_for_the_commit() -> None:
+def test_the_explanation_names_shuffles_and_components_that_wait_for_the_commit() -> None:
     plan = example()
     assert explain.explain(plan).splitlines() == [
         f"topology {plan.graph.id}, planned for 2 cores",

@@ -295,7 +295,7 @@ def test_the_classic_counts_twice_when_a_zombie_writes_and_the_safe_one_does_not
 
 
 @pytest.mark.rule(29, 31)
-def test_the_safe_committer_takes_back_what_any_task_of_the_failed_attempt_wrote(bank: Bank) -> None:
+def test_the_safe_committer_takes_back_writes_of_any_task_of_the_failed_attempt(bank: Bank) -> None:
     bank.commit("Balance", (1, 0), {"ann": 1}, task=0)
     bank.commit("Balance", (1, 0), {"bob": 2}, task=1)
     bank.commit("Balance", (2, 0), {"ann": 10}, task=0)

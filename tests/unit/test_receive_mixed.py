@@ -59,7 +59,7 @@ def lanes(taken: Received) -> dict[tuple[str, int], list[bytes]]:
 
 
 @pytest.mark.rule(17, 33)
-def test_chunks_are_put_in_order_whatever_order_they_arrive_in() -> None:
+def test_chunks_are_put_in_order_after_any_order_of_arrival() -> None:
     chunks = [*sent(0, b"a", b"b", b"c"), *sent(1, b"d", b"e")]
     for seed in range(20):
         random.Random(seed).shuffle(chunks)
@@ -123,7 +123,7 @@ def test_senders_that_stem_from_different_computations_of_an_earlier_slot_do_not
         received([*sent(0, b"a", report=reports[0], level=1), *sent(1, b"b", report=reports[1], level=1)], level=2)
 
 
-def test_lineage_is_the_union_of_what_the_senders_stem_from_and_the_senders() -> None:
+def test_lineage_is_the_union_of_the_senders_and_their_lineages() -> None:
     reports = [Report("", slot, 100 + slot, lineage={(0, 0): 50, (0, 1): 60}) for slot in range(2)]
     taken = received([*sent(0, b"a", report=reports[0], level=1), *sent(1, b"b", report=reports[1], level=1)], level=2)
     assert taken.lineage == {(0, 0): 50, (0, 1): 60, (1, 0): 100, (1, 1): 101}
@@ -159,7 +159,7 @@ def test_a_report_where_nothing_is_pinned_is_noticed() -> None:
         received(pinned(7), sending=0, level=0)
 
 
-def test_what_the_senders_counted_is_added_up_and_what_was_before_them_is_counted_once() -> None:
+def test_counts_of_the_senders_are_added_up_and_earlier_counts_are_taken_once() -> None:
     before = Tally({"spout": 5}, {"spout": 9}, stores={"count/a": 4})
     own = [Tally({"split": slot + 1}, stores={f"split/{slot}": 1, "split/all": slot + 1}) for slot in range(2)]
     reports = [Report("", slot, 100 + slot, own=own[slot], before=before) for slot in range(2)]

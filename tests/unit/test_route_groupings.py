@@ -132,7 +132,7 @@ def test_the_task_that_does_not_depend_on_the_row_is_known_beforehand() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in get_args(GroupingKind) if not TRAITS[kind].sender_chooses])
 @pytest.mark.rule(16)
-def test_the_traits_of_a_grouping_are_what_its_routing_does(kind: GroupingKind) -> None:
+def test_the_traits_of_a_grouping_agree_with_its_routing(kind: GroupingKind) -> None:
     grouping = Grouping(kind, Fields("word") if TRAITS[kind].by_key else None)
     reached = [
         {task for task, got in enumerate(Tasks(3).route(grouping, rows("same", "same", "same"), sending_task=sender)) if got} for sender in (0, 1)

@@ -12,7 +12,7 @@ from txtopo.spark import session
 
 
 @pytest.mark.rule(33)
-def test_everything_that_is_wrong_is_said_at_once_with_what_to_type() -> None:
+def test_all_mistakes_are_told_at_once_with_the_lines_to_type() -> None:
     given = {"spark.speculation": " TRUE", "spark.stage.maxAttempts": "1", "spark.task.maxFailures": "4"}
     with pytest.raises(SetupError) as refused:
         session.refuse_unsafe(given, "the line")

@@ -32,7 +32,7 @@ def test_a_bolt_that_asks_for_the_time_is_found(way: str) -> None:
 
 @pytest.mark.parametrize("way", RIGHT)
 @pytest.mark.rule(36)
-def test_what_does_not_depend_on_the_moment_is_not_found(way: str) -> None:
+def test_independence_of_the_moment_is_no_finding(way: str) -> None:
     with Simulation(topology(ByTime(way))) as simulation:
         report = simulation.run(80)
     assert report.violation is None, str(report)
@@ -77,7 +77,7 @@ def test_the_clock_of_a_namespace_is_shifted_and_no_other(shifted: dict[str, Any
     assert abs(datetime.datetime.now().timestamp() - time.time()) < 10
 
 
-def test_what_a_shifted_clock_gives_is_an_ordinary_value(shifted: dict[str, Any]) -> None:
+def test_a_shifted_clock_returns_ordinary_values(shifted: dict[str, Any]) -> None:
     made = "Moment(2026, 1, 2, 3)", "Moment.fromtimestamp(0)", "Moment.strptime('2026', '%Y')", "Moment.combine(date(2026, 1, 2), Moment.min.time())"
     for text in ("Moment.now()", *made):
         moment = evaluated(shifted, text)

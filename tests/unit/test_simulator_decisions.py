@@ -31,7 +31,7 @@ def test_a_seed_decides_the_same_whenever_it_is_asked(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_was_written_down_decides_the_same_as_chance_did(seed: int) -> None:
+def test_a_written_script_decides_the_same_as_chance_did(seed: int) -> None:
     by_chance = Decisions(chance=Chance.of(seed, OPPORTUNITIES))
     answers = ask(by_chance)
     assert ask(Decisions(by_chance.written_down())) == answers
@@ -66,7 +66,7 @@ def test_a_fault_in_any_attempt_strikes_the_first_one_that_gets_there_and_once()
     assert struck == [None, "before", None]
 
 
-def test_shrinking_leaves_what_is_needed_and_nothing_else() -> None:
+def test_shrinking_leaves_the_needed_faults_only() -> None:
     faults = tuple(Fault("hook", f"hook {n}", "before") for n in range(6))
     script = Script(faults, ((3, 1), (5, 2), (8, 1)), shuffle_seed=4)
     asked: list[Script] = []

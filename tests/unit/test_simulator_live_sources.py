@@ -184,7 +184,7 @@ class Forgetful(LiveSource):
 
 
 @pytest.mark.rule(20)
-def test_a_source_that_gives_everything_once_only_loses_what_a_failed_opening_took() -> None:
+def test_a_source_that_gives_every_row_only_once_loses_the_rows_of_a_failed_opening() -> None:
     source = live_spout("planned", "chance")
     source.source = Forgetful("chance")
     fault = Fault("coordinator", "plan_partition_batch of the coordinator of 'spout', call 4 of driver 1", "after it was called")

@@ -77,7 +77,7 @@ def test_with_effects_it_is_compared_and_named() -> None:
     assert "no violation\n  compared: effects()" in str(report)
 
 
-def test_what_was_compared_is_named(tmp_path: Path) -> None:
+def test_the_compared_results_are_named(tmp_path: Path) -> None:
     report = simulate(topology(Putting(SqliteStore(tmp_path / "a.db", "counts"))), seeds=1, other_processes=False)
     assert (report.compared.stores, report.compared.sinks, report.exit_code) == ((f"{tmp_path}/a.db#counts",), (), 0)
     report = simulate(topology(SqlSink(tmp_path / "a.db", "lines", ["word", "number"])), seeds=1, other_processes=False)

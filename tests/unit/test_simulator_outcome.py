@@ -51,7 +51,7 @@ def test_equal_outcomes_do_not_differ() -> None:
         ({"error": "ValueError: no", "error_component": "sum"}, "the run ended with an error: ValueError: no", "sum"),
     ],
 )
-def test_a_difference_says_where_and_what(change: dict[str, Any], text: str, component: str | None) -> None:
+def test_a_difference_names_its_place_and_values(change: dict[str, Any], text: str, component: str | None) -> None:
     (found,) = differences(outcome(**change), outcome(), compares_outputs=True)
     assert (str(found), found.component) == (text, component)
 
@@ -90,11 +90,11 @@ def test_the_pattern_of_touches_tells_the_mistakes_apart(found: list[Difference]
     assert (diagnosis.component, diagnosis.mistakes[0]) == ("c", expected)
 
 
-def test_who_writes_once_per_transaction_is_not_suspected() -> None:
+def test_a_component_that_writes_once_per_transaction_is_not_suspected() -> None:
     touches = [touch((1, 0), component="good"), touch((1, 0)), touch((1, 1)), touch((2, 0), component="good")]
     assert diagnose(EFFECT, touches).component == "c"
 
 
-def test_what_cannot_be_explained_has_a_name_and_a_cure_all_the_same() -> None:
+def test_an_unexplained_difference_has_a_name_and_a_cure_too() -> None:
     assert diagnose(STORE, []) == Diagnosis("c", (mistakes.LEFT_BEHIND,))
     assert diagnose([Difference("effects()", "2", "1", effect="")], []).mistakes == (mistakes.LEFT_BEHIND,)

@@ -217,7 +217,7 @@ class SumOnce(CombinerAggregator):
 
 
 @pytest.mark.rule(10)
-def test_an_aggregate_that_remembers_what_it_has_seen_is_told_without_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aggregate_with_a_memory_is_told_without_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     without_schedules(monkeypatch)
     builder = TransactionalTopologyBuilder("aggregated", "words", Words(), 2)
     builder.set_aggregate("sum", SumOnce(), STORE).group_by("words", Fields("key"))

@@ -120,7 +120,7 @@ def test_changes_are_told_by_name() -> None:
     assert sorted(changed) == sorted(["Bolt.seen", f"{module}.by_word", f"{module}.counter", f"{module}.shared", f"{module}.words"])
 
 
-def test_code_of_libraries_and_what_cannot_be_copied_is_left_alone() -> None:
+def test_code_of_libraries_and_objects_that_cannot_be_copied_are_left_alone() -> None:
     assert not is_users(collections.namedtuple)
     assert not is_users(pytest.raises)
     assert not is_users(Processes.leave)

@@ -201,7 +201,7 @@ def test_results_that_outgrow_the_way_through_the_driver_are_pinned_and_released
 
 @pytest.mark.parametrize("kind", ["plain", "committer", "storm", "opaque", "planned opaque"])
 @pytest.mark.rule(4, 18, 20, 22, 31)
-def test_spouts_of_every_kind_survive_whatever_a_schedule_has(kind: str) -> None:
+def test_spouts_of_every_kind_survive_all_faults_of_a_schedule(kind: str) -> None:
     report = simulate(topology(kind, opaque="opaque" in kind), {"max_spout_pending": 3}, seeds=30, other_processes=False)
     assert report.violation is None, str(report)
     assert report.faults.total() > 60

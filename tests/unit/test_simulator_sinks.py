@@ -102,7 +102,7 @@ def test_a_wrong_topology_is_found_with_every_store_and_sink(name: str, tmp_path
     assert any(f" of {kind} " in difference.place for difference in report.violation.differences), str(report.violation)
 
 
-def test_what_a_sink_holds_is_shown_row_by_row(tmp_path: Path) -> None:
+def test_the_content_of_a_sink_is_shown_row_by_row(tmp_path: Path) -> None:
     report = simulate(topology(SqlSink(tmp_path / "a.db", "lines", ["word", "number"]), True, False), seeds=25, other_processes=False)
     assert report.violation is not None
     text = str(report.violation)
@@ -134,7 +134,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("form", TARGETS)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.rule(28, 29, 30, 31, 32)
-def test_the_simulated_sink_holds_what_the_real_one_holds(tmp_path: Path, seed: int, form: str) -> None:
+def test_the_simulated_sink_has_the_content_of_the_real_sink(tmp_path: Path, seed: int, form: str) -> None:
     """Applied, replayed with other rows, late and from other tasks, chosen by chance: in both the
     same rows, or the same kind of error."""
     shop, real, copy = ledgers(tmp_path, TARGETS[form])

@@ -38,7 +38,7 @@ def put(store: Store, txid: int, attempt: int, component: str = "count", **value
 @pytest.mark.parametrize("opaque", [False, True])
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.rule(28, 29, 30, 31, 32)
-def test_it_holds_what_sqlite_holds_whatever_is_done_to_both(tmp_path: Path, seed: int, opaque: bool) -> None:
+def test_the_simulated_store_equals_sqlite_after_any_operations(tmp_path: Path, seed: int, opaque: bool) -> None:
     stores: list[Store] = [SqliteStore(tmp_path / "results.db", "results", opaque=opaque), MemoryStore("results", str(tmp_path), opaque=opaque)]
     rng = random.Random(seed)
     txid, attempt = 1, 0
@@ -141,7 +141,7 @@ def test_a_class_of_the_users_keeps_its_code_on_another_file(tmp_path: Path) -> 
     assert not directory.exists()
 
 
-def test_a_backend_nobody_knows_needs_a_reset() -> None:
+def test_an_unknown_backend_needs_a_reset() -> None:
     store = ForeignStore("results", "somewhere")
     with pytest.raises(UsageError, match=r"nothing to put in the place of the store somewhere#results, of class ForeignStore\n  Define reset"):
         Substitutes(storing(store), has_reset=False)

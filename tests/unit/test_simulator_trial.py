@@ -42,7 +42,7 @@ def document_of(capsys: pytest.CaptureFixture[str], name: str, *more: str) -> tu
     return code, said
 
 
-def test_the_document_of_no_violation_says_what_was_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_of_no_violation_names_the_compared_results(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = document_of(capsys, "right")
     assert (code, said["verdict"], said["schedules"], said["is_partial"], said["violation"]) == (0, "no violation", 20, False, None)
     assert said["compared"]["stores"] == ["/nowhere/elsewhere.db#sums"]
@@ -69,7 +69,7 @@ def test_the_document_of_a_bolt_that_only_processes_names_it_before_the_first_sc
     assert violation["contract"]["cure"]
 
 
-def test_the_document_of_what_could_not_be_looked_at_names_the_component_and_the_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_of_unseen_effects_names_the_component_and_the_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.main(["test", f"{HERE}:unseen", "--seeds", "2", "--json"])
     captured = capsys.readouterr()
     said = json.loads(captured.out)
@@ -91,7 +91,7 @@ def test_several_processes_come_to_the_same_verdict(capsys: pytest.CaptureFixtur
     assert said["faults"] == document_of(capsys, "right")[1]["faults"]
 
 
-def test_what_is_outside_is_there_once_and_so_only_one_process_may_change_it() -> None:
+def test_outside_systems_exist_once_so_that_only_one_process_may_change_them() -> None:
     with pytest.raises(errors.UsageError, match="Leave out -j"):
         Trial(simulated_elsewhere.right, CONF, {"reset": lambda: None}, 1, processes=2).run()
 
@@ -126,12 +126,12 @@ def test_a_time_has_a_unit(typed: str, seconds: float, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("typed", ["soon", "0s", "-1m", "s", "inf"])
-def test_what_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_that_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["test", f"{HERE}:right", f"--time={typed}"]) == 2
     assert "write 60s, 5m or 1h" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_with_what_was_seen_until_then() -> None:
+def test_ctrl_c_ends_with_the_results_so_far() -> None:
     """The first line of a log comes within two seconds, though one schedule takes longer."""
     command = [str(BIN / "txtopo"), "test", f"{HERE}:slow", "--seeds", "10000", "--json"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}

@@ -76,7 +76,7 @@ def test_a_bank_that_goes_back_is_found() -> None:
     assert checker.read("bank", bank_after(0, 6), 12) == ["bank: a read went back: rows {0: 0, 1: 6} of each partition, after {0: 6, 1: 6}"]
 
 
-def test_transfers_that_nobody_ordered_are_found() -> None:
+def test_transfers_without_an_order_are_found() -> None:
     assert "of 6 that there are" in bank_checker().read("bank", bank_after(12, 6), 6)[0]
 
 
@@ -187,7 +187,7 @@ def opaque_checker() -> OpaqueChecker:
     return OpaqueChecker("opaque", Animals(SEED))
 
 
-def test_honest_counts_pass_also_when_what_a_failed_attempt_wrote_is_gone_again() -> None:
+def test_honest_counts_pass_also_when_writes_of_a_failed_attempt_vanish() -> None:
     checker = opaque_checker()
     assert [checker.read("opaque", counts_of(EVERY[:upto]), 8) for upto in (0, 5, 3, 9)] == [[]] * 4
     assert checker.end({"opaque": counts_of(EVERY)}, 8) == []

@@ -50,7 +50,7 @@ def record(monkeypatch: pytest.MonkeyPatch, txid: int, count: int) -> None:
 
 
 @pytest.mark.rule(34)
-def test_what_a_copy_lacked_is_put_back_when_a_driver_was_refused_for_it(
+def test_transactions_missing_in_a_copy_are_put_back_after_a_refused_driver(
     world: World, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, notes = FailOver(world, lambda note: notes.append(note)), list[str]()

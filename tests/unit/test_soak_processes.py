@@ -38,7 +38,7 @@ def family() -> Iterator[subprocess.Popen[str]]:
             parent.wait(20)
 
 
-def test_descendants_are_found_with_what_they_are_for(family: subprocess.Popen[str]) -> None:
+def test_descendants_are_found_with_their_roles(family: subprocess.Popen[str]) -> None:
     (child,) = processes.below(family.pid)
     assert child.parent == family.pid
     assert child.kind == "python"

@@ -84,7 +84,7 @@ def test_a_soak_takes_turns_with_stores_masters_and_zookeepers() -> None:
 # -- saying it -------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_violation_is_told_with_seed_history_and_what_to_type() -> None:
+def test_a_violation_is_told_with_seed_history_and_command() -> None:
     wrong = outcome(["bank: the total is 801, it was 800"])
     told = report.violation(wrong, command.again(wrong.plan))
     assert told.splitlines()[:3] == [
@@ -96,7 +96,7 @@ def test_a_violation_is_told_with_seed_history_and_what_to_type() -> None:
     assert "all files: kept" in told
 
 
-def test_what_to_type_runs_the_same_plan_again() -> None:
+def test_the_told_command_runs_the_same_plan_again() -> None:
     for plan in [outcome().plan, *matrix.plans(5, STORES, ("bank", "opaque"))]:
         words = shlex.split(command.again(plan))
         assert words[:3] == ["python", "-m", "tests.soak"]
@@ -114,7 +114,7 @@ def test_numbers_are_added_up_over_trials() -> None:
     assert "rival started" not in found
 
 
-def test_the_table_has_a_row_for_each_trial_and_shows_what_was_violated() -> None:
+def test_the_table_has_a_row_for_each_trial_and_shows_violations() -> None:
     head, first, second = report.table([outcome(), outcome(["wrong"], "postgresql")]).splitlines()
     assert head.split() == ["nemesis", "store", "bank", "words", "replays", "reads", "struck", "seconds"]
     assert first.split() == ["driver+pauses", "sqlite", "20", "10", "5", "100", "5", "20"]
@@ -195,14 +195,14 @@ def struck_with(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-def test_what_is_struck_comes_from_the_seed_and_everything_has_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_targets_come_from_the_seed_and_every_target_has_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     first, again, other = (struck_with(seed, monkeypatch) for seed in (1, 1, 2))
     assert first == again != other
     assert len({name.rpartition(" ")[0] for name in first[:5]}) == 5
 
 
-def test_the_reader_reports_what_its_checker_objects_to(tmp_path: Path) -> None:
+def test_the_reader_reports_the_violations_of_its_checker(tmp_path: Path) -> None:
     world = World(str(tmp_path), 1, ("bank",), sabotage="blind-store")
     store = WORKLOADS["bank"].stores(world)["bank"]
     reader = Reader(world)

@@ -94,7 +94,7 @@ def test_an_opaque_batch_differs_from_attempt_to_attempt_and_begins_where_the_la
     assert len(batches) > 3, "every attempt gets the same"
 
 
-def test_a_blind_store_applies_twice_what_a_store_applies_once(tmp_path: Path) -> None:
+def test_a_blind_store_applies_an_update_twice(tmp_path: Path) -> None:
     counted = {}
     for sabotage in ("", "blind-store"):
         store = open_store(World(str(tmp_path), 1, (), sabotage=sabotage), "counts" + sabotage.replace("-", ""))

@@ -44,7 +44,7 @@ def place() -> Path:
     return Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
 
 
-def test_it_is_for_its_user_alone_whatever_the_umask_is_and_goes_with_its_process(place: Path) -> None:
+def test_the_directory_is_private_under_any_umask_and_goes_with_its_process(place: Path) -> None:
     with start(place) as process:
         path = told(process)
         assert path.parent == place
@@ -55,7 +55,7 @@ def test_it_is_for_its_user_alone_whatever_the_umask_is_and_goes_with_its_proces
     place.rmdir()
 
 
-def test_what_a_killed_process_leaves_is_removed_by_the_next_and_nobody_elses(place: Path) -> None:
+def test_directories_of_killed_processes_are_removed_by_the_next_and_living_ones_stay(place: Path) -> None:
     with start(place, "dies") as killed:
         left = told(killed)
     assert killed.returncode == -signal.SIGKILL

@@ -176,7 +176,7 @@ def test_a_store_is_found_wherever_a_committer_keeps_it(committer: NotingCommitt
     assert "opaque" in problem
 
 
-def test_what_needs_the_drivers_machine_is_found_wherever_a_component_keeps_it() -> None:
+def test_a_need_of_the_drivers_machine_is_found_in_any_attribute_of_a_component() -> None:
     made = builder()
     made.set_bolt("count", Writing([Holder(store())])).shuffle_grouping("spout")
     assert ("count", "SqliteStore writes a file on this machine") in made.build_topology().local_only

@@ -79,7 +79,7 @@ def test_an_environment_that_asks_for_the_classic_spark_is_let_in(monkeypatch: p
 
 
 @pytest.mark.parametrize("line", ["spark.remote sc://host", "spark.api.mode=connect"])
-def test_sparks_own_file_is_heeded_and_what_is_given_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str) -> None:
+def test_sparks_own_file_is_heeded_and_given_settings_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str) -> None:
     (tmp_path / "spark-defaults.conf").write_text(line + "\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     with pytest.raises(SetupError, match=NAMED):
@@ -120,7 +120,7 @@ def test_the_line_of_submit_refuses_it(capsys: pytest.CaptureFixture[str], argum
 
 
 @pytest.mark.parametrize(("key", "value"), [("spark.remote", "sc://host"), ("spark.api.mode", "connect")])
-def test_what_spark_submit_was_told_is_heeded(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
+def test_settings_of_spark_submit_are_heeded(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
     monkeypatch.undo()
     for name in ("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"):
         monkeypatch.delenv(name, raising=False)

@@ -8,7 +8,7 @@ from txtopo.dataplane.spill import SpillBuffer
 
 
 @pytest.mark.parametrize("bound", [0, 1, 5, 7, 100])
-def test_what_was_appended_can_be_read_in_any_order_whatever_the_bound(bound: int) -> None:
+def test_appended_chunks_can_be_read_in_any_order_under_any_bound(bound: int) -> None:
     buffer = SpillBuffer(bound)
     data = [b"abc", b"", b"defg", b"h" * 50, b"i"]
     handles = [buffer.append(item) for item in data]
@@ -37,7 +37,7 @@ def test_a_small_item_after_a_large_one_still_fits_into_memory() -> None:
     buffer.close()
 
 
-def test_closing_twice_and_closing_what_never_spilled_is_fine() -> None:
+def test_closing_twice_and_closing_without_a_spill_is_fine() -> None:
     buffer = SpillBuffer(0)
     buffer.append(b"abc")
     buffer.close()

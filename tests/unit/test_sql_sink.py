@@ -95,7 +95,7 @@ def test_a_table_object_says_its_schema_and_its_columns() -> None:
         ({"statement": "INSERT INTO sales VALUES (:id)", "key": ["id"]}, "takes neither a key nor a mark"),
     ],
 )
-def test_what_contradicts_itself_is_refused(arguments: dict[str, Any], said: str) -> None:
+def test_contradicting_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         SqlSink("shop.db", **arguments)
     assert "\n  " in str(caught.value), "an error says what to do"
@@ -215,7 +215,7 @@ NO_NAMES = {
 
 
 @pytest.mark.parametrize(("dialect", "part"), [(dialect, part) for dialect, parts in NO_NAMES.items() for part in parts])
-def test_what_stands_in_texts_names_and_comments_is_no_value(dialect: parameters.Dialect, part: str) -> None:
+def test_placeholders_in_texts_names_and_comments_are_no_values(dialect: parameters.Dialect, part: str) -> None:
     statement = f"INSERT INTO t VALUES (:a, {part}, :c, $1$2 :d)"
     target = sql_target.target_of(None, None, (), statement, None, False, dialect)
     assert target.columns == ("a", "c", "d")

@@ -112,7 +112,7 @@ def test_one_task_answers_one_request_after_the_other(spark: Spark) -> None:
         assert standing_tasks.spark_group("run/4") is None, "it has answered"
 
 
-def test_a_task_that_nobody_asks_ends_and_the_next_request_has_another(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_task_ends_and_the_next_request_gets_a_new_task(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     with tasks(spark) as standing_tasks:
         standing_tasks.ask("run/1", b"a")
@@ -137,7 +137,7 @@ def test_an_old_task_answers_and_ends(spark: Spark, monkeypatch: pytest.MonkeyPa
         assert {spark.ended.get(timeout=BOUND_S) for _ in (1, 2)} == {"run/standing-1:straight", "run/standing-2:straight"}
 
 
-def test_what_ends_a_task_is_said_and_only_its_request_is_lost(spark: Spark) -> None:
+def test_the_end_of_a_task_is_told_and_only_its_request_is_lost(spark: Spark) -> None:
     with tasks(spark) as standing_tasks:
         standing_tasks.ask("run/1", b"a")
         with pytest.raises(TaskLostError, match="the worker died"):
@@ -233,7 +233,7 @@ class Turnstile:
 
 
 @pytest.mark.parametrize("ended_by", ["the watch", "another job"])
-def test_what_ends_an_idle_task_does_not_end_one_that_has_just_been_asked(spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str) -> None:
+def test_the_idle_timer_does_not_end_a_task_with_a_new_request(spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str) -> None:
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.2 if ended_by == "the watch" else BOUND_S)
     asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
     with tasks(spark) as standing_tasks:
@@ -285,7 +285,7 @@ def test_standing_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served:
 
 
 @pytest.mark.parametrize(("cores", "age_s", "answered_by"), [(1, 1.0, [1, 2, 3, 3]), (2, 1.0, [1, 1, 1, 1]), (1, 0.0, [1, 1, 1, 1])])
-def test_where_there_is_but_one_slot_a_task_does_not_stay_for_long_while_somebody_else_has_a_job(
+def test_with_one_slot_a_task_makes_room_for_jobs_of_others(
     spark: Spark, monkeypatch: pytest.MonkeyPatch, cores: int, age_s: float, answered_by: list[int]
 ) -> None:
     """A job of the user's, say: each of its tasks would wait for as long as a task may stay."""
@@ -458,7 +458,7 @@ def test_a_task_that_cannot_be_begun_leaves_nothing_behind(spark: Spark, monkeyp
 
 
 @pytest.mark.rule(33)
-def test_what_was_lost_is_remembered_however_much_else_is_cancelled(spark: Spark) -> None:
+def test_a_lost_request_is_remembered_after_any_number_of_cancellations(spark: Spark) -> None:
     """With a transaction fail all after it, and each of them has several groups."""
     with tasks(spark) as standing_tasks:
         with pytest.raises(TaskLostError):
@@ -468,7 +468,7 @@ def test_what_was_lost_is_remembered_however_much_else_is_cancelled(spark: Spark
         assert standing_tasks.spark_group("run/1") == "run/standing-1:straight"
 
 
-def test_what_was_cancelled_is_remembered_within_a_bound(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancellations_are_remembered_within_a_bound(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_REMEMBERED_MAX", 3)
     with contextlib.closing(StandingTasks("run", 2, spark.launch, spark.cancel, Seats())) as tasks:
         for number in range(20):

@@ -217,7 +217,7 @@ def run_stdlib_words(tmp_path: Path, sources: list[str], resources: Resources) -
 
 
 @pytest.mark.rule(28)
-def test_stdlib_words_count_what_a_plain_loop_counts_although_batches_are_replayed(tmp_path: Path, sources: list[str], resources: Resources) -> None:
+def test_stdlib_words_equal_a_plain_count_after_replays(tmp_path: Path, sources: list[str], resources: Resources) -> None:
     counts, buckets = run_stdlib_words(tmp_path, sources, resources)
     assert stdlib_words.independent_count() == EXPECTED
     assert dict(counts.items()) == EXPECTED

@@ -103,7 +103,7 @@ def test_a_record_that_is_sealed_meanwhile_is_not_removed_as_a_plan(tmp_path: Pa
     remembered.close()
 
 
-def test_a_zookeeper_that_goes_away_while_it_is_asked_or_changed_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     @contextlib.contextmanager
     def opened(*where: Any) -> Iterator[None]:
         yield None

@@ -48,7 +48,7 @@ CYCLE.append(CYCLE)
         (CYCLE, "$"),
     ],
 )
-def test_what_would_come_back_different_is_refused_with_its_place(value: Any, where: str) -> None:
+def test_a_value_that_would_come_back_different_is_refused_with_its_place(value: Any, where: str) -> None:
     with pytest.raises(plain_json.NotJsonError) as refused:
         plain_json.encode(value)
     assert refused.value.path == where

@@ -41,7 +41,7 @@ def test_a_new_value_is_made_from_the_one_below_and_kept(store: MemoryStateStore
     assert store.children("/words/txids") == ["0000000001", "0000000005"]
 
 
-def test_get_state_or_create_is_none_for_what_it_just_made(store: MemoryStateStore) -> None:
+def test_get_state_or_create_is_none_for_a_new_value(store: MemoryStateStore) -> None:
     state = loose(store)
     assert state.get_state_or_create(1, after) is None
     assert state.get_state_or_create(1, never) == [1, None]
@@ -77,7 +77,7 @@ def test_strict_order_refuses_a_gap_a_late_start_and_a_txid_below(store: MemoryS
     assert state.txids() == [2]
 
 
-def test_override_ignores_order_and_remove_forgets_only_what_is_there(store: MemoryStateStore) -> None:
+def test_override_ignores_order_and_remove_forgets_existing_values_only(store: MemoryStateStore) -> None:
     state = loose(store, strict_order=True)
     state.override_state(4, "a")
     state.override_state(4, "b")
@@ -114,7 +114,7 @@ def test_values_cannot_be_changed_from_outside(store: MemoryStateStore) -> None:
 
 
 @pytest.mark.parametrize("txid", [0, -1, True, "1", 1.0])
-def test_what_is_no_txid_is_refused(store: MemoryStateStore, txid: Any) -> None:
+def test_a_number_that_is_no_txid_is_refused(store: MemoryStateStore, txid: Any) -> None:
     with pytest.raises(ValueError, match="not a txid"):
         loose(store).get_state(txid, never)
     with pytest.raises(ValueError, match="not a txid"):
@@ -123,7 +123,7 @@ def test_what_is_no_txid_is_refused(store: MemoryStateStore, txid: Any) -> None:
 
 @pytest.mark.rule(25)
 @pytest.mark.parametrize(("name", "data"), [("0000000001", b""), ("0000000001", b"{"), ("1", b"1"), ("0000000000", b"1"), ("x", b"1")])
-def test_what_cannot_be_understood_stops_and_is_not_taken_as_absent(store: MemoryStateStore, name: str, data: bytes) -> None:
+def test_an_unreadable_record_stops_and_is_not_taken_as_absent(store: MemoryStateStore, name: str, data: bytes) -> None:
     store.ensure("/words/txids")
     store.multi([base.Create(f"/words/txids/{name}", data)])
     with pytest.raises(errors.UnreadableStateError, match=name):
@@ -147,7 +147,7 @@ def test_deferred_nothing_is_written_until_it_is_taken_and_only_the_outcome_is(s
     assert state.take_operations() == [base.Delete("/words/txids/0000000001"), base.Set("/words/txids/0000000002", b'"zwei"')]
 
 
-def test_what_does_not_fit_stays_pending_without_leaving_a_gap(store: MemoryStateStore) -> None:
+def test_operations_that_do_not_fit_stay_pending_without_a_gap(store: MemoryStateStore) -> None:
     state = loose(store, deferred=True)
     for txid, size in ((1, 10), (2, 1000), (3, 10), (4, 2000)):
         state.override_state(txid, "x" * size)
@@ -208,7 +208,7 @@ def test_a_value_that_was_set_while_another_was_made_wins(store: MemoryStateStor
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
-def test_after_a_write_of_unknown_outcome_the_store_says_what_is_there(fault: Any) -> None:
+def test_after_a_write_of_unknown_outcome_the_store_is_read_again(fault: Any) -> None:
     store = MemoryStateStore(MemoryServer())
     state = loose(store)
     state.get_state(1, after)

@@ -43,7 +43,7 @@ class Mute:
         (Mute(), "has no dumps"), (object(), "no name that can be kept"),
     ],
 )  # fmt: skip
-def test_what_is_no_codec_is_refused_when_the_store_is_made(tmp_path: Path, codec: Any, told: str) -> None:
+def test_an_object_that_is_no_codec_is_refused_when_the_store_is_made(tmp_path: Path, codec: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         SqliteStore(tmp_path / "store.db", "things", codec=codec)
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +83,7 @@ def test_keys_are_counted_without_decoding_a_value(tmp_path: Path) -> None:
     assert (store.count(as_of=as_of), store.count("ab", as_of=as_of)) == (3, 1)
 
 
-def test_a_store_that_does_not_say_what_it_holds_cannot_be_made(tmp_path: Path) -> None:
+def test_a_store_without_a_kind_of_values_cannot_be_made(tmp_path: Path) -> None:
     formless = type("Formless", (SqliteStore,), {"stored_form": Store.stored_form})
     with pytest.raises(TypeError, match="stored_form"):
         formless(tmp_path / "store.db", "things")
@@ -103,7 +103,7 @@ def test_a_simulated_store_is_of_the_same_form(tmp_path: Path) -> None:
         ("plain roots-1", "plain=True and codec= the one called 'roots-1'"),
     ],
 )  # fmt: skip
-def test_who_opens_a_store_of_another_form_is_told_how_it_must_be_opened(found: str, cure: str) -> None:
+def test_opening_a_store_of_another_form_is_refused_with_the_right_form(found: str, cure: str) -> None:
     with pytest.raises(StateMismatchError, match=rf"^the store here holds .*; it was opened for .*\n.*Open it with {cure}, or use another store"):
         rows.check_form("here", found, "other-1")
     rows.check_form("here", found, found)

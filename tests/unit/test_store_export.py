@@ -124,7 +124,7 @@ def test_columns_of_one_type_are_of_this_type_in_pandas(tmp_path: Path, process:
         (pyarrow.timestamp("us", "UTC"), [NOON.replace(tzinfo=UTC)]),
     ],
 )
-def test_a_schema_says_what_the_columns_are(tmp_path: Path, process: WorkerProcess, type: pyarrow.DataType, values: list[Any]) -> None:
+def test_a_schema_decides_the_types_of_the_columns(tmp_path: Path, process: WorkerProcess, type: pyarrow.DataType, values: list[Any]) -> None:
     table = filled(tmp_path, process, values).to_arrow(schema=pyarrow.schema([pyarrow.field("value", type, metadata={"a": "b"})]))
     assert table.schema.names == ["key", "value"]
     assert table.schema.field("value").type == type

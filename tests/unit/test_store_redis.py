@@ -68,7 +68,7 @@ def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "h:6379", "redis://", "redis:///0", "redis://h/a", "redis://h/0/1", "redis://h:x/0", "redis://h/0?db=1", "unix://"])
-def test_what_is_no_server_is_refused(url: str) -> None:
+def test_an_address_that_is_no_server_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=r"\n  Give (redis://user@host:port/0|unix:///path/of/socket)"):
         RedisStore(url, "counts")
 
@@ -98,7 +98,7 @@ except SetupError as error:
 """
 
 
-def test_it_is_made_without_its_package_and_says_what_to_install_when_it_is_used() -> None:
+def test_a_store_is_made_without_its_package_and_names_the_package_when_used() -> None:
     done = subprocess.run([sys.executable, "-c", BARE], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True)
     assert "needs redis-py, which cannot be imported: No module named 'redis'" in done.stdout
     assert "pip install 'txtopo[redis]'" in done.stdout
@@ -117,7 +117,7 @@ STAMP = Stamp("wörds", "first", "count", 3, 2**53 + 1, 7)
         Row("k", Stamp("w", "g", "c", 0, 1, UNKNOWN_ATTEMPT), prev="null", prev_txid=1, steps=[None]),
     ],
 )
-def test_a_row_comes_back_as_it_was_and_is_nobody_elses(row: Row) -> None:
+def test_a_row_comes_back_unchanged_and_unshared(row: Row) -> None:
     text = layout.row_text(row)
     first, second = layout.row_of("k", text), layout.row_of("k", text)
     assert first == second == row

@@ -76,13 +76,13 @@ def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
     "url",
     ["", "counts.db", "postgresql://h/db", "mysql://h/db", "postgresql+psycopg://h", "postgresql+psycopg://h/a/b", "postgresql+psycopg://h:x/d"],
 )
-def test_what_is_no_database_is_refused(url: str) -> None:
+def test_an_address_that_is_no_database_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=r"postgresql\+psycopg://user@host:port/database"):
         SqlStore(url, "counts")
 
 
 @pytest.mark.parametrize("url", ["mysql+pymysql://h", "mysql+pymysql://h/a/b", "mysql+pymysql://h:x/d", "mysql+pymysql://h?service=bank"])
-def test_what_is_no_database_of_mysql_is_refused_with_its_own_form(url: str) -> None:
+def test_an_address_that_is_no_mysql_is_refused_with_the_right_form(url: str) -> None:
     with pytest.raises(UsageError, match=r"Give mysql\+pymysql://user@host:port/database"):
         SqlStore(url, "counts")
 
@@ -120,7 +120,7 @@ except SetupError as error:
         ("mysql+pymysql", "PyMySQL", "mysql", "sqlalchemy"), ("mysql+pymysql", "PyMySQL", "mysql", "pymysql"),
     ],
 )  # fmt: skip
-def test_it_is_made_without_its_packages_and_says_what_to_install_when_it_is_used(scheme: str, driver: str, extra: str, missing: str) -> None:
+def test_a_store_is_made_without_its_packages_and_names_them_when_used(scheme: str, driver: str, extra: str, missing: str) -> None:
     command = [sys.executable, "-c", BARE, missing, f"{scheme}://ann@h/bank"]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True)
     assert f"needs SQLAlchemy and {driver}, which cannot be imported: No module named '{missing}'" in done.stdout

@@ -276,7 +276,7 @@ class TestTurns:
 
 
 @pytest.mark.rule(31)
-def test_lists_of_what_was_written_do_not_grow_with_the_transactions(tmp_path: Path, process: contract.Process) -> None:
+def test_lists_of_written_keys_do_not_grow_with_the_transactions(tmp_path: Path, process: contract.Process) -> None:
     store = SqliteStore(tmp_path / "counts.db", "counts", opaque=True)
     for txid in range(1, 31):
         for task in (0, 1):
@@ -284,7 +284,7 @@ def test_lists_of_what_was_written_do_not_grow_with_the_transactions(tmp_path: P
         assert query(store, "SELECT count(*) FROM counts_written") == [(2,)], f"after transaction {txid}"
 
 
-def test_a_store_of_another_layout_stands_in_nobody_elses_way(tmp_path: Path, process: contract.Process) -> None:
+def test_a_store_of_another_layout_blocks_no_other_store(tmp_path: Path, process: contract.Process) -> None:
     path = tmp_path / "results.db"
     for name in ("counts", "older"):
         contract.run(SqliteStore(path, name), process.task(), 1, 0, x=1)

@@ -30,7 +30,7 @@ def test_a_key_has_the_text_of_json_and_comes_back_as_it_was(key: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["007", "1_000", "٣", "²", " 7", "7 "], ids=ascii)
-def test_what_is_no_number_to_json_is_none_here_or_reads_alike(text: str) -> None:
+def test_a_text_that_is_no_number_to_json_is_none_here_or_reads_alike(text: str) -> None:
     try:
         expected = json.loads(text)
     except ValueError:

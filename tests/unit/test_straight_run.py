@@ -57,7 +57,7 @@ def test_processing_late_and_commit_part_follow_each_other() -> None:
     assert run.report.own.executed == {"spout": 0, "keep": 6, "after": 6}
 
 
-def test_where_nobody_emits_while_executing_or_nobody_commits_there_are_fewer_parts() -> None:
+def test_without_emits_while_executing_or_without_committers_there_are_fewer_parts() -> None:
     with InProcessTopology(graph(NotingCommitter())) as topology:
         assert [part.job.part for part in parts_of(topology).parts] == ["processing", "commit"]
     plain = builder()
@@ -86,7 +86,7 @@ def test_a_part_that_failed_is_the_last_one(keep: NotingCommitter, after: Noting
 
 @pytest.mark.rule(33)
 @pytest.mark.parametrize("strange", ["processing", "late"])
-def test_what_another_task_attempt_made_is_not_taken(strange: str) -> None:
+def test_results_of_another_task_attempt_are_not_taken(strange: str) -> None:
     def slot_run(worker: Any, job: Any, level: int, slot: int, task_attempt: int) -> SlotRun:
         return SlotRun(worker, job, level, slot, 8 if job.part == strange else task_attempt)
 

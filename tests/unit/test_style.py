@@ -130,7 +130,7 @@ def test_the_first_line_of_a_module_is_no_question() -> None:
     assert questions == {}, "say what the module is or does: a noun phrase or a verb"
 
 
-def test_no_module_or_folder_is_named_after_what_fits_nowhere_else() -> None:
+def test_no_module_or_folder_is_a_dumping_ground() -> None:
     assert [named(path) for path in [*SOURCES, *BENCH, *TESTS] if not DUMPING_GROUNDS.isdisjoint(path.relative_to(ROOT).with_suffix("").parts)] == []
 
 
@@ -174,13 +174,13 @@ def test_every_folder_of_tests_is_a_tier() -> None:
 @pytest.mark.parametrize(
     "module", ["txtopo", "txtopo.stores", "txtopo.testing", "txtopo.connectors.files", "txtopo.dataplane.slot", "txtopo.plan.compiler"]
 )
-def test_what_executors_import_needs_neither_pyspark_nor_kazoo_nor_pydantic_nor_pyarrow(module: str) -> None:
+def test_modules_for_executors_import_neither_pyspark_nor_kazoo_nor_pydantic_nor_pyarrow(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""
 
 
-def test_all_is_what_can_be_imported() -> None:
+def test_all_names_in_all_can_be_imported() -> None:
     with_all = [module_of(path) for path in PACKAGE if "\n__all__ = [" in text_of(path)]
     assert "txtopo" in with_all
     for name in with_all:

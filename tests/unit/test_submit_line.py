@@ -54,7 +54,7 @@ def values(line: list[str], option: str) -> list[str]:
 
 
 @pytest.mark.rule(33)
-def test_the_line_says_where_what_and_every_setting_that_is_needed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_has_master_code_and_every_needed_setting(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = printed(capsys, "words.py", "--master", CLUSTER, "--print", "--until-exhausted", "--set", "user.greeting=good day", "--python", "/opt/py")
     assert line[0] == str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     assert values(line, "--master") == [CLUSTER]
@@ -71,7 +71,7 @@ def test_the_line_says_where_what_and_every_setting_that_is_needed(place: Path, 
 
 
 @pytest.mark.rule(33)
-def test_what_sparks_own_file_says_against_them_is_replaced_and_told_and_its_java_options_are_kept(
+def test_contrary_settings_of_sparks_own_file_are_replaced_and_told_and_its_java_options_are_kept(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "mine.conf").write_text("spark.speculation true\nspark.driver.extraJavaOptions -Dhttp.proxyHost=proxy\n")
@@ -91,7 +91,7 @@ def test_two_lines_of_the_same_are_the_same(place: Path, capsys: pytest.CaptureF
     assert {path: path.stat().st_mtime_ns for path in (place / "build").iterdir()} == made
 
 
-def test_what_comes_after_the_dashes_is_spark_submits_and_wins(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_after_the_dashes_are_spark_submits_and_win(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs = "--executor-memory 4g --py-files mine.zip --conf spark.pyspark.driver.python=/other --py-files=more.py --name n"
     line = printed(capsys, "words.py", "--master", CLUSTER, "--print", "--", *theirs.split())
     before = line[: line.index(submit.PROGRAM)]
@@ -159,7 +159,7 @@ def test_a_part_that_works_on_one_machine_only_is_refused_on_a_cluster_with_the_
 
 
 @pytest.mark.rule(33)
-def test_settings_that_could_mix_two_emissions_are_refused_with_what_to_type(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unsafe = ["--conf", "spark.speculation=true", "-c", "spark.task.maxFailures=4"]
     said = refused(capsys, "words.py", "--master", CLUSTER, "--print", "--", *unsafe)
     assert "spark.speculation=true, but a second copy of a task would emit the batch twice; spark.task.maxFailures=4, but " in said
@@ -214,6 +214,6 @@ def test_a_driver_on_the_cluster_takes_the_clusters_interpreter(place: Path, cap
     assert not any("spark.pyspark" in part or "log4j2" in part for part in line)
 
 
-def test_run_sends_whoever_names_a_cluster_to_submit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_a_cluster_points_to_submit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "words.py", "--master", CLUSTER]) == 2
     assert f"txtopo submit TARGET --master {CLUSTER}" in capsys.readouterr().err

@@ -92,7 +92,7 @@ def test_an_exception_of_user_code_that_rolls_back_its_block_may_be_swallowed(tm
     assert SqliteStore(tmp_path / "sum.db", "sums").get("sum") is None
 
 
-def test_a_failed_exception_that_leaves_a_block_counts_whoever_raised_it(tmp_path: Path) -> None:
+def test_a_failed_exception_that_leaves_a_block_counts_from_any_origin(tmp_path: Path) -> None:
     ran = ran_with(NotingCommitter(on_finish=functools.partial(_fails, tmp_path / "sum.db")))
     assert ran.failure is not None
     assert (ran.failure.kind, ran.failure.error) == ("failed", "txtopo.errors.FailedException: of user code")

@@ -81,7 +81,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("shop_of_words.orders:builder_of('x')", "x"),
     ],
 )
-def test_a_target_is_a_file_or_a_module_with_a_topology_a_builder_or_what_makes_one(text: str, id: str) -> None:
+def test_a_target_is_a_file_or_a_module_with_a_topology_a_builder_or_a_function(text: str, id: str) -> None:
     if id == "a.py:b":
         with pytest.raises(InvalidTopologyError, match=r"'a\.py:b'"):  # It got there: the factory was called with it.
             target.resolve(text)
@@ -118,7 +118,7 @@ def test_an_impossible_configuration_is_an_error(place: Path) -> None:
         target.resolve("words.py")
 
 
-def test_what_a_file_defines_travels_by_value_and_what_a_module_defines_by_name() -> None:
+def test_code_of_a_file_travels_by_value_and_code_of_a_module_by_name() -> None:
     by_file, by_name = target.resolve("words.py").topology, target.resolve("shop_of_words.orders").topology
     assert [cls.__name__ for cls in by_file.by_value] == ["Swallow"]
     assert by_name.by_value == ()
@@ -193,7 +193,7 @@ def test_code_registered_with_cloudpickle_is_recorded_also_within_a_package(plac
         ("words.py:(", "is not the name of an attribute"),
     ],
 )
-def test_a_target_that_leads_nowhere_is_refused_with_what_may_have_been_meant(text: str, message: str) -> None:
+def test_a_target_that_leads_nowhere_is_refused_with_a_suggestion(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.sub(r"\?$", r"\?", message)) as refusal:
         target.resolve(text)
     assert refusal.value.exit_code == 2
@@ -243,7 +243,7 @@ def test_a_topology_that_runs_itself_when_it_is_imported_is_told_to_guard_the_ca
     assert target.loading() is None
 
 
-def test_what_is_not_a_topology_is_refused_wherever_it_comes_from() -> None:
+def test_an_object_that_is_no_topology_is_refused_from_any_target() -> None:
     with pytest.raises(UsageError, match="what was given is of type str, not a topology"):
         target.as_topology("words", "what was given")
     graph = target.resolve("words.py").topology

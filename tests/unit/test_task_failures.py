@@ -135,7 +135,7 @@ def in_processing(hook: str, what: Callable[..., None], cores: int) -> Failure:
 @pytest.mark.parametrize(("what", "described"), [error[1:] for error in ERRORS], ids=[error[0] for error in ERRORS])
 @pytest.mark.parametrize("hook", ["prepare", "execute", "finish_batch"])
 @pytest.mark.parametrize("cores", [1, 2])
-def test_whatever_a_bolt_raises_is_told_with_component_task_attempt_and_hook(
+def test_any_exception_of_a_bolt_is_told_with_component_task_attempt_and_hook(
     what: Callable[..., None], described: str, hook: str, cores: int
 ) -> None:
     failure = in_processing(hook, what, cores)
@@ -181,7 +181,7 @@ def _fails_in_commit(bolt: NotingBolt) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 5])
-def test_a_failure_in_the_commit_phase_is_told_and_what_is_downstream_does_not_run(cores: int) -> None:
+def test_a_failure_in_the_commit_phase_is_told_and_components_downstream_do_not_run(cores: int) -> None:
     made = builder()
     made.set_bolt("sum", NotingCommitter(on_finish=_fails_in_commit), 3).all_grouping("spout")
     made.set_bolt("after", NotingBolt(), 2).shuffle_grouping("sum")
@@ -321,7 +321,7 @@ def _swallow_and_go_on(bolt: Any, tup: Tuple) -> None:
             bolt.seen.append(i)
 
 
-def test_a_bolt_that_goes_on_emitting_after_a_failure_downstream_reaches_nobody() -> None:
+def test_emits_after_a_failure_downstream_reach_no_task() -> None:
     made = builder()
     made.set_bolt("goes-on", NotingBolt(_swallow_and_go_on)).none_grouping("spout")
     made.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("goes-on")
@@ -362,7 +362,7 @@ def _unpickled() -> None:
     raise AssertionError("what is not ours was unpickled")
 
 
-def test_what_is_quoted_in_a_text_is_not_unpickled_unless_it_is_signed_by_the_run() -> None:
+def test_a_quoted_failure_is_not_unpickled_without_the_signature_of_the_run() -> None:
     ours = Failure("error", "bolt", 0, FIRST, "processing", "execute", "ValueError: ours", "")
     evil = base64.b64encode(pickle.dumps(Unpickled())).decode()
     signature = ours.to_text(b"secret").split(":")[1]

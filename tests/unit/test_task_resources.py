@@ -48,7 +48,7 @@ def test_none_is_a_resource_too() -> None:
     assert resources.get("a", lambda: 5) is None
 
 
-def test_discarded_resources_are_closed_whatever_they_say_and_made_again() -> None:
+def test_discarded_resources_are_closed_despite_errors_and_made_again() -> None:
     resources = Resources()
     first, other = resources.get("a", Connection), resources.get("b", Connection)
     resources.discard({"a", "never made"})
@@ -57,7 +57,7 @@ def test_discarded_resources_are_closed_whatever_they_say_and_made_again() -> No
     assert resources.get("b", Connection) is other
 
 
-def test_what_was_made_before_a_fork_is_neither_used_nor_closed_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_from_before_a_fork_are_neither_used_nor_closed_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket belongs to the parent too: a polite goodbye from the child would end the parent's
     connection."""
     gone: list[str] = []

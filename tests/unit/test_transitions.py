@@ -65,5 +65,5 @@ def test_the_docstring_draws_every_status_and_step() -> None:
     assert [step.value for step in Step if step.value not in drawn] == []
 
 
-def test_the_commit_phase_is_what_a_stop_waits_for() -> None:
+def test_a_stop_waits_for_the_commit_phase() -> None:
     assert {Status.SEALING, Status.APPLYING, Status.RECORDING} == COMMIT_PHASE

@@ -70,7 +70,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 @pytest.mark.rule(25, 31)
-def test_it_is_the_recorded_txid_with_what_stores_need_to_know(recorder: Recorder) -> None:
+def test_visible_is_the_recorded_txid_with_the_recorded_attempts(recorder: Recorder) -> None:
     assert visible_txid("words") == 0
     recorder.commit("count/counts")
     recorder.commit()
@@ -91,7 +91,7 @@ def test_a_sealed_transaction_is_not_visible(recorder: Recorder) -> None:
 
 
 @pytest.mark.rule(25)
-def test_what_is_read_is_of_one_moment_also_while_it_is_written(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_is_of_one_moment_also_during_writes(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder.commit("count/counts")
     right, commits = MemoryStateStore.get, iter(range(3))
 

@@ -37,7 +37,7 @@ def test_frames_and_reports_come_back_as_they_were_packed() -> None:
     assert wire.unpack_report(wire.pack_report(report)) == report
 
 
-def test_what_arrives_may_be_a_view_of_a_larger_buffer() -> None:
+def test_arrived_bytes_may_be_a_view_of_a_larger_buffer() -> None:
     packed = memoryview(wire.pack_frames(FRAMES))
     assert wire.unpack_frames(packed) == FRAMES  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ def test_importable_values_travel_by_plain_pickle(value: Any) -> None:
     assert wire.load_values(data) == value
 
 
-def test_what_cannot_be_pickled_at_all_raises() -> None:
+def test_an_object_that_cannot_be_pickled_at_all_raises() -> None:
     with pytest.raises(TypeError, match="lock"):
         wire.dump_values(threading.Lock(), "run")
 

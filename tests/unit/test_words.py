@@ -34,7 +34,7 @@ def test_referring_words_and_free_relatives_are_counted(tmp_path: Path) -> None:
     assert [sentence.text for sentence in result.dense] == ["Whoever wants it gets what nobody else has."]
 
 
-def test_code_tables_and_what_is_generated_are_no_prose(tmp_path: Path) -> None:
+def test_code_tables_and_generated_parts_are_no_prose(tmp_path: Path) -> None:
     dense = "it is what it is and that is that"
     page = tmp_path / "page.md"
     page.write_text(f"```\n{dense}\n```\n\n| it | {dense} |\n\n<!-- begin x -->\n{dense}\n<!-- end x -->\n")

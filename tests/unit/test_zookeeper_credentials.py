@@ -65,7 +65,7 @@ def test_the_name_of_the_file_begins_at_the_file_of_settings(tmp_path: Path) -> 
         ({**ANN, "zookeeper_password_file": "/nowhere/f"}, {}, "/nowhere/f, cannot be read: No such file"),
     ],
 )
-def test_what_is_missing_or_doubled_is_a_usage_error_that_says_what_to_do(settings: Any, environment: dict[str, str], message: str) -> None:
+def test_missing_or_doubled_credentials_are_a_usage_error_with_the_cure(settings: Any, environment: dict[str, str], message: str) -> None:
     with pytest.raises(errors.ConfigError, match=message) as refused:
         credentials.of(Config(settings), environment)
     assert SECRET not in str(refused.value)
@@ -81,7 +81,7 @@ def test_a_file_that_holds_no_password_is_refused_without_being_shown(content: b
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
 
 
-def test_sasl_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sasl_without_its_library_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(errors.SetupError, match=r"pip install 'txtopo\[sasl\]'"):
         credentials.of(Config(ANN, zookeeper_auth="sasl"), {"TXTOPO_ZOOKEEPER_PASSWORD": SECRET})
