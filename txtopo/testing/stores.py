@@ -51,7 +51,7 @@ class _Database:
     tables: dict[str, _Table] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
     owner: int | None = None
-    """The thread whose turn it is."""
+    """The thread that has the turn."""
     commits: int = 0
     beside: dict[Any, Any] = field(default_factory=dict)
     """Data of a subclass beside the values of a store."""

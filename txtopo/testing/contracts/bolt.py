@@ -145,7 +145,7 @@ class _Check:
                 scene.run.record(work)
 
     def once_more(self) -> None:
-        """The same run again, in the same process: leftovers of the first run must not matter."""
+        """A second run in the same process: leftovers of the first run must not matter."""
         with self._scene() as scene:
             for txid in scene.txids():
                 work = self._process(scene, txid)
@@ -199,8 +199,8 @@ class _Check:
                     self._late(scene, each, live)
 
     def in_other_processes(self) -> None:
-        """One attempt in one new process, its replay in another, each with its own globals and its
-        own ``hash``."""
+        """An attempt in a new process and the replay in a second one, each with its own globals and
+        ``hash``."""
         with self._scene(_remote) as scene:
             for txid in self._txids(scene):
                 first = self._process(scene, txid, 0)

@@ -84,7 +84,7 @@ class _Dealt:
 
 
 class Scene:
-    """One topology in a directory of its own. Close it."""
+    """A topology in its own directory. Close the scene."""
 
     def __init__(self, setting: Setting, directory: Path, make_processes: Callable[[Run], list[processes.Process]]) -> None:
         directory.mkdir()
@@ -110,7 +110,8 @@ class Scene:
         return LocalRun(self._graph, self._server, self._make_processes, self._setting.conf, self._setting.task_counts)
 
     def restart(self) -> None:
-        """Another run over the same state and stores: a new epoch, with larger attempt ids."""
+        """A restart: a new run over the state and the stores, in a new epoch, with larger attempt
+        ids."""
         self.run.close()
         self.run = self._new_run()
 

@@ -116,7 +116,7 @@ def check_graph(
 
 
 class _Sink(BaseBatchBolt):
-    """Listens to direct streams, so that a spout can emit on them."""
+    """Listens to direct streams, which no spout can emit on without a receiver."""
 
     def execute(self, tup: Tuple) -> None:
         pass

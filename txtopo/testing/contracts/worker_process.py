@@ -40,7 +40,7 @@ class WorkerProcess:
         first_attempt: int = 0,
         expected_stores: Sequence[str] | None = None,
     ) -> contexts.TopologyContext:
-        """The context of one task in one attempt. The component has ``num_tasks`` tasks; by default
+        """The context of a task in an attempt. The component has ``num_tasks`` tasks; by default
         this task is the last."""
         counts = {component: task + 1 if num_tasks is None else num_tasks}
         return contexts.TopologyContext(

@@ -27,7 +27,7 @@ is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle i
 cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or
 its acknowledgement, is lost · settings: a driver starts with other settings · clock: the clock of
 the user's code jumps · read: a read from ZooKeeper, or its answer, is lost · opening: the spout's
-thread waits before it reads state that other threads change."""
+thread waits before a read of state shared with other threads."""
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
@@ -73,8 +73,8 @@ class Fault:
 
     @property
     def in_any_attempt(self) -> Fault:
-        """The fault at the same place in any attempt, so that it still strikes when other faults,
-        which made more attempts, are left out."""
+        """The fault at the same place in any attempt. The fault then still strikes when faults that
+        led to more attempts are left out."""
         return Fault(self.kind, _in_any_attempt(self.where), self.how)
 
 

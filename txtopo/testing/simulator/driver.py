@@ -114,7 +114,7 @@ class SimulatedStateStore(memory.MemoryStateStore):
 
 class SimulatedThreads:
     """Threads of a driver: each parks where the real one would wait; threads that make batches also
-    park where they read state that other threads change."""
+    park before each read of state shared with other threads."""
 
     def __init__(self, driver: Driver, count: int) -> None:
         self._driver, self._count = driver, count
@@ -145,8 +145,7 @@ class SimulatedThreads:
 
 class Driver:
     """Driver ``number`` (1, 2, …) of a schedule; the surroundings of its engine are its own
-    methods. ``has_committed`` is told each transaction that this driver commits, and its metadata.
-    """
+    methods. ``has_committed`` gets each transaction that this driver commits, with the metadata."""
 
     def __init__(
         self,
@@ -164,7 +163,7 @@ class Driver:
         self.sleeps_until: int | None = None
         """Suspended until so many transactions are committed, by others."""
         self.ready: deque[tuple[turns.Carrier, object]] = deque()
-        """Threads that may go on, with the answers that they waited for."""
+        """Threads that may go on, each with its answer."""
         self.emitted: dict[TransactionAttempt, list[Emission]] = {}
         self.executed: dict[TransactionAttempt, list[Any]] = {}
         self._queue: deque[Action] = deque()
@@ -310,7 +309,7 @@ class Driver:
 
     def step_aside(self, when: str) -> None:
         """Where a batch is made: wait until a transaction is recorded, if the schedule wants that.
-        At this point the thread reads state that other threads change."""
+        At this point the thread reads state shared with other threads."""
         if self._world.is_asking_again or not turns.is_carried():
             return
         if not any(turns.current() in threads.carriers for threads in self._stepping_threads):

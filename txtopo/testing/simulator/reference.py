@@ -97,7 +97,7 @@ class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
 
 
 class _Deaf:
-    """A collector that drops its tuples."""
+    """A collector that drops every tuple."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,5 +1,5 @@
-"""One whole test of a topology: its parts, other processes, then schedules, one after the other or
-in several processes.
+"""One whole test of a topology: its parts, a comparison of processes, then schedules, in turn or in
+several processes.
 
 Apart from ``simulation``, which plays schedules, because a trial knows order, duration and
 progress.

@@ -35,7 +35,7 @@ def current() -> Carrier:
 
 
 class Carrier:
-    """One thread, which does one work after another. Works must not raise."""
+    """One thread for many works in turn. Works must not raise."""
 
     def __init__(self) -> None:
         # Bare locks, held to begin with: as signals they are several times faster than semaphores,
