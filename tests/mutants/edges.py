@@ -110,6 +110,13 @@ EDGES = (
     ),
     # -- stores ----------------------------------------------------------------------------------------------------------------
     Mutation(
+        "check_sink kills a task nowhere",
+        "txtopo/testing/contracts/sink.py",
+        "            if left == 0:\n",
+        "            if left == 0 and not files:\n",
+        ("tests/conformance/test_sink_checker.py", "-k", "Halving"),
+    ),
+    Mutation(
         "SQLite never forgets the lists of what was written",
         "txtopo/stores/sqlite/store.py",
         "        if self.is_listed:\n            self._forget_written(mine.topology_id, mine.component)\n",

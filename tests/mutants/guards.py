@@ -551,6 +551,13 @@ GUARDS = (
                 STORE,
             ),
             Mutation(
+                "a task that opens a store as transactional does not list its keys for an attempt that lists",
+                "txtopo/stores/sessions.py",
+                "        if self.lists or (self.is_listed and not self.has_raised):\n",
+                "        if self.lists:\n",
+                ("tests/conformance/test_store_contract.py", "-k", "as_opaque_and_as_transactional and sqlite"),
+            ),
+            Mutation(
                 "a value that was taken back to is taken for one of a failed attempt",
                 "txtopo/stores/stamps.py",
                 "    if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:\n",
