@@ -39,7 +39,7 @@ _INLINE_CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|https?://\S+")
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence of prose, and its place."""
+    """A sentence of prose, and its place."""
 
     path: Path
     line: int

@@ -251,7 +251,7 @@ class Range(pydantic.BaseModel):
 
 
 class Turning(pydantic.BaseModel):
-    """Metadata that changes on its way through JSON."""
+    """Metadata that changes in JSON."""
 
     begin: int
     end: int

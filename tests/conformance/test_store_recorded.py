@@ -289,9 +289,9 @@ class TestReadersAsOfATransaction:
         reading = either.store.scan(prefix, as_of=VisibleTxid(1, "words", "first", either.known))
         commit(2)
         commit(3)
-        found = list(reading)
-        assert len(found) in (2, 3)
-        assert {value for _, value in found} == {1}
+        items = list(reading)
+        assert len(items) in (2, 3)
+        assert {value for _, value in items} == {1}
 
     def test_where_a_component_writes_a_store_of_the_same_name_elsewhere_the_refusal_says_so(self, either: Recording) -> None:
         either.commit(1, 0, "count", dog=1)

@@ -51,7 +51,7 @@ def effects_at(point: FaultPoint) -> str:
 
 
 class Chain:
-    """Drivers over one state, one after another; and by variant the next txid, and the txids of
+    """Drivers over one state, in turn; and by variant the next txid, and the txids of
     strikes."""
 
     def __init__(self, directory: Path, databases: list[str], kills: int) -> None:

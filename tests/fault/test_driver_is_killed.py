@@ -17,7 +17,7 @@ import pytest
 from starter import transactional_global_count, transactional_words
 from tests.processes.drivers import SESSION_TIMEOUT_S, drive
 
-# One driver is killed at each of these points, in this order. ``record.after`` ends a transaction,
+# A driver is killed at each of these points, in order. ``record.after`` ends a transaction,
 # so that the txid grows afterwards.
 KILLS = [
     "seal.before@1",

@@ -190,10 +190,10 @@ with embedded.EmbeddedZooKeeper(sys.argv[1]) as owned:
     with owners.Owner(tmp_path, program) as owner:
         report = owner.report()
         assert report["code"] == 0
-        found = directory.running(tmp_path)
-        assert found is not None
-        assert found.pid == report["pid"]
-        with client_of(found.hosts, tmp_path) as client:
+        server = directory.running(tmp_path)
+        assert server is not None
+        assert server.pid == report["pid"]
+        with client_of(server.hosts, tmp_path) as client:
             assert client.exists("/")
         assert owner.wait() == 0
     assert owners.has_ended(report["pid"])
@@ -220,9 +220,9 @@ def test_a_killed_server_is_restarted_at_the_same_address_and_its_clients_go_on(
         zookeeper.restart()
         assert zookeeper.is_alive
         assert (zookeeper.hosts, zookeeper.pid != pid) == (hosts, True)
-        found = directory.running(tmp_path)
-        assert found is not None
-        assert found.pid == zookeeper.pid
+        server = directory.running(tmp_path)
+        assert server is not None
+        assert server.pid == zookeeper.pid
         value, _ = client.retry(client.get, "/current")
         assert value == b"7"
         assert client.client_id == session

@@ -41,7 +41,7 @@ class Driver:
         return done(["python", PROGRAM, "--master", "local[2]", "--max-transactions", "1"], self.place, 0, **self._environment)
 
     def processes(self) -> dict[int, str]:
-        """The living processes of this driver, itself included: pid and command line."""
+        """The living processes of the driver, the driver included: pid and command line."""
         found = {}
         for directory in Path("/proc").iterdir():
             if directory.name.isdecimal():

@@ -1,4 +1,4 @@
-"""The guards of R33 one by one: the effect of each guard as the only one left, and the damage
+"""Each guard of R33 alone: the effect of each guard as the only one left, and the damage
 without any.
 
 Most need a cluster without the settings that txtopo requires, where Spark tries tasks and stages

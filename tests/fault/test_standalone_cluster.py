@@ -59,9 +59,9 @@ def project(tmp_path: Path) -> Path:
 
 def committed(said: str) -> int:
     """How many transactions the run that said so has committed."""
-    found = re.search(r": (\d+) transactions? committed, ", said)
-    assert found is not None, said
-    return int(found[1])
+    match = re.search(r": (\d+) transactions? committed, ", said)
+    assert match is not None, said
+    return int(match[1])
 
 
 def test_the_interpreter_of_the_executors_is_bare(place: Place) -> None:

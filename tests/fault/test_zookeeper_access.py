@@ -1,5 +1,5 @@
-"""Real ZooKeeper servers that ask for credentials: by digest, and by SASL; and state that belongs
-to other users."""
+"""Real ZooKeeper servers that ask for credentials: by digest, and by SASL; and state of foreign
+users."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class Scene:
     def require_all(self, epoch: int) -> None:
         assert batches(self.store) == {txid: [txid - 1] for txid in range(1, END + 1)}
         with contextlib.closing(ZooKeeperStateStore(self.hosts)) as store:
-            found = administration.show(store, self.id)
-        assert (found["current"], found["epoch"], found["lease"]) == (END + 1, epoch, None)
+            state = administration.show(store, self.id)
+        assert (state["current"], state["epoch"], state["lease"]) == (END + 1, epoch, None)
 
 
 def full_window(run: TopologyRun) -> bool:

@@ -119,8 +119,8 @@ def test_a_server_that_was_paused_beyond_the_session_finds_the_coordinator_alone
         server.pause()
         wait_until(lambda: committing.store.session == 0)
         paused_at = committing.committed
-        # A session silent towards its server for longer than its time-out; the session learns so
-        # when it wakes.
+        # A session silent towards its server for longer than its time-out; the session learns the
+        # time-out when it wakes.
         beyond = threading.Event()
         assert not beyond.wait(1.5 * SESSION_S)
         assert committing.committed == paused_at
@@ -236,11 +236,11 @@ def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on
         half = 600 * 1024
         state.record(TransactionAttempt(1, 0), {0: "x" * half}, {}, Seal(TransactionAttempt(2, 0), TASKS, metadata_of(half)))
         assert store.round_trips == trips + 2
-        found = administration.show(store, "words")
-        assert (found["current"], found["records"]["2"]["status"], len(found["positions"]["0"])) == (2, "sealed", half)
+        stored = administration.show(store, "words")
+        assert (stored["current"], stored["records"]["2"]["status"], len(stored["positions"]["0"])) == (2, "sealed", half)
         with pytest.raises(errors.BatchTooLargeError, match="the record of txid 2"):
             state.record(TransactionAttempt(2, 0), {0: "x" * LARGEST})
-        assert administration.show(store, "words") == found
+        assert administration.show(store, "words") == stored
         state.record(TransactionAttempt(2, 0), {0: "b"})
         assert administration.show(store, "words")["positions"] == {"0": "b"}
         state.close()

@@ -126,9 +126,9 @@ def test_seals_and_records_that_are_lost_take_effect_exactly_once(
         proxy.lose_next(lost)
         state.record(attempt(txid), {0: txid}, {f"keep/{txid}": 1}, Seal(attempt(txid + 1), TASKS, {"from": txid}))
     assert proxy.lost == 4
-    found = shown(direct)
-    assert (found["epoch"], found["current"], found["positions"], found["stores"]) == (1, 4, {"0": 3}, ["keep/1", "keep/2", "keep/3"])
-    assert found["records"]["4"] == {"txid": 4, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 3}, "opened_at": None}
+    stored = shown(direct)
+    assert (stored["epoch"], stored["current"], stored["positions"], stored["stores"]) == (1, 4, {"0": 3}, ["keep/1", "keep/2", "keep/3"])
+    assert stored["records"]["4"] == {"txid": 4, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 3}, "opened_at": None}
 
 
 @pytest.mark.rule(26)
@@ -172,8 +172,8 @@ def test_a_lease_is_taken_again_also_when_the_multi_that_does_it_is_lost(
     state.renew()
     assert proxy.lost == 1
     state.record(attempt(1), {0: "a"})
-    found = shown(direct)
-    assert (found["epoch"], found["current"], found["lease"]["pid"]) == (1, 2, 11)
+    stored = shown(direct)
+    assert (stored["epoch"], stored["current"], stored["lease"]["pid"]) == (1, 2, 11)
 
 
 @pytest.mark.rule(25, 26)
@@ -196,8 +196,8 @@ def test_a_commit_waits_while_the_connection_is_gone(
     finish(thread, raised)
     state.renew()
     assert (store.session != session) >= is_expired
-    found = shown(direct)
-    assert (found["epoch"], found["current"], found["positions"], found["lease"]["pid"]) == (1, 2, {"0": "a"}, 11)
+    stored = shown(direct)
+    assert (stored["epoch"], stored["current"], stored["positions"], stored["lease"]["pid"]) == (1, 2, {"0": "a"}, 11)
 
 
 @pytest.mark.rule(25)
@@ -245,5 +245,5 @@ def test_many_transactions_survive_everything_that_can_happen_to_the_wire(
         finish(*cure)
     assert cures
     assert proxy.lost > 12, f"seed {seed}"
-    found = shown(direct)
-    assert (found["epoch"], found["positions"], list(found["records"])) == (1, {"0": 39, "1": 40, "2": 38}, ["40", "41"])
+    stored = shown(direct)
+    assert (stored["epoch"], stored["positions"], list(stored["records"])) == (1, {"0": 39, "1": 40, "2": 38}, ["40", "41"])

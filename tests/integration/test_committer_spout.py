@@ -32,7 +32,7 @@ BATCHES = {txid: list(range(TAKE * txid - TAKE, TAKE * txid)) for txid in range(
 
 
 class Acknowledged(BaseCommitterTransactionalSpout):
-    """Numbers that are acknowledged after their commit. Writes down ``hook attempt task numbers``
+    """Numbers with an acknowledgement after the commit. Writes down ``hook attempt task numbers``
     for each hook of an emitter.
 
     ``commit`` fails the first time it is called for ``fails_in``.

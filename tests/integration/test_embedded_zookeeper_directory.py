@@ -30,9 +30,9 @@ def test_a_second_owner_in_another_process_is_refused_with_the_pid_of_the_first(
         assert " since 20" in first_line
         assert "--data-dir" in cure
         # The first owner is not disturbed by any of this.
-        found = directory.running(tmp_path)
-        assert found is not None
-        assert found.owner_pid == owner.pid
+        server = directory.running(tmp_path)
+        assert server is not None
+        assert server.owner_pid == owner.pid
         assert owner.wait() == 0
 
 
@@ -119,9 +119,9 @@ def test_a_garbled_endpoint_file_does_not_stop_the_next_owner(tmp_path: Path) ->
     for name in ("endpoint.json", "lock", "server.lock", "zookeeper.cfg"):
         (tmp_path / name).write_bytes(b"\xff\x00garbage")
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
-        found = directory.running(tmp_path)
-        assert found is not None
-        assert found.hosts == zookeeper.hosts
+        server = directory.running(tmp_path)
+        assert server is not None
+        assert server.hosts == zookeeper.hosts
 
 
 def test_readers_never_turn_an_owner_away(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Readers of an idle data directory, or of a directory whose run is ending: they start, hold and
-change nothing."""
+"""Readers of an idle data directory, or of a directory whose run is ending: they start no server,
+hold no lock and change no file."""
 
 from __future__ import annotations
 

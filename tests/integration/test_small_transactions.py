@@ -1,4 +1,4 @@
-"""Small transactions on real Spark: each is one task, with the same results; a transaction that is
+"""Small transactions on real Spark: each is one task, with equal results; a transaction that is
 not small, or has failed, runs apart again."""
 
 from __future__ import annotations

@@ -360,9 +360,9 @@ class TestReaders:
             return answer
 
         monkeypatch.setattr(Link, "run", interrupted)
-        found = list(store.items())
-        assert [key for key, _ in found] == [f"{n:03}" for n in range(100)]
-        assert sum(value for _, value in found) == 10_000
+        items = list(store.items())
+        assert [key for key, _ in items] == [f"{n:03}" for n in range(100)]
+        assert sum(value for _, value in items) == 10_000
 
     def test_a_reading_that_is_never_left_alone_ends(self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reading, "PAGE_ROWS", 1)
@@ -380,11 +380,11 @@ class TestReaders:
         thread = threading.Thread(target=write, daemon=True)
         thread.start()
         try:
-            found = dict(store.items())
+            content = dict(store.items())
         finally:
             stop.set()
             thread.join(BOUND_S)
-        assert len(found) in (5000, 5001)
+        assert len(content) in (5000, 5001)
 
     @pytest.mark.parametrize(("prefix", "expected"), [("b", ["b", "ba", "bé", "b😀"]), (("p",), [("p", 1), ("p", 2)])])
     def test_scan_asks_for_no_more_than_it_shows(

@@ -88,9 +88,9 @@ class TestServerIsAsked:
         assert asked.for_merging(store, process.task(), 2, **more) == ["open", "raise", "done"]
         assert asked.for_merging(store, process.task(), 3, **more) == ["open", "raise", "done"]
         assert asked.for_merging(store, process.task(task=1), 3, **{f"other {n}": n for n in range(keys)}) == ["open", "done"]
-        found = dict(store.items())
-        assert {key: found[key] for key in more} == {key: 2 * n for key, n in more.items()}
-        assert len(found) == 2 * keys + 1
+        content = dict(store.items())
+        assert {key: content[key] for key in more} == {key: 2 * n for key, n in more.items()}
+        assert len(content) == 2 * keys + 1
 
     @pytest.mark.rule(28)
     def test_twice_more_for_a_row_that_the_rules_must_see_to(self, store: RedisStore, process: contract.Process, asked: Asked) -> None:
@@ -131,8 +131,8 @@ class TestRowsThatAreNotOrdinary:
     def test_numbers_that_lua_would_not_keep_are_added_by_python(self, store: RedisStore, process: contract.Process, value: Any) -> None:
         contract.block(store, process.task(), 1, 0, lambda opened: opened.put("key", value))
         merge(store, process.task(), 2, key=3)
-        found = store.get("key")
-        assert (type(found), found) == (type(value + 3), value + 3)
+        resource = store.get("key")
+        assert (type(resource), resource) == (type(value + 3), value + 3)
 
     @pytest.mark.rule(30)
     @pytest.mark.parametrize("value", ["5", 'a","5', '","5"]', '\n[0,null,"5"]', "5\\", ["a", "5"], {"a": "5"}, [5]])

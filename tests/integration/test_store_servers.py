@@ -270,7 +270,7 @@ class TestRivals:
         self, database: Database, workers: list[Worker], existed: bool, way: str
     ) -> None:
         """Portions are written before the end, so that two tasks can each hold a row the other
-        wants: the server ends one of them."""
+        wants: the server ends one of the tasks."""
         store = SqlStore(database.url, "counts", opaque=True, lock_timeout_s=BOUND_S)
         if existed:
             contract.run(store, workers[2].process.task(), 1, 0, x=1, y=1)

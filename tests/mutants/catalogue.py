@@ -2,7 +2,7 @@
 notice.
 
 ``tests`` are the quickest that should notice; they run on a copy of the tree with this change
-alone. Mutations that remove a guard are in ``guards``; this module has the others, which break the
+alone. Mutations that remove a guard are in ``guards``; this module has mutations that break the
 ordinary course.
 """
 

@@ -3,8 +3,7 @@
 
 A mutation that no test notices *survives*, and is a hole in the tests. A mutation that cannot be
 applied, or prevents the collection of its tests, proves nothing and is reported as broken; so is a
-mutation whose tests lack their server. Surviving and broken mutations end the program with status
-1.
+mutation whose tests lack a server. Surviving and broken mutations end the program with status 1.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 SIDE_BY_SIDE = 2
 PYTEST = ("pytest", "-q", "--no-header", "-p", "no:hypothesispytest", "-m", "not long")
-"""Without the plugin of Hypothesis, tests that use no Hypothesis start in half the time; the others run as well."""
+"""Without the plugin of Hypothesis, tests that use no Hypothesis start in half the time; the others
+run as well."""
 SECONDS_MAX = 300
 _MISSING = "ServerMissingError"
 
@@ -54,7 +54,8 @@ def environment_of(tree: Path) -> dict[str, str]:
 
 
 def prepare(original: Path, tests: Iterable[str]) -> None:
-    """Copy the sources to ``original``, and compile them: most mutants change one file and read two hundred."""
+    """Copy the sources to ``original``, and compile them: most mutants change one file and read two
+    hundred."""
     ignored = shutil.ignore_patterns("__pycache__", "_build", ".txtopo", "*.pyc")
     for name in COPIED:
         source = ROOT / name
@@ -68,7 +69,8 @@ def prepare(original: Path, tests: Iterable[str]) -> None:
 
 
 def apply(mutation: Mutation, tree: Path) -> str | None:
-    """Change one file of ``tree``, which is linked to the original; the reason why not, if the source has moved on."""
+    """Change one file of ``tree``, which is linked to the original; the reason why not, if the
+    source has moved on."""
     file = tree / mutation.file
     text, seconds = file.read_text(), file.stat().st_mtime
     places = text.count(mutation.old)

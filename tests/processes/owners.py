@@ -49,8 +49,8 @@ class Owner:
         assert select.select([self._process.stdout], [], [], patience_s)[0], "the owner reports nothing"
         line = self._process.stdout.readline()
         assert line, self._process.stderr.read()
-        found: dict[str, Any] = json.loads(line)
-        return found
+        fields: dict[str, Any] = json.loads(line)
+        return fields
 
     def say(self) -> None:
         """Give it a line of input."""

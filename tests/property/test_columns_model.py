@@ -134,16 +134,16 @@ def topologies(draw: st.DrawFn) -> tuple[int, list[Spec], dict[int, list[Any]]]:
 
 
 def run(tasks: int, specs: list[Spec], partitions: dict[int, list[Any]], cores: int, limits: Limits, learns: bool = False) -> Ran:
-    made = builder(ColumnsSpout({"default": ("tx", *NAMES)}, {"default": SCHEMA}, partitions), tasks)
+    declared = builder(ColumnsSpout({"default": ("tx", *NAMES)}, {"default": SCHEMA}, partitions), tasks)
     for spec in specs:
         bolt: Any = (ColumnWorker if spec.takes == "columns" else RowWorker)(spec.id, spec.emits)
-        declarer = (made.set_committer_bolt if spec.committer else made.set_bolt)(spec.id, bolt, spec.parallelism)
+        declarer = (declared.set_committer_bolt if spec.committer else declared.set_bolt)(spec.id, bolt, spec.parallelism)
         for source, grouping in spec.inputs:
             if grouping in ("fields", "partial_key"):
                 getattr(declarer, f"{grouping}_grouping")(source, Fields("key"))
             else:
                 getattr(declarer, f"{grouping}_grouping")(source)
-    graph = made.build_topology()
+    graph = declared.build_topology()
     batch = Batch("new", num_partitions=max(partitions, default=-1) + 1) if learns else planned(partitions)
     with InProcessTopology(graph, cores, limits, random.Random(cores)) as topology:
         ran = topology.run(batch, TransactionAttempt(4, 0))

@@ -111,17 +111,17 @@ PYTHON_VALUES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "type"), PYTHON_VALUES)
 def test_a_value_that_becomes_a_column_comes_back_as_it_was(value: Any, type: str) -> None:
-    made = column_batches.from_rows([(ATTEMPT, value), (ATTEMPT, None)], ["a"], None, "here")
-    assert str(made.schema.field("a").type) == type
-    assert column_batches.rows(made, ATTEMPT) == [(ATTEMPT, value), (ATTEMPT, None)]
+    batch = column_batches.from_rows([(ATTEMPT, value), (ATTEMPT, None)], ["a"], None, "here")
+    assert str(batch.schema.field("a").type) == type
+    assert column_batches.rows(batch, ATTEMPT) == [(ATTEMPT, value), (ATTEMPT, None)]
 
 
 @pytest.mark.parametrize("names", [[], ["a"], ["a", "b"]])
 def test_rows_of_any_number_of_fields_become_columns_and_rows_again(names: list[str]) -> None:
     given_rows = [(ATTEMPT, *range(i, i + len(names))) for i in range(3)]
-    made = column_batches.from_rows(given_rows, names, None, "here")
-    assert (made.num_rows, made.schema.names) == (3, names)
-    (stream,) = column_batches.dumped([made], None)
+    batch = column_batches.from_rows(given_rows, names, None, "here")
+    assert (batch.num_rows, batch.schema.names) == (3, names)
+    (stream,) = column_batches.dumped([batch], None)
     assert column_batches.rows(column_batches.loaded(stream)[0], ATTEMPT) == given_rows
 
 
@@ -157,8 +157,8 @@ def test_values_that_make_no_column_are_refused_with_the_cure(values: list[Any])
 
 def test_values_take_the_types_of_the_schema() -> None:
     schema = pa.schema([("a", pa.float64()), ("b", pa.int8())])
-    made = column_batches.from_rows([(ATTEMPT, 1, None), (ATTEMPT, 2.5, 3)], ["a", "b"], schema, "here")
-    assert made.schema == schema
+    batch = column_batches.from_rows([(ATTEMPT, 1, None), (ATTEMPT, 2.5, 3)], ["a", "b"], schema, "here")
+    assert batch.schema == schema
     with pytest.raises(column_runs.ColumnMistakeError, match="values of field 'b' cannot become a column of type int8: "):
         column_batches.from_rows([(ATTEMPT, 1, 300)], ["a", "b"], schema, "here")
 
@@ -177,9 +177,9 @@ AWARE = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     ],
 )  # fmt: skip
 def test_a_value_of_the_kind_of_the_declared_type_becomes_it_exactly(value: Any, type: pa.DataType) -> None:
-    made = column_batches.from_rows([(ATTEMPT, value), (ATTEMPT, None)], ["a"], pa.schema([("a", type)]), "here")
-    assert made.schema.types == [type]
-    assert column_batches.rows(made, ATTEMPT) == [(ATTEMPT, value), (ATTEMPT, None)]
+    batch = column_batches.from_rows([(ATTEMPT, value), (ATTEMPT, None)], ["a"], pa.schema([("a", type)]), "here")
+    assert batch.schema.types == [type]
+    assert column_batches.rows(batch, ATTEMPT) == [(ATTEMPT, value), (ATTEMPT, None)]
 
 
 @pytest.mark.parametrize(

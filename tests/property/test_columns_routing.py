@@ -77,14 +77,14 @@ RUN_END_ENCODED = {
 def columns(draw: st.DrawFn, length: int) -> pa.Array:
     type = draw(st.sampled_from(list(TYPES)))
     pool = draw(st.lists(st.none() | TYPES[type], min_size=1, max_size=6))
-    made = pa.array(draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length)), type)
+    array = pa.array(draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length)), type)
     if type in RUN_END_ENCODED and draw(st.booleans()):
-        return pc.run_end_encode(pa.concat_arrays([pa.array(pool, type), made])).slice(len(pool))
+        return pc.run_end_encode(pa.concat_arrays([pa.array(pool, type), array])).slice(len(pool))
     if type not in NOT_ENCODED and not pa.types.is_nested(type) and draw(st.booleans()):
-        whole = pa.concat_arrays([pa.array(pool, type), made])
+        whole = pa.concat_arrays([pa.array(pool, type), array])
         # A slice has the dictionary of the whole.
         return whole.dictionary_encode(null_encoding=draw(st.sampled_from(["mask", "encode"]))).slice(len(pool))
-    return made
+    return array
 
 
 @st.composite

@@ -161,17 +161,17 @@ class Drawn:
     txid: int
 
     def graph(self, failing: Failing | None = None) -> TopologyGraph:
-        made = builder(RowsSpout(self.partitions, STREAMS), self.tasks)
+        declared = builder(RowsSpout(self.partitions, STREAMS), self.tasks)
         for spec in self.bolts:
             bolt: Any = (WorkingBasic if spec.kind == "basic" else Working)(spec.id, failing)
-            setter = made.set_committer_bolt if spec.kind == "committer" else made.set_bolt
+            setter = declared.set_committer_bolt if spec.kind == "committer" else declared.set_bolt
             declarer = setter(spec.id, bolt, spec.parallelism)
             for (source, stream), grouping in spec.inputs:
                 if grouping == "fields":
                     declarer.fields_grouping(source, Fields("key"), stream)
                 else:
                     getattr(declarer, f"{grouping}_grouping")(source, stream)
-        return made.build_topology()
+        return declared.build_topology()
 
 
 def _encoded(key: str) -> int:

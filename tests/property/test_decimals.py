@@ -66,8 +66,8 @@ def test_a_decimal_is_the_number_that_was_read_or_emitted(tmp_path_factory: pyte
     for value, wanted, expected in [(number, type, number), ([{"c": number}], pa.list_(pa.struct([("c", type)])), [{"c": number}])]:
         rows, schema = [("attempt", None), ("attempt", value)], pa.schema([("a", wanted)])
         if fits(number, type):
-            made = batches.from_rows(rows, ["a"], schema, "here")
-            assert [row[1] for row in batches.rows(made, "attempt")] == [None, expected]
+            batch = batches.from_rows(rows, ["a"], schema, "here")
+            assert [row[1] for row in batches.rows(batch, "attempt")] == [None, expected]
         else:
             with pytest.raises(ColumnMistakeError, match="row 2 of 2 is "):
                 batches.from_rows(rows, ["a"], schema, "here")

@@ -141,7 +141,7 @@ def is_same(value: Any, came: Any, type: pa.DataType) -> bool:
 def test_values_come_out_of_a_column_as_they_went_in_or_it_is_refused(values: list[Any], type: pa.DataType | None) -> None:
     schema = None if type is None else pa.schema([("a", type)])
     try:
-        made = batches.from_rows([("attempt", value) for value in values], ["a"], schema, "here")
+        batch = batches.from_rows([("attempt", value) for value in values], ["a"], schema, "here")
     except ColumnMistakeError as error:
         said = str(error)
     else:
@@ -149,8 +149,8 @@ def test_values_come_out_of_a_column_as_they_went_in_or_it_is_refused(values: li
     if said:
         assert f" of {len(values)} is " in said, said
         return
-    came = [row[1] for row in batches.rows(made, "attempt")]
-    assert all(is_same(*pair, made.schema.types[0]) for pair in zip(values, came, strict=True)), (values, came, made.schema)
+    came = [row[1] for row in batches.rows(batch, "attempt")]
+    assert all(is_same(*pair, batch.schema.types[0]) for pair in zip(values, came, strict=True)), (values, came, batch.schema)
     if type is None:
         assert len({kind.__name__ for kind in map(_type_of, values)} - {"NoneType"}) <= 1
 

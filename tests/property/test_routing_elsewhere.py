@@ -23,7 +23,7 @@ FIELDS = Fields("tx", "word", "number")
 
 
 class ByLength:
-    """A custom grouping that counts its sent tuples."""
+    """A custom grouping with a count of all sent tuples."""
 
     def __init__(self) -> None:
         self.sent = 0

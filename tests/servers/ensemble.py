@@ -2,8 +2,8 @@
 started again over the same data.
 
 Apart from the embedded server, which a topology owns and repairs: these servers belong to the test,
-and fail on its command. They are the same program, from the same jars. Not only for pytest: a soak
-run uses them too.
+and fail on its command. They run the same program as the embedded server. Not only for pytest: a
+soak run uses them too.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Server:
 
 
 class Ensemble:
-    """``size`` servers that know each other, with their data in ``directory``; a context manager.
+    """``size`` servers of one ensemble, with data in ``directory``; a context manager.
 
     ``settings`` are added to the configuration file of each, ``flags`` to the options of its JVM.
     """

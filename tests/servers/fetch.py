@@ -106,7 +106,7 @@ def fetch(server: Server) -> None:
 
 
 def _download(package: str, scratch: Path) -> list[Path]:
-    """``package`` and its dependencies that this machine lacks."""
+    """``package`` and the dependencies missing on this machine."""
     archives, lists = scratch / "archives", scratch / "lists"
     for directory in (archives / "partial", lists / "partial"):
         directory.mkdir(parents=True)

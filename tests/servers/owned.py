@@ -280,7 +280,7 @@ def free_port() -> int:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """Every process of this machine, with its parent."""
+    """Every process of the machine, with its parent."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):

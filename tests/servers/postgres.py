@@ -131,8 +131,8 @@ class PostgresServer(databases.DatabaseServer):
     def _fill(self) -> None:
         """Make the data with the programs that were found."""
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-        made = self._run(self._program("initdb"), "-D", str(self._directory / "data"), *options)
-        if made.wait(owned.START_TIMEOUT_S) != 0:
+        process = self._run(self._program("initdb"), "-D", str(self._directory / "data"), *options)
+        if process.wait(owned.START_TIMEOUT_S) != 0:
             raise RuntimeError(f"initdb failed:\n{self.log}")
         (self._directory / "data" / "pg_hba.conf").write_text(_ACCESS)
 

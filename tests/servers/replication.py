@@ -63,8 +63,8 @@ class _PostgresReplica(PostgresServer):
     def _fill(self) -> None:
         data = self._directory / "data"
         options = ["-h", "127.0.0.1", "-p", str(self._source), "-U", "postgres", "-D", str(data), "-X", "stream", "-c", "fast", "--no-sync"]
-        made = self._run(self._program("pg_basebackup"), *options)
-        if made.wait(START_TIMEOUT_S) != 0:
+        process = self._run(self._program("pg_basebackup"), *options)
+        if process.wait(START_TIMEOUT_S) != 0:
             raise RuntimeError(f"pg_basebackup failed:\n{self.log}")
         (data / "standby.signal").touch()
 

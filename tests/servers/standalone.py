@@ -41,7 +41,7 @@ _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Daemon:
-    """A master or a worker: a JVM, its log, and its directory."""
+    """A master or a worker: a JVM, a log, and a directory."""
 
     def __init__(self, kind: str, arguments: list[str], place: Path) -> None:
         """``kind`` is the name of a class of ``org.apache.spark.deploy``."""
@@ -208,7 +208,7 @@ def archive(path: Path, distributions: list[str]) -> None:
 
 
 def parents() -> list[tuple[int, int]]:
-    """Every process of this machine, with its parent."""
+    """Every process of the machine, with its parent."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

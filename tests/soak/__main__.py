@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def once(plan: Plan) -> Outcome:
-    """Run one plan and print its outcome."""
+    """Run a plan and print the outcome."""
     print(report.described(plan), flush=True)
     outcome = Trial(plan).run()
     print(f"  {report.in_a_line(outcome)}", flush=True)
@@ -53,7 +53,7 @@ def once(plan: Plan) -> Outcome:
 
 
 def again(plan: Plan) -> str:
-    """The command that runs the same plan again."""
+    """The command for another run of the plan."""
     world = plan.world
     words = [f"python -m tests.soak --seed {world.seed} --seconds {plan.seconds:g} --store {world.store} --master '{world.master}'"]
     words.extend(f"--workload {name}" for name in world.workloads)
@@ -84,14 +84,14 @@ def trials(given: argparse.Namespace, seed: int) -> Iterator[Plan]:
 
 def main() -> int:
     """Run, print, and judge."""
-    given = parser().parse_args()
+    options = parser().parse_args()
     # A SIGTERM to this process shall end its drivers, too: as an exception the signal reaches the
     # trial.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     quick_java.be_quick()
-    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    outcomes = [once(plan) for plan in trials(given, seed)]
+    outcomes = [once(plan) for plan in trials(options, seed)]
     if len(outcomes) > 1:
         print(report.table(outcomes))
     print(report.totals(outcomes))

@@ -43,7 +43,7 @@ class Journal:
 
 
 def settings(world: worlds.World, workload: str, role: str) -> Config:
-    """Short waits, so that much happens; the trial is about crashes, so that no number of them ends
+    """Short waits, for many events; the trial is about crashes, so that no number of them ends
     a run."""
     return Config(
         max_spout_pending=1 if workload == "words" else 3,

@@ -144,7 +144,7 @@ class FailOver:
             old.stop()
 
     def _in(self, server: Server, workload: str, name: str) -> Store:
-        """The same store in another server."""
+        """The store under its name in another server."""
         world = dataclasses.replace(self._world, store=self._world.store.replace(f":{self._port}/", f":{server.port}/"))
         store: Store = WORKLOADS[workload].stores(world)[name]
         return store

@@ -65,9 +65,9 @@ class Field:
         return [each for each in self.drivers.living if each.is_running]
 
     def some(self, kind: str) -> processes.Process | None:
-        """One process of this kind, below any driver."""
-        found = self.drivers.count()
-        chosen = processes.workers(found) if kind == "worker" else [process for process in found if process.kind == kind]
+        """A process of this kind, below any driver."""
+        counts = self.drivers.count()
+        chosen = processes.workers(counts) if kind == "worker" else [process for process in counts if process.kind == kind]
         return self.dice.choice(chosen) if chosen else None
 
     def heal(self) -> None:

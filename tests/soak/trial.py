@@ -42,8 +42,8 @@ START_WITHIN_S = 120.0
 FINISH_WITHIN_S = 180.0
 """Left in peace, all there is must be committed within this time."""
 OTHERS_END_WITHIN_S = 45.0
-"""When one driver has finished, others must end within this time; a driver that was just starting
-finishes, too."""
+"""After the end of the first driver, the rest must end within this time; a driver that was just
+starting finishes, too."""
 GONE_WITHIN_S = 20.0
 """When the drivers have ended, all their processes must end within this time."""
 
@@ -180,7 +180,7 @@ class Trial:
         self._let_others_end()
 
     def _let_others_end(self) -> None:
-        """When one driver has finished, no other may still believe that it holds a topology."""
+        """After the end of a driver, no remaining driver may believe that it holds a topology."""
         deadline = time.monotonic() + OTHERS_END_WITHIN_S
         while self._drivers.living and not self._wrong():
             self._drivers.look()

@@ -24,7 +24,7 @@ MESSAGE_TIMEOUT_S = 8.0
 seconds for a job."""
 
 ZOMBIE_WAIT_S = 0.5
-"""How long a replay waits for tasks of the attempt before: short, so that late tasks do occur."""
+"""How long a replay waits for tasks of the attempt before: short, to have late tasks occur."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +65,8 @@ class World:
     @classmethod
     def load(cls, directory: str) -> World:
         """What :meth:`save` has written."""
-        found: dict[str, Any] = json.loads((Path(directory) / "world.json").read_text())
-        return cls(**{**found, "workloads": tuple(found["workloads"])})
+        fields: dict[str, Any] = json.loads((Path(directory) / "world.json").read_text())
+        return cls(**{**fields, "workloads": tuple(fields["workloads"])})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Every Python snippet of the documentation runs, and prints the output on its page.
 
-A page is one session: its snippets share their names, and a directory of their own. A block of text
+A page is one session: all snippets of a page share names and a directory. A block of text
 after ``<!-- output -->`` is the output of the snippet before the block. ``<!-- no-run -->`` marks a
 fragment that only makes sense in place. All pages share one Spark. A snippet with a topology runs
 twice: its stores exist the second time, and its output differs then.

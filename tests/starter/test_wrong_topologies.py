@@ -97,17 +97,17 @@ def test_dependence_on_hash_is_found_in_processes_with_other_seeds() -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_the_command_line_finds_it_in_the_file(name: str) -> None:
     component, mistake = WRONG[name]
-    found = txtopo("test", f"starter/wrong/{name}.py", "--seeds", str(SEEDS_MAX))
-    assert found.returncode == 1, found.stderr
-    assert found.stdout.startswith(f"VIOLATION by component {component!r}: {mistake.name}\n")
-    again = re.search(r"^again: txtopo (test .*)$", found.stdout, re.MULTILINE)
+    answer = txtopo("test", f"starter/wrong/{name}.py", "--seeds", str(SEEDS_MAX))
+    assert answer.returncode == 1, answer.stderr
+    assert answer.stdout.startswith(f"VIOLATION by component {component!r}: {mistake.name}\n")
+    again = re.search(r"^again: txtopo (test .*)$", answer.stdout, re.MULTILINE)
     if again is None:
         assert mistake is mistakes.HASH
         return
-    assert txtopo(*again[1].split()).stdout == found.stdout
+    assert txtopo(*again[1].split()).stdout == answer.stdout
 
 
 def test_the_command_line_finds_nothing_in_the_corrected_twin() -> None:
-    found = txtopo("test", "starter/wrong/unconditional_increment.py:corrected", "--seeds", "25", "-v")
-    assert found.returncode == 0, found.stderr
-    assert re.match(r"unconditional-increment: 25 schedules of 3 transactions in .* faults, no violation\n", found.stdout)
+    answer = txtopo("test", "starter/wrong/unconditional_increment.py:corrected", "--seeds", "25", "-v")
+    assert answer.returncode == 0, answer.stderr
+    assert re.match(r"unconditional-increment: 25 schedules of 3 transactions in .* faults, no violation\n", answer.stdout)

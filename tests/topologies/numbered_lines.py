@@ -26,7 +26,7 @@ from txtopo.topology.graph import TopologyGraph
 LINES = {0: [("dog",), ("cat",), ("dog",), ("cow",), ("dog",)], 1: [("cow",), ("cat",), ("cat",)]}
 
 numbered: list[str] = []
-"""Every word that was numbered in this process."""
+"""Every word numbered in this process so far."""
 
 
 class Numbering(BaseBasicBolt):

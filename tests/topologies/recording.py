@@ -309,6 +309,6 @@ def planned(partitions: Mapping[int, Any]) -> Batch:
 
 
 def run_once(graph: TopologyGraph, partitions: Mapping[int, Any], attempt: TransactionAttempt = FIRST, **how: Any) -> Ran:
-    """One attempt of one planned batch."""
+    """An attempt of a planned batch."""
     with InProcessTopology(graph, **how) as topology:
         return topology.run(planned(partitions), attempt)

@@ -100,7 +100,7 @@ def cases(kinds: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
-    """An empty shop; the same directory gives the same shop."""
+    """An empty shop; each directory has a shop of its own."""
     if backend == "sqlite":
         return Shop(str(directory / "shop.db"), layout)
     schema = f"sink_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
@@ -112,7 +112,7 @@ def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
 
 
 def write(sink: SqlSink, context: TopologyContext, txid: int, attempt: int, rows: Iterable[tuple[Any, Any]] = ()) -> bool:
-    """One task of one attempt writes ``rows``; False if they were stored before."""
+    """A task of an attempt writes ``rows``; False if they were stored before."""
     return sink.ledger.apply(context, TransactionAttempt(txid, attempt), ("id", "cents"), list(rows))
 
 

@@ -84,7 +84,7 @@ class Variant:
         }
 
     def journal(self, directory: Path) -> Path:
-        """The file in which its workers note their deeds."""
+        """The file for the notes of workers."""
         return directory / f"journal-{self.name}"
 
 

@@ -34,9 +34,9 @@ def problems_of(made: TransactionalTopologyBuilder) -> str:
 
 
 def test_tuples_are_combined_in_the_process_that_makes_them_and_only_then_travel() -> None:
-    made = builder()
-    made.set_aggregate("kept", Count(), store(), 5).group_by("rows", Fields("word"))
-    graph = made.build_topology()
+    topology = builder()
+    topology.set_aggregate("kept", Count(), store(), 5).group_by("rows", Fields("word"))
+    graph = topology.build_topology()
     assert graph.task_counts == {"rows": 3, "kept-of-rows": 3, "kept": 5}
     [[into], [across]] = [graph.components[id].inputs for id in ("kept-of-rows", "kept")]
     assert (into.source, str(into.grouping)) == ("rows", "none")
@@ -56,9 +56,9 @@ def test_values_without_a_listener_are_combined_by_the_database(name: str, is_he
         return merge_rows(self, deltas, how, *of)
 
     monkeypatch.setattr(memory._Session, "merge_rows", noting)
-    made = aggregated(tmp_path, BY_NAME[name], history=is_heard)
+    topology = aggregated(tmp_path, BY_NAME[name], history=is_heard)
     for _ in range(2):  # the addressees are determined anew each time
-        graph = made.build_topology()
+        graph = topology.build_topology()
     assert simulate(graph, seeds=1).violation is None
     assert set(merged) == (set() if is_heard or name == "mean" else {{"count": "add", "sum": "add"}.get(name, name)})
 
@@ -84,15 +84,15 @@ def test_a_reducer_is_given_the_tuples_themselves(tmp_path: Path) -> None:
 
 
 def test_several_sources_may_name_the_same_key_differently() -> None:
-    made = builder()
-    made.set_aggregate("first", Sum("cents"), store()).group_by("rows", "word")
-    made.set_aggregate("kept", Max("curr"), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows-of", "term")
-    assert "unknown component 'rows-of'; did you mean 'rows'" in problems_of(made)
-    made = builder()
-    made.set_aggregate("first", Count(), store()).group_by("rows", "word")
-    both = made.set_aggregate("kept", Count(), SqliteStore("values.db", "both"), 2)
+    topology = builder()
+    topology.set_aggregate("first", Sum("cents"), store()).group_by("rows", "word")
+    topology.set_aggregate("kept", Max("curr"), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows-of", "term")
+    assert "unknown component 'rows-of'; did you mean 'rows'" in problems_of(topology)
+    topology = builder()
+    topology.set_aggregate("first", Count(), store()).group_by("rows", "word")
+    both = topology.set_aggregate("kept", Count(), SqliteStore("values.db", "both"), 2)
     both.group_by("first", "word").group_by("rows", "day").add_configuration("own", 1)
-    graph = made.build_topology()
+    graph = topology.build_topology()
     assert {subscription.source: str(subscription.grouping) for subscription in graph.components["kept"].inputs} == {
         "kept-of-first": "fields(word)",
         "kept-of-rows": "fields(word)",
@@ -101,10 +101,10 @@ def test_several_sources_may_name_the_same_key_differently() -> None:
 
 
 def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggregate_has() -> None:
-    made = builder()
-    made.set_aggregate("kept", Count(), store(), 4).group_by("later", "word")
-    made.set_aggregate("later", Count(), SqliteStore("values.db", "later")).group_by("rows", "word")
-    assert made.build_topology().task_counts["kept-of-later"] == 4
+    topology = builder()
+    topology.set_aggregate("kept", Count(), store(), 4).group_by("later", "word")
+    topology.set_aggregate("later", Count(), SqliteStore("values.db", "later")).group_by("rows", "word")
+    assert topology.build_topology().task_counts["kept-of-later"] == 4
 
 
 @pytest.mark.parametrize(
@@ -122,22 +122,22 @@ def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggre
     ids=["a class", "no store", "plain", "no such key", "no such field", "no key", "a number", "twice"],
 )  # fmt: skip
 def test_a_mistake_is_found_when_the_topology_is_built(what: Any, into: Any, fields: Any, problem: str) -> None:
-    made = builder()
-    made.set_aggregate("kept", what, into).group_by("rows", fields)
-    assert problem in problems_of(made)
+    topology = builder()
+    topology.set_aggregate("kept", what, into).group_by("rows", fields)
+    assert problem in problems_of(topology)
 
 
 def test_keys_of_several_sources_have_as_many_fields() -> None:
-    made = builder()
-    made.set_aggregate("first", Count(), store()).group_by("rows", "word")
-    made.set_aggregate("kept", Count(), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows", ("word", "day"))
-    assert "bolt 'kept': its keys are made of word, but on 'rows' of word, day; name as many" in problems_of(made)
+    topology = builder()
+    topology.set_aggregate("first", Count(), store()).group_by("rows", "word")
+    topology.set_aggregate("kept", Count(), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows", ("word", "day"))
+    assert "bolt 'kept': its keys are made of word, but on 'rows' of word, day; name as many" in problems_of(topology)
 
 
 @pytest.mark.rule(31)
 def test_an_opaque_spout_needs_an_opaque_store_here_too(tmp_path: Path) -> None:
-    made = aggregated(tmp_path, Count(), opaque=True)
-    assert made.build_topology().spout.spout_kind == "opaque"
+    topology = aggregated(tmp_path, Count(), opaque=True)
+    assert topology.build_topology().spout.spout_kind == "opaque"
     wrong = aggregated(tmp_path, Count(), opaque=True, history=False)
     wrong.set_aggregate("other", Count(), store()).group_by("rows", "word")
     assert "component 'other': SqliteStore" in problems_of(wrong)

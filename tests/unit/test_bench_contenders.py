@@ -20,7 +20,7 @@ from bench.process import BlockFailedError, ContenderProcess
 
 
 class Echo:
-    """A contender that reports its arguments and its requests."""
+    """A contender that reports arguments and requests."""
 
     def __init__(self, directory: str, greeting: str = "") -> None:
         self._greeting, self._directory = greeting, directory
@@ -77,9 +77,9 @@ def test_a_line_that_fails_is_reported_and_the_others_still_run() -> None:
 
     measures: list[Callable[[Stage], Measured]] = [fails, works]
     said: list[str] = []
-    found = run.run([Line(f"line.{each.__name__}", "?", each) for each in measures], is_quick=False, say=said.append)
-    assert [result.error is None for result in found] == [False, True]
-    assert "the truth is 4" in str(found[0].error)
+    results = run.run([Line(f"line.{each.__name__}", "?", each) for each in measures], is_quick=False, say=said.append)
+    assert [result.error is None for result in results] == [False, True]
+    assert "the truth is 4" in str(results[0].error)
     assert "FAILED" in said[0]
     assert "42" in said[1]
 

@@ -17,14 +17,14 @@ def test_contenders_take_turns_and_the_first_turns_do_not_count() -> None:
         order.append(name)
         return {"seconds": next(numbers)}
 
-    found = interleaved({"a": lambda: block("a"), "b": lambda: block("b")}, rounds=2, warm_up=1)
+    samples = interleaved({"a": lambda: block("a"), "b": lambda: block("b")}, rounds=2, warm_up=1)
     assert order == ["a", "b", "a", "b", "a", "b"]
-    assert found == {"a": [{"seconds": 2}, {"seconds": 4}], "b": [{"seconds": 3}, {"seconds": 5}]}
+    assert samples == {"a": [{"seconds": 2}, {"seconds": 4}], "b": [{"seconds": 3}, {"seconds": 5}]}
 
 
 def test_one_bad_round_does_not_move_a_ratio_but_is_shown_beside_it() -> None:
-    found = ratio("tuples/s", [10.0, 12.0, 1.0], [5.0, 5.0, 5.0], "higher", 1.5)
-    assert (found.value, found.low, found.high) == (2.0, 0.2, 2.4)
+    measured_ratio = ratio("tuples/s", [10.0, 12.0, 1.0], [5.0, 5.0, 5.0], "higher", 1.5)
+    assert (measured_ratio.value, measured_ratio.low, measured_ratio.high) == (2.0, 0.2, 2.4)
 
 
 def test_the_median_is_that_of_the_value_asked_for() -> None:

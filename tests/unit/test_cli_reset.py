@@ -71,7 +71,7 @@ class Bank:
         self._kept: dict[str, Any] = {}
 
     def run(self, has_sink: bool = False) -> None:
-        """One run that commits one transaction: 10 to each store, and a row."""
+        """A run of a single transaction: 10 to each store, and a row."""
         state = TopologyState.open(MemoryStateStore(self.server), "bank", ALICE, wait_s=1.0)
         try:
             txid = state.current

@@ -20,11 +20,11 @@ def column_rows(ran: Ran, component: str, task: int | None = None) -> list[Any]:
 @pytest.mark.rule(12, 16, 17)
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_columns_reach_a_committer_through_a_fields_grouping(cores: int) -> None:
-    made = builder(ColumnsSpout(), 2)
-    made.set_bolt("middle", NotingArrowBolt(pass_on), 3).fields_grouping("spout", Fields("key"))
-    made.set_bolt("last", NotingArrowCommitter(), 2).fields_grouping("middle", Fields("key"))
+    topology = builder(ColumnsSpout(), 2)
+    topology.set_bolt("middle", NotingArrowBolt(pass_on), 3).fields_grouping("spout", Fields("key"))
+    topology.set_bolt("last", NotingArrowCommitter(), 2).fields_grouping("middle", Fields("key"))
     rows = {partition: [["default", [[f"key{i % 5}", 10 * partition + i] for i in range(9)]]] for partition in range(2)}
-    ran = run_once(made.build_topology(), rows, cores=cores)
+    ran = run_once(topology.build_topology(), rows, cores=cores)
     assert ran.failure is None, ran.failure
     finished = [event for event in ran.events if event.component == "last" and event.hook == "finish_batch"]
     assert {event.phase for event in finished} == {"commit"}

@@ -26,9 +26,9 @@ def test_a_kept_slice_of_a_large_batch_is_held_without_the_rest() -> None:
     def keep_two(bolt: NotingArrowBolt, batch: pa.RecordBatch) -> None:
         bolt.kept[:] = [batch.slice(1000, 2)]
 
-    made = builder(ColumnsSpout())
-    made.set_bolt("bolt", NotingArrowCommitter(keep_two)).none_grouping("spout")
-    ran = run_once(made.build_topology(), {0: [["default", [[f"k{n}", n] for n in range(20_000)]]]})
+    topology = builder(ColumnsSpout())
+    topology.set_bolt("bolt", NotingArrowCommitter(keep_two)).none_grouping("spout")
+    ran = run_once(topology.build_topology(), {0: [["default", [[f"k{n}", n] for n in range(20_000)]]]})
     assert ran.failure is None, ran.failure
     assert [event.details for event in ran.events if event.hook == "finish_batch"] == [(("k1000", 1000), ("k1001", 1001))]
     (held,) = [frame for frame in ran.frames["processing"] if frame.kind == "held"]
@@ -45,21 +45,21 @@ def test_a_bolt_of_tuples_may_keep_columns_too() -> None:
             self.seen = [self.kept[0].to_pylist(), self.kept[1].to_pylist(), self.kept[2].to_pylist()]
             super().finish_batch()
 
-    made = builder(ColumnsSpout())
-    made.set_committer_bolt("bolt", Keeping()).none_grouping("spout")
-    ran = run_once(made.build_topology(), {0: [["default", [["a", 7]]]]})
+    topology = builder(ColumnsSpout())
+    topology.set_committer_bolt("bolt", Keeping()).none_grouping("spout")
+    ran = run_once(topology.build_topology(), {0: [["default", [["a", 7]]]]})
     assert ran.failure is None, ran.failure
     assert [event.details for event in ran.events if event.hook == "finish_batch"] == [([7, 8, 9], WORDS.slice(1, 2).to_pylist(), [1, 2, 3, 4, 5])]
 
 
 @pytest.mark.rule(17)
 def test_rows_of_one_call_are_of_one_task_and_stream() -> None:
-    made = builder(ColumnsSpout(), 2)
-    made.set_bolt("bolt", NotingArrowBolt()).global_grouping("spout")
-    made.set_bolt("next", BaseBatchBoltThatEmitsTuples(), 2).global_grouping("spout")
-    made.set_bolt("last", NotingArrowBolt()).global_grouping("bolt").global_grouping("next")
+    topology = builder(ColumnsSpout(), 2)
+    topology.set_bolt("bolt", NotingArrowBolt()).global_grouping("spout")
+    topology.set_bolt("next", BaseBatchBoltThatEmitsTuples(), 2).global_grouping("spout")
+    topology.set_bolt("last", NotingArrowBolt()).global_grouping("bolt").global_grouping("next")
     one, other = [["default", [["a", 1], ["b", 2]]]], [["default", {"key": "c", "value": 3}]]
-    ran = run_once(made.build_topology(), {0: one, 1: other}, cores=2)
+    ran = run_once(topology.build_topology(), {0: one, 1: other}, cores=2)
     calls = [event.details[:4] for event in ran.events if event.component == "bolt" and event.hook == "execute_batch"]
     assert calls == [("spout", 0, "default", (("a", 1), ("b", 2))), ("spout", 1, "default", (("c", 3),))]
 
@@ -78,12 +78,12 @@ class BaseBatchBoltThatEmitsTuples(BaseBatchBolt):
 
 
 def test_explain_says_where_columns_become_tuples_and_tuples_columns() -> None:
-    made = builder(ColumnsSpout())
-    made.set_bolt("taken", NotingArrowBolt()).none_grouping("spout")
-    made.set_bolt("apart", NotingBolt(), 2).fields_grouping("spout", Fields("key"))
-    made.set_bolt("together", NotingArrowBolt(), 2).shuffle_grouping("apart")
-    made.set_bolt("plain", NotingBolt()).shuffle_grouping("apart")
-    plan = compiler.compile_plan(made.build_topology(), 2)
+    topology = builder(ColumnsSpout())
+    topology.set_bolt("taken", NotingArrowBolt()).none_grouping("spout")
+    topology.set_bolt("apart", NotingBolt(), 2).fields_grouping("spout", Fields("key"))
+    topology.set_bolt("together", NotingArrowBolt(), 2).shuffle_grouping("apart")
+    topology.set_bolt("plain", NotingBolt()).shuffle_grouping("apart")
+    plan = compiler.compile_plan(topology.build_topology(), 2)
     lines = [line.strip() for line in explain.explain(plan).splitlines() if "<-" in line]
     assert lines == [
         "<- spout, none: stays in the process, in columns",

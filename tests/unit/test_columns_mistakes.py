@@ -39,10 +39,10 @@ def failed(ran: Ran) -> tuple[type, str]:
 
 
 def run_emitting(emit: Callable[[Any, pa.RecordBatch], None], streams: Any = PAIRS, schemas: Any = None) -> Ran:
-    made = builder(ColumnsSpout())
-    made.set_bolt("bad", NotingArrowBolt(emit, streams=streams, schemas=schemas)).none_grouping("spout")
-    made.set_bolt("next", NotingArrowBolt()).none_grouping("bad")
-    return run_once(made.build_topology(), {0: ONE}, cores=1)
+    topology = builder(ColumnsSpout())
+    topology.set_bolt("bad", NotingArrowBolt(emit, streams=streams, schemas=schemas)).none_grouping("spout")
+    topology.set_bolt("next", NotingArrowBolt()).none_grouping("bad")
+    return run_once(topology.build_topology(), {0: ONE}, cores=1)
 
 
 MISTAKES: list[tuple[Callable[[Any, Any], None], str]] = [
@@ -117,10 +117,10 @@ def test_a_direct_emit_of_columns_reaches_its_task_and_no_other() -> None:
             declarer.declare_stream("side", Fields(PAIRS["default"]), direct=True)
 
     def run(task: int) -> Ran:
-        made = builder(ColumnsSpout())
-        made.set_bolt("bad", Direct(choosing)).none_grouping("spout")
-        made.set_bolt("next", NotingArrowBolt(), 3).direct_grouping("bad", "side")
-        return run_once(made.build_topology(), {0: [["default", [["a", task]]]]})
+        topology = builder(ColumnsSpout())
+        topology.set_bolt("bad", Direct(choosing)).none_grouping("spout")
+        topology.set_bolt("next", NotingArrowBolt(), 3).direct_grouping("bad", "side")
+        return run_once(topology.build_topology(), {0: [["default", [["a", task]]]]})
 
     ran = run(2)
     assert ran.failure is None, ran.failure
@@ -133,10 +133,10 @@ def test_columns_for_a_direct_stream_are_refused_where_no_task_is_named() -> Non
         def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
             declarer.declare(Fields(PAIRS["default"]), direct=True)
 
-    made = builder(ColumnsSpout())
-    made.set_bolt("bad", Direct(lambda bolt, b: bolt.collector.emit_batch(b))).none_grouping("spout")
-    made.set_bolt("next", NotingArrowBolt()).direct_grouping("bad")
-    assert "which is a direct stream; use emit_batch_direct(task_index, batch)" in failed(run_once(made.build_topology(), {0: ONE}))[1]
+    topology = builder(ColumnsSpout())
+    topology.set_bolt("bad", Direct(lambda bolt, b: bolt.collector.emit_batch(b))).none_grouping("spout")
+    topology.set_bolt("next", NotingArrowBolt()).direct_grouping("bad")
+    assert "which is a direct stream; use emit_batch_direct(task_index, batch)" in failed(run_once(topology.build_topology(), {0: ONE}))[1]
 
 
 # -- tuples that make no columns -----------------------------------------------------------------------------------------------------------
@@ -150,9 +150,9 @@ def run_collecting(monkeypatch: pytest.MonkeyPatch, *values: Any, schema: pa.Sch
         def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
             declarer.declare(Fields("tx", "value"), schema=schema)
 
-    made = builder(Declaring())
-    made.set_bolt("bolt", NotingArrowBolt()).none_grouping("spout")
-    return run_once(made.build_topology(), {0: rows(*values)}, cores=1)
+    topology = builder(Declaring())
+    topology.set_bolt("bolt", NotingArrowBolt()).none_grouping("spout")
+    return run_once(topology.build_topology(), {0: rows(*values)}, cores=1)
 
 
 def types(ran: Ran) -> list[Any]:
@@ -179,10 +179,10 @@ def test_the_type_of_the_first_tuples_is_that_of_all(monkeypatch: pytest.MonkeyP
 
 def test_columns_that_python_has_no_objects_for_are_refused_where_tuples_are_wanted() -> None:
     nanoseconds = pa.array([1], pa.int64()).cast(pa.timestamp("ns"))
-    made = builder(ColumnsSpout())
-    made.set_bolt("bad", NotingArrowBolt(lambda bolt, b: bolt.collector.emit_batch(b.set_column(1, "value", nanoseconds)))).none_grouping("spout")
-    made.set_bolt("next", NotingBolt()).none_grouping("bad")
-    kind, text = failed(run_once(made.build_topology(), {0: ONE}, cores=1))
+    topology = builder(ColumnsSpout())
+    topology.set_bolt("bad", NotingArrowBolt(lambda bolt, b: bolt.collector.emit_batch(b.set_column(1, "value", nanoseconds)))).none_grouping("spout")
+    topology.set_bolt("next", NotingBolt()).none_grouping("bad")
+    kind, text = failed(run_once(topology.build_topology(), {0: ONE}, cores=1))
     assert kind is EmitError
     assert "column 'value' of type timestamp[ns] holds a value that Python has no object for" in text
 
@@ -199,10 +199,10 @@ def test_columns_that_python_has_no_objects_for_are_refused_where_tuples_are_wan
     ],
 )  # fmt: skip
 def test_a_schema_that_does_not_fit_the_fields_is_refused_when_the_topology_is_built(schema: Any, said: str) -> None:
-    made = builder(ColumnsSpout(schemas={"default": schema}))
-    made.set_bolt("bolt", NotingArrowBolt()).none_grouping("spout")
+    topology = builder(ColumnsSpout(schemas={"default": schema}))
+    topology.set_bolt("bolt", NotingArrowBolt()).none_grouping("spout")
     with pytest.raises(InvalidTopologyError) as raised:
-        made.build_topology()
+        topology.build_topology()
     assert said in str(raised.value)
 
 
@@ -214,18 +214,18 @@ def test_a_declared_schema_is_part_of_the_stream() -> None:
 
 @pytest.mark.parametrize("what", ["bolt", "spout"])
 def test_without_pyarrow_a_topology_with_columns_is_not_built(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    made = builder(ColumnsSpout() if what == "spout" else RowsSpout())
-    made.set_bolt("bolt", NotingBolt() if what == "spout" else NotingArrowBolt()).none_grouping("spout")
+    topology = builder(ColumnsSpout() if what == "spout" else RowsSpout())
+    topology.set_bolt("bolt", NotingBolt() if what == "spout" else NotingArrowBolt()).none_grouping("spout")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SetupError, match=rf"component '{what}' \(\w+\) needs pyarrow, which is not installed\n  Type: pip install 'txtopo\[arrow\]'"):
-        made.build_topology()
+        topology.build_topology()
 
 
 def test_without_pyarrow_a_topology_of_tuples_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = builder()
-    made.set_bolt("bolt", NotingBolt()).none_grouping("spout")
+    topology = builder()
+    topology.set_bolt("bolt", NotingBolt()).none_grouping("spout")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert made.build_topology().components["bolt"].takes_columns is False
+    assert topology.build_topology().components["bolt"].takes_columns is False
 
 
 @pytest.mark.parametrize("name", ["ParquetTransactionalSpout", "CsvTransactionalSpout", "JsonLinesTransactionalSpout"])
@@ -249,9 +249,9 @@ def test_a_failure_in_a_bolt_of_columns_fails_the_attempt(hook: str) -> None:
     def fail(bolt: Any, *given: Any) -> None:
         raise FailedException(hook)
 
-    made = builder(ColumnsSpout())
-    made.set_bolt("bolt", NotingArrowCommitter(*((fail, None) if hook == "execute_batch" else (None, fail)))).none_grouping("spout")
-    ran = run_once(made.build_topology(), {0: ONE})
+    topology = builder(ColumnsSpout())
+    topology.set_bolt("bolt", NotingArrowCommitter(*((fail, None) if hook == "execute_batch" else (None, fail)))).none_grouping("spout")
+    ran = run_once(topology.build_topology(), {0: ONE})
     assert ran.failure is not None
     assert (ran.failure.kind, ran.failure.component, ran.failure.hook) == ("failed", "bolt", hook)
     assert ran.failure.phase == ("processing" if hook == "execute_batch" else "commit")
@@ -269,10 +269,10 @@ def test_a_basic_bolt_may_emit_columns_too() -> None:
     def emit(bolt: NotingBasicBolt, tup: Tuple, collector: Any) -> None:
         collector.emit_batch(batch(["value"], [[tup[1]], [tup[1] + 1]]))
 
-    made = builder()
-    made.set_bolt("middle", NotingBasicBolt(emit)).none_grouping("spout")
-    made.set_bolt("last", NotingBolt()).none_grouping("middle")
-    ran = run_once(made.build_topology(), {0: rows(1, 5)})
+    topology = builder()
+    topology.set_bolt("middle", NotingBasicBolt(emit)).none_grouping("spout")
+    topology.set_bolt("last", NotingBolt()).none_grouping("middle")
+    ran = run_once(topology.build_topology(), {0: rows(1, 5)})
     assert ran.failure is None, ran.failure
     assert ran.executed("last") == [1, 2, 5, 6]
 

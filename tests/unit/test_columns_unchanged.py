@@ -207,8 +207,8 @@ def test_a_topology_whose_tuples_would_change_ends_with_component_field_row_and_
         def finish_batch(self) -> None:
             raise AssertionError("the batch is not over")
 
-    made = builder(Declaring())
-    made.set_bolt("bolt", Taking()).none_grouping("spout")
-    kind, text = failed(run_once(made.build_topology(), {0: rows(1.5, 2, True)}, cores=1))
+    topology = builder(Declaring())
+    topology.set_bolt("bolt", Taking()).none_grouping("spout")
+    kind, text = failed(run_once(topology.build_topology(), {0: rows(1.5, 2, True)}, cores=1))
     assert kind is EmitError
     assert "component 'spout', stream 'default': values of field 'value' cannot become a column of type double: row 3 of 3 is True" in text

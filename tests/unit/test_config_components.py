@@ -79,7 +79,7 @@ class OneBatch(PartitionedSpoutCoordinator):
 
 
 class ReadingSpout(RowsSpout):
-    """Its coordinator and its emitters note their settings."""
+    """Coordinator and emitters note their settings."""
 
     def __init__(self, own: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -202,8 +202,8 @@ def resolved(spout: dict[str, Any], **more: Any) -> config.Resolved:
 
 @pytest.mark.parametrize("key", ["max_spout_pending", "topology.max.spout.pending"])
 def test_the_window_set_for_the_spout_is_the_runs_as_in_storm(key: str) -> None:
-    found = resolved({key: 7, "own": 1})
-    assert (found.config.max_spout_pending, found.origins["max_spout_pending"]) == (7, "code (the spout's configuration)")
+    settings = resolved({key: 7, "own": 1})
+    assert (settings.config.max_spout_pending, settings.origins["max_spout_pending"]) == (7, "code (the spout's configuration)")
     assert resolved({key: 7}, command_line={"max_spout_pending": "9"}).config.max_spout_pending == 9
     with pytest.raises(ConfigError, match=r"'max_spout_pending' is 0: .*\n  It is given in the configuration of the spout"):
         resolved({key: 0})

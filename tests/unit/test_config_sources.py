@@ -42,26 +42,26 @@ def test_the_strongest_source_that_says_something_wins(saying: tuple[int, ...], 
     values = {SOURCES[index]: str(10 + index) for index in saying}
     if "file" in values:
         (place / "txtopo.toml").write_text(f"max_spout_pending = {values['file']}\n")
-    found = resolved(
+    settings = resolved(
         environment={"TXTOPO_MAX_SPOUT_PENDING": values["environment"]} if "environment" in values else {},
         spark={"spark.txtopo.max_spout_pending": values["spark"], "spark.master": "local[2]"} if "spark" in values else {},
         code=Config(max_spout_pending=int(values["code"])) if "code" in values else Config(max_attempts=2),
         command_line={"max_spout_pending": values["command line"]} if "command line" in values else {},
     )
-    assert found.config.max_spout_pending == (10 + max(saying) if saying else 1)
-    assert found.origins["max_spout_pending"] == (ORIGINS[max(saying)] if saying else "default")
+    assert settings.config.max_spout_pending == (10 + max(saying) if saying else 1)
+    assert settings.origins["max_spout_pending"] == (ORIGINS[max(saying)] if saying else "default")
 
 
 def test_different_settings_of_all_sources_come_together(place: Path) -> None:
     (place / "txtopo.toml").write_text('blob_bytes_max = "1m"\n')
-    found = resolved(
+    settings = resolved(
         environment={"TXTOPO_MESSAGE_TIMEOUT_S": "2m"},
         spark={"spark.txtopo.max_attempts": "5"},
         code={"topology.max.spout.pending": 3},
         command_line={"until": "exhausted"},
     )
-    assert found.config == Config(blob_bytes_max=1 << 20, message_timeout_s=120, max_attempts=5, max_spout_pending=3, until="exhausted")
-    assert {key: origin for key, origin in found.origins.items() if origin != "default"} == {
+    assert settings.config == Config(blob_bytes_max=1 << 20, message_timeout_s=120, max_attempts=5, max_spout_pending=3, until="exhausted")
+    assert {key: origin for key, origin in settings.origins.items() if origin != "default"} == {
         "max_spout_pending": "code",
         "message_timeout_s": "environment TXTOPO_MESSAGE_TIMEOUT_S",
         "max_attempts": "spark.txtopo.max_attempts",
@@ -73,21 +73,21 @@ def test_different_settings_of_all_sources_come_together(place: Path) -> None:
 def test_only_settings_of_the_code_count_as_set_by_the_code() -> None:
     environment = {"TXTOPO_MAX_SPOUT_PENDING": "5", "TXTOPO_MAX_CRASHES": "5"}
     assert resolved(code=Config(), environment=environment).config.max_spout_pending == 5
-    found = resolved(code=Config(max_spout_pending=1), environment=environment)
-    assert (found.config.max_spout_pending, found.config.max_crashes) == (1, 5)
-    assert (found.origins["max_spout_pending"], found.origins["max_crashes"]) == ("code", "environment TXTOPO_MAX_CRASHES")
+    settings = resolved(code=Config(max_spout_pending=1), environment=environment)
+    assert (settings.config.max_spout_pending, settings.config.max_crashes) == (1, 5)
+    assert (settings.origins["max_spout_pending"], settings.origins["max_crashes"]) == ("code", "environment TXTOPO_MAX_CRASHES")
 
 
 def test_a_stronger_source_may_say_that_there_is_none() -> None:
-    found = resolved(environment={"TXTOPO_MAX_ATTEMPTS": "5"}, spark={"spark.txtopo.max_attempts": "null"})
-    assert (found.config.max_attempts, found.origins["max_attempts"]) == (None, "spark.txtopo.max_attempts")
+    settings = resolved(environment={"TXTOPO_MAX_ATTEMPTS": "5"}, spark={"spark.txtopo.max_attempts": "null"})
+    assert (settings.config.max_attempts, settings.origins["max_attempts"]) == (None, "spark.txtopo.max_attempts")
     assert resolved(environment={"TXTOPO_MAX_ATTEMPTS": "5"}, code=Config(max_attempts=None)).config.max_attempts is None
 
 
 def test_every_setting_has_an_origin_also_the_defaults() -> None:
-    found = resolved()
-    assert found.config == Config()
-    assert found.origins == dict.fromkeys(Config.model_fields, "default")
+    settings = resolved()
+    assert settings.config == Config()
+    assert settings.origins == dict.fromkeys(Config.model_fields, "default")
 
 
 @pytest.mark.parametrize("key", [key for key in Config.model_fields if key != "user"])
@@ -114,15 +114,15 @@ def test_every_setting_may_come_from_every_source_and_is_the_same_there(key: str
 
 def test_settings_of_ones_own_come_together_name_by_name(place: Path) -> None:
     (place / "txtopo.toml").write_text("[user]\na = 1\nb = 1\nc = {x = 1}\n")
-    found = resolved(
+    settings = resolved(
         environment={"TXTOPO_USER": '{"b": 2, "d": [2]}'},
         spark={"spark.txtopo.user.e": "[3]", "spark.txtopo.user.f": "text"},
         code=Config(user={"g": "4"}),
         command_line={"user.d": "5", "user": '{"h": 5}'},
     )
-    assert found.config.user == {"a": 1, "b": 2, "c": {"x": 1}, "d": 5, "e": [3], "f": "text", "g": "4", "h": 5}
-    assert "user" not in found.origins
-    assert {key: origin for key, origin in found.origins.items() if key.startswith("user.")} == {
+    assert settings.config.user == {"a": 1, "b": 2, "c": {"x": 1}, "d": 5, "e": [3], "f": "text", "g": "4", "h": 5}
+    assert "user" not in settings.origins
+    assert {key: origin for key, origin in settings.origins.items() if key.startswith("user.")} == {
         "user.a": "file txtopo.toml",
         "user.b": "environment TXTOPO_USER",
         "user.c": "file txtopo.toml",
@@ -136,9 +136,9 @@ def test_settings_of_ones_own_come_together_name_by_name(place: Path) -> None:
 
 def test_the_stronger_of_data_dir_and_zookeeper_says_where_the_state_is() -> None:
     environment = {"TXTOPO_ZOOKEEPER": "zk:2181"}
-    found = resolved(environment=environment, command_line={"data_dir": "d"})
-    assert (found.config.zookeeper, found.config.data_dir) == (None, Path("d"))
-    assert found.origins["zookeeper"] == "command line, by data_dir"
+    settings = resolved(environment=environment, command_line={"data_dir": "d"})
+    assert (settings.config.zookeeper, settings.config.data_dir) == (None, Path("d"))
+    assert settings.origins["zookeeper"] == "command line, by data_dir"
     assert resolved(environment=environment, code={"zookeeper": "a:1"}, command_line={"data_dir": "d"}).config.zookeeper is None
     assert resolved(environment={**environment, "TXTOPO_DATA_DIR": "d"}).config.zookeeper == "zk:2181"
     assert resolved(environment={"TXTOPO_DATA_DIR": "d"}, code={"zookeeper": "a:1"}).config.zookeeper == "a:1"
@@ -195,12 +195,12 @@ def test_settings_of_spark_itself_are_none_of_ours() -> None:
 
 
 def test_storms_keys_are_understood_in_sparks_configuration() -> None:
-    found = resolved(spark={"spark.txtopo.topology.max.spout.pending": "4", "spark.txtopo.storm.zookeeper.session.timeout": "20000"})
-    assert (found.config.max_spout_pending, found.config.zookeeper_session_timeout_s) == (4, 20.0)
-    assert found.origins["max_spout_pending"] == "spark.txtopo.topology.max.spout.pending"
-    found = resolved(spark={"spark.txtopo.transactional.zookeeper.port": "2182", "spark.txtopo.transactional.zookeeper.servers": "a,b"})
-    assert found.config.zookeeper == "a:2182,b:2182"
-    assert found.origins["zookeeper"] == "spark.txtopo.transactional.zookeeper.servers"
+    settings = resolved(spark={"spark.txtopo.topology.max.spout.pending": "4", "spark.txtopo.storm.zookeeper.session.timeout": "20000"})
+    assert (settings.config.max_spout_pending, settings.config.zookeeper_session_timeout_s) == (4, 20.0)
+    assert settings.origins["max_spout_pending"] == "spark.txtopo.topology.max.spout.pending"
+    settings = resolved(spark={"spark.txtopo.transactional.zookeeper.port": "2182", "spark.txtopo.transactional.zookeeper.servers": "a,b"})
+    assert settings.config.zookeeper == "a:2182,b:2182"
+    assert settings.origins["zookeeper"] == "spark.txtopo.transactional.zookeeper.servers"
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def test_the_file_is_txtopo_toml_or_a_table_of_pyproject_toml(place: Path) -> No
     (place / "pyproject.toml").write_text('[project]\nname = "mine"\n')
     assert resolved() == resolved(environment={"TXTOPO_CONFIG_FILE": ""})
     (place / "pyproject.toml").write_text('[project]\nname = "mine"\n[tool.txtopo]\nmax_crashes = 3\n')
-    found = resolved()
-    assert (found.config.max_crashes, found.origins["max_crashes"]) == (3, "file pyproject.toml [tool.txtopo]")
+    settings = resolved()
+    assert (settings.config.max_crashes, settings.origins["max_crashes"]) == (3, "file pyproject.toml [tool.txtopo]")
     (place / "txtopo.toml").write_text("max_crashes = 4\n")
     assert refusal() == "there are settings both in txtopo.toml and in [tool.txtopo] of pyproject.toml\n  Keep them in one of the two."
 
@@ -233,8 +233,8 @@ def test_the_environment_may_name_the_file_or_say_that_there_is_none(place: Path
     (place / "below").mkdir()
     (place / "below" / "mine.toml").write_text("max_attempts = 5\n")
     (place / "below" / "pyproject.toml").write_text("[tool.txtopo]\nmax_attempts = 6\n")
-    found = resolved(environment={"TXTOPO_CONFIG_FILE": "below/mine.toml"})
-    assert (found.config, found.origins["max_attempts"]) == (Config(max_attempts=5), "file below/mine.toml")
+    settings = resolved(environment={"TXTOPO_CONFIG_FILE": "below/mine.toml"})
+    assert (settings.config, settings.origins["max_attempts"]) == (Config(max_attempts=5), "file below/mine.toml")
     assert resolved(environment={"TXTOPO_CONFIG_FILE": str(place / "below" / "pyproject.toml")}).config == Config(max_attempts=6)
     assert resolved(environment={"TXTOPO_CONFIG_FILE": ""}).config == Config()
     assert "TXTOPO_CONFIG_FILE names elsewhere.toml, and there is no such file" in refusal(environment={"TXTOPO_CONFIG_FILE": "elsewhere.toml"})

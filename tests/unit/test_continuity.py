@@ -1,4 +1,4 @@
-"""A changed topology: another spout, other components, a store of another name. It goes on right,
+"""A changed topology: a new spout, new components, a renamed store. It goes on right,
 or is refused with the command."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KIND_OF: dict[str, SpoutKind] = {
 
 
 class Place:
-    """The place where one topology runs again and again: its state, its files, its journal."""
+    """The place where one topology runs again and again: with state, files and journal."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,5 +1,5 @@
-"""``txtopo demo`` and ``make demo`` run one file of the package; make installs everything that the
-run needs."""
+"""``txtopo demo`` and ``make demo`` run one file of the package; make installs all packages for the
+run."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ def _commands(parser: argparse.ArgumentParser, before: str = "txtopo") -> Iterat
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, below in action.choices.items():
-                found = list(_commands(below, f"{before} {name}"))
-                yield from found or [f"{before} {name}"]
+                items = list(_commands(below, f"{before} {name}"))
+                yield from items or [f"{before} {name}"]
 
 
 def test_the_command_line_page_has_a_section_for_every_command() -> None:

@@ -92,12 +92,12 @@ def _change(bolt: NotingBolt, tup: Tuple) -> None:
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("spill_bytes", [0, 1 << 20])
 def test_neither_sender_nor_receiver_can_change_the_tuples_of_another_receiver(grouping: str, cores: int, spill_bytes: int) -> None:
-    made = builder()
-    made.set_bolt("sender", NotingBolt(_emit_and_change), 1).none_grouping("spout")
+    declared = builder()
+    declared.set_bolt("sender", NotingBolt(_emit_and_change), 1).none_grouping("spout")
     for receiver in ("one", "other"):
-        getattr(made.set_bolt(receiver, NotingBolt(_change), 1), f"{grouping}_grouping")("sender")
-    made.set_bolt("after", NotingBolt()).none_grouping("one").global_grouping("other")
-    ran = run_once(made.build_topology(), {0: rows("a")}, cores=cores, limits=Limits(spill_bytes=spill_bytes, inline_bytes_max=1 << 30))
+        getattr(declared.set_bolt(receiver, NotingBolt(_change), 1), f"{grouping}_grouping")("sender")
+    declared.set_bolt("after", NotingBolt()).none_grouping("one").global_grouping("other")
+    ran = run_once(declared.build_topology(), {0: rows("a")}, cores=cores, limits=Limits(spill_bytes=spill_bytes, inline_bytes_max=1 << 30))
     expected = [["a"], ["a", "changed by the sender after the emit"]]
     assert [value[: len(expected[i % 2])] for i, value in enumerate(ran.executed("after"))] == expected * 2
     for receiver in ("one", "other"):
@@ -108,10 +108,10 @@ def test_neither_sender_nor_receiver_can_change_the_tuples_of_another_receiver(g
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_receivers_of_a_recorded_emission_share_no_objects(cores: int) -> None:
-    made = builder(RowsSpout({0: rows(["a"])}))
-    made.set_bolt("one", NotingBolt(_change)).none_grouping("spout")
-    made.set_bolt("other", NotingBolt(_change)).none_grouping("spout")
-    with InProcessTopology(made.build_topology(), cores, rng=random.Random(0)) as topology:
+    declared = builder(RowsSpout({0: rows(["a"])}))
+    declared.set_bolt("one", NotingBolt(_change)).none_grouping("spout")
+    declared.set_bolt("other", NotingBolt(_change)).none_grouping("spout")
+    with InProcessTopology(declared.build_topology(), cores, rng=random.Random(0)) as topology:
         ran = topology.run(Batch("new", num_partitions=1))
     assert [event.details[3] for event in ran.events if event.hook == "execute"] == [(["a", "changed by a receiver"],)] * 2
 
@@ -125,17 +125,17 @@ def _compare(bolt: NotingBolt) -> None:
 
 
 def test_a_held_bolt_may_keep_a_tuple_until_its_commit() -> None:
-    made = builder()
-    made.set_bolt("keeps", NotingCommitter(_keep, _compare)).shuffle_grouping("spout")
-    made.set_bolt("after", NotingBolt()).shuffle_grouping("keeps")
-    ran = run_once(made.build_topology(), {0: rows(["a"])})
+    declared = builder()
+    declared.set_bolt("keeps", NotingCommitter(_keep, _compare)).shuffle_grouping("spout")
+    declared.set_bolt("after", NotingBolt()).shuffle_grouping("keeps")
+    ran = run_once(declared.build_topology(), {0: rows(["a"])})
     assert ran.executed("after") == [[["a"], "spout", ["a"]]]
 
 
 def test_emitting_the_metadata_of_a_batch_leaves_the_metadata_alone() -> None:
-    made = builder()
-    made.set_bolt("changes", NotingBolt(_change)).none_grouping("spout")
+    declared = builder()
+    declared.set_bolt("changes", NotingBolt(_change)).none_grouping("spout")
     metadata = rows(["a"])
-    with InProcessTopology(made.build_topology()) as topology:
+    with InProcessTopology(declared.build_topology()) as topology:
         topology.run(planned({0: metadata}))
         assert metadata == rows(["a"])

@@ -51,10 +51,10 @@ class DirectBolt(NotingBolt):
 
 def failed(on_execute: Callable[[Any, Tuple], None], **how: Any) -> Ran:
     """One attempt in which task 1 of ``bad`` does ``on_execute`` on every tuple."""
-    made = builder(parallelism=2)
-    made.set_bolt("bad", NotingBolt(on_execute, streams=STREAMS), 2).none_grouping("spout")
-    made.set_bolt("after", NotingBolt(), 2).shuffle_grouping("bad").all_grouping("bad", "side")
-    ran = run_once(made.build_topology(), {1: rows("cat")}, **how)
+    declared = builder(parallelism=2)
+    declared.set_bolt("bad", NotingBolt(on_execute, streams=STREAMS), 2).none_grouping("spout")
+    declared.set_bolt("after", NotingBolt(), 2).shuffle_grouping("bad").all_grouping("bad", "side")
+    ran = run_once(declared.build_topology(), {1: rows("cat")}, **how)
     assert ran.failed_in == "processing"
     return ran
 
@@ -113,11 +113,11 @@ def test_emitting_directly_on_a_stream_that_is_not_direct_names_the_call_that_wo
 @pytest.mark.rule(16)
 @pytest.mark.parametrize("task", [-1, 2, 1.0, "0", None], ids=repr)
 def test_emitting_directly_to_a_task_that_does_not_exist_names_those_that_do(task: Any) -> None:
-    made = builder()
+    declared = builder()
     streams = {"default": ("tx", "value")}
-    made.set_bolt("bad", DirectBolt(lambda bolt, tup: bolt.collector.emit_direct(task, [FIRST, "a"]), streams=streams)).none_grouping("spout")
-    made.set_bolt("after", NotingBolt(), 2).direct_grouping("bad")
-    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    declared.set_bolt("bad", DirectBolt(lambda bolt, tup: bolt.collector.emit_direct(task, [FIRST, "a"]), streams=streams)).none_grouping("spout")
+    declared.set_bolt("after", NotingBolt(), 2).direct_grouping("bad")
+    failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert isinstance(failure.to_error(), EmitError)
     assert f"to task {task!r}; 'after', which listens, has tasks 0 … 1" in failure.error
@@ -137,7 +137,7 @@ class Chooses:
 @pytest.mark.parametrize("task", [-1, 2, 1.0, "0", None], ids=repr)
 @pytest.mark.parametrize("by", ["tuples", "columns"])
 def test_a_custom_grouping_that_chooses_a_task_that_does_not_exist_is_told_with_sender_stream_and_receiver(task: Any, by: str) -> None:
-    made = builder()
+    declared = builder()
     streams = {"default": ("tx", "value")}
 
     def emit(bolt: Any, tup: Tuple) -> None:
@@ -146,10 +146,10 @@ def test_a_custom_grouping_that_chooses_a_task_that_does_not_exist_is_told_with_
         else:
             bolt.collector.emit_batch(pa.RecordBatch.from_pydict({"value": ["a"]}))
 
-    made.set_bolt("sender", NotingBolt(emit, streams=streams)).none_grouping("spout")
-    made.set_bolt("receiver", NotingBolt(), 2).custom_grouping("sender", Chooses(task))
-    made.set_bolt("another", NotingBolt(), 3).shuffle_grouping("sender")
-    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    declared.set_bolt("sender", NotingBolt(emit, streams=streams)).none_grouping("spout")
+    declared.set_bolt("receiver", NotingBolt(), 2).custom_grouping("sender", Chooses(task))
+    declared.set_bolt("another", NotingBolt(), 3).shuffle_grouping("sender")
+    failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert isinstance(failure.to_error(), EmitError)
     assert (
@@ -160,18 +160,18 @@ def test_a_custom_grouping_that_chooses_a_task_that_does_not_exist_is_told_with_
 
 @pytest.mark.rule(16)
 def test_emitting_undirectedly_on_a_direct_stream_names_the_call_that_works() -> None:
-    made = builder()
-    made.set_bolt("bad", DirectBolt(pass_on)).none_grouping("spout")
-    made.set_bolt("after", NotingBolt(), 2).direct_grouping("bad")
-    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    declared = builder()
+    declared.set_bolt("bad", DirectBolt(pass_on)).none_grouping("spout")
+    declared.set_bolt("after", NotingBolt(), 2).direct_grouping("bad")
+    failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert "which is a direct stream; use emit_direct(task_index, values)" in failure.error
 
 
 def test_a_bolt_that_declares_nothing_is_told_to() -> None:
-    made = builder()
-    made.set_bolt("mute", NotingBolt(pass_on, streams={})).shuffle_grouping("spout")
-    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    declared = builder()
+    declared.set_bolt("mute", NotingBolt(pass_on, streams={})).shuffle_grouping("spout")
+    failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert "which it does not declare; it declares none: define declare_output_fields" in failure.error
 
@@ -219,10 +219,10 @@ def test_an_emit_after_the_swallowed_one_does_not_hide_the_failure() -> None:
         _swallowing(lambda bolt, tup: bolt.collector.emit(["cat"]))(bolt, tup)
         bolt.emit("dog")
 
-    made = builder()
-    made.set_bolt("bad", NotingBolt(execute)).none_grouping("spout")
-    made.set_bolt("after", NotingBolt()).none_grouping("bad")
-    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    declared = builder()
+    declared.set_bolt("bad", NotingBolt(execute)).none_grouping("spout")
+    declared.set_bolt("after", NotingBolt()).none_grouping("bad")
+    failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert (failure.component, failure.hook, type(failure.to_error())) == ("bad", "execute", EmitError)
 
@@ -230,11 +230,11 @@ def test_an_emit_after_the_swallowed_one_does_not_hide_the_failure() -> None:
 @pytest.mark.rule(7, 16)
 def test_a_key_that_cannot_be_routed_fails_the_attempt_even_if_the_bolt_swallows_the_exception() -> None:
     """Otherwise the tuple would have reached one receiver and not the other."""
-    made = builder()
-    made.set_bolt("bad", NotingBolt(_swallowing(lambda bolt, tup: bolt.emit({1})))).none_grouping("spout")
-    made.set_bolt("all", NotingBolt()).none_grouping("bad")
-    made.set_bolt("by-key", NotingBolt(), 2).fields_grouping("bad", Fields("value"))
-    ran = run_once(made.build_topology(), {0: rows("cat")})
+    declared = builder()
+    declared.set_bolt("bad", NotingBolt(_swallowing(lambda bolt, tup: bolt.emit({1})))).none_grouping("spout")
+    declared.set_bolt("all", NotingBolt()).none_grouping("bad")
+    declared.set_bolt("by-key", NotingBolt(), 2).fields_grouping("bad", Fields("value"))
+    ran = run_once(declared.build_topology(), {0: rows("cat")})
     assert ran.failure is not None
     assert (ran.failure.component, ran.failure.task) == ("bad", 0)
     assert "fields grouping cannot route on a value of type builtins.set" in str(ran.failure.to_error())
@@ -249,18 +249,18 @@ def _emit_in_basic_bolt(bolt: NotingBasicBolt, tup: Tuple, collector: BasicOutpu
 
 @pytest.mark.rule(14, 15)
 def test_a_basic_bolts_mistake_is_an_emit_error_too() -> None:
-    made = builder()
-    made.set_bolt("bad", NotingBasicBolt(_emit_in_basic_bolt)).none_grouping("spout")
-    failure = run_once(made.build_topology(), {0: rows("cat")}).failure
+    declared = builder()
+    declared.set_bolt("bad", NotingBasicBolt(_emit_in_basic_bolt)).none_grouping("spout")
+    failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert isinstance(failure.to_error(), EmitError)
 
 
 @pytest.mark.rule(14)
 def test_a_spouts_mistake_names_the_spout_and_its_task() -> None:
-    made = builder(RowsSpout(streams={"default": ("tx", "value")}), parallelism=3)
-    made.set_bolt("end", NotingBolt()).shuffle_grouping("spout")
-    failure = run_once(made.build_topology(), {2: [["default", ["one", "too many"]]]}).failure
+    declared = builder(RowsSpout(streams={"default": ("tx", "value")}), parallelism=3)
+    declared.set_bolt("end", NotingBolt()).shuffle_grouping("spout")
+    failure = run_once(declared.build_topology(), {2: [["default", ["one", "too many"]]]}).failure
     assert failure is not None
     error = failure.to_error()
     assert isinstance(error, EmitError)
@@ -300,10 +300,10 @@ def test_tuples_beyond_the_bound_in_a_commit_fail_it_as_data_too(cores: int) -> 
         for value in ("a" * 9000, "b" * 9000, "c" * 9000):
             bolt.emit(value)
 
-    made = builder()
-    made.set_bolt("sum", NotingCommitter(on_finish=finish), 4).all_grouping("spout")
-    made.set_bolt("after", NotingBolt(), 4).fields_grouping("sum", Fields("value"))
-    ran = run_once(made.build_topology(), {0: rows("cat")}, cores=cores, limits=TIGHT)
+    declared = builder()
+    declared.set_bolt("sum", NotingCommitter(on_finish=finish), 4).all_grouping("spout")
+    declared.set_bolt("after", NotingBolt(), 4).fields_grouping("sum", Fields("value"))
+    ran = run_once(declared.build_topology(), {0: rows("cat")}, cores=cores, limits=TIGHT)
     assert ran.failed_in == "commit"
     assert ran.failure is not None
     assert isinstance(ran.failure.to_error(), BatchTooLargeError)
@@ -313,12 +313,12 @@ def test_tuples_beyond_the_bound_in_a_commit_fail_it_as_data_too(cores: int) -> 
 @pytest.mark.rule(17)
 @pytest.mark.parametrize("cores", [1, 2])
 def test_tuples_emitted_in_prepare_arrive_within_and_between_processes(cores: int) -> None:
-    made = builder()
-    made.set_bolt("eager", NotingBolt(on_prepare=lambda bolt: bolt.emit("prepared"))).none_grouping("spout")
-    made.set_bolt("fused", NotingBolt()).none_grouping("eager")
-    made.set_bolt("apart", NotingBolt()).all_grouping("eager")
-    made.set_bolt("both", NotingBolt()).all_grouping("spout").none_grouping("eager")
-    with InProcessTopology(made.build_topology(), cores) as topology:
+    declared = builder()
+    declared.set_bolt("eager", NotingBolt(on_prepare=lambda bolt: bolt.emit("prepared"))).none_grouping("spout")
+    declared.set_bolt("fused", NotingBolt()).none_grouping("eager")
+    declared.set_bolt("apart", NotingBolt()).all_grouping("eager")
+    declared.set_bolt("both", NotingBolt()).all_grouping("spout").none_grouping("eager")
+    with InProcessTopology(declared.build_topology(), cores) as topology:
         ran = topology.run(planned({0: rows("cat")}))
     assert ran.failure is None
     for receiver, expected in (("fused", ["prepared"]), ("apart", ["prepared"]), ("both", ["cat", "prepared"])):

@@ -206,11 +206,11 @@ def _bolt(keep: Callable[[Tuple], Any], kind: str) -> Any:
 @pytest.mark.parametrize("grouping", ["none", "fields"])
 def test_a_tuple_that_a_bolt_keeps_in_any_way_is_not_used_again(grouping: str, way: str, kind: str) -> None:
     keep, value_of = WAYS_TO_KEEP[way]
-    made = builder(parallelism=2)
-    declarer = made.set_bolt("keeps", _bolt(keep, kind), 2)
+    topology = builder(parallelism=2)
+    declarer = topology.set_bolt("keeps", _bolt(keep, kind), 2)
     (declarer.none_grouping("spout") if grouping == "none" else declarer.fields_grouping("spout", Fields("value")))
     KEPT.clear()
-    ran = run_once(made.build_topology(), {0: rows(*range(20)), 1: rows(*range(20, 40))}, cores=2)
+    ran = run_once(topology.build_topology(), {0: rows(*range(20)), 1: rows(*range(20, 40))}, cores=2)
     assert ran.failure is None
     assert (len(ran.reports["processing"]), ran.reports["processing"][0].before.executed) == ((2, {}) if grouping == "none" else (2, {"spout": 0}))
     assert sorted(map(value_of, KEPT)) == [number for number in range(40) if number % 3]
@@ -218,11 +218,11 @@ def test_a_tuple_that_a_bolt_keeps_in_any_way_is_not_used_again(grouping: str, w
 
 @pytest.mark.rule(17)
 def test_two_neighbours_of_one_bolt_do_not_share_a_tuple() -> None:
-    made = builder()
-    made.set_bolt("left", NotingBolt(pass_on)).none_grouping("spout")
-    made.set_bolt("keeps", _bolt(lambda tup: tup, "batch")).none_grouping("spout").none_grouping("left")
+    topology = builder()
+    topology.set_bolt("left", NotingBolt(pass_on)).none_grouping("spout")
+    topology.set_bolt("keeps", _bolt(lambda tup: tup, "batch")).none_grouping("spout").none_grouping("left")
     KEPT.clear()
-    ran = run_once(made.build_topology(), {0: rows(1, 2, 4, 5)}, cores=1)
+    ran = run_once(topology.build_topology(), {0: rows(1, 2, 4, 5)}, cores=1)
     assert ran.failure is None
     assert [(tup.source_component, tup[1]) for tup in KEPT] == [(source, number) for source in ("spout", "left") for number in (1, 2, 4, 5)]
 
@@ -231,11 +231,11 @@ def test_a_tuple_object_without_a_reference_is_used_again() -> None:
     """Otherwise the tests above would show nothing."""
     seen: dict[str, list[int]] = {"none": [], "fields": []}
     for grouping, addresses in seen.items():
-        made = builder(parallelism=2)
-        declarer = made.set_bolt("looks", _bolt(id, "batch"), 2)
+        topology = builder(parallelism=2)
+        declarer = topology.set_bolt("looks", _bolt(id, "batch"), 2)
         (declarer.none_grouping("spout") if grouping == "none" else declarer.fields_grouping("spout", Fields("value")))
         KEPT.clear()
-        run_once(made.build_topology(), {0: rows(*range(20))}, cores=2)
+        run_once(topology.build_topology(), {0: rows(*range(20))}, cores=2)
         addresses.extend(KEPT)
     assert len(set(seen["none"])) == 1
     assert len(set(seen["fields"])) <= 2, "one object for each task at most"

@@ -120,16 +120,16 @@ def test_the_tree_drawn_in_the_docstring_is_the_tree() -> None:
     drawn: dict[str, str] = {}
     parents: list[tuple[int, str]] = []
     for line in (errors.__doc__ or "").splitlines():
-        found = re.search(r"[├└]── (\w+)", line)
-        if found is None:
+        match = re.search(r"[├└]── (\w+)", line)
+        if match is None:
             if line.strip() == "Exception":
                 parents = [(line.index("Exception"), "Exception")]
             continue
-        indent = found.start(1)
+        indent = match.start(1)
         while parents and parents[-1][0] >= indent:
             parents.pop()
-        drawn[found.group(1)] = parents[-1][1]
-        parents.append((indent, found.group(1)))
+        drawn[match.group(1)] = parents[-1][1]
+        parents.append((indent, match.group(1)))
     assert drawn == {cls.__name__: cls.__bases__[0].__name__ for cls in classes()}
 
 

@@ -42,9 +42,9 @@ def answering(word: str) -> Any:
 @pytest.mark.rule(10, 11)
 @pytest.mark.parametrize("cores", CORES)
 def test_every_task_is_prepared_and_finished_once_also_with_zero_tuples(cores: int) -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("count", NotingBolt(), 5).fields_grouping("spout", Fields("value"))
-    ran = run_once(made.build_topology(), {0: rows("a")}, cores=cores)
+    declared = builder(parallelism=2)
+    declared.set_bolt("count", NotingBolt(), 5).fields_grouping("spout", Fields("value"))
+    ran = run_once(declared.build_topology(), {0: rows("a")}, cores=cores)
     lives = [ran.of("count", task) for task in range(5)]
     whole = [("processing", "prepare"), ("processing", "execute"), ("processing", "finish_batch")]
     assert sorted(lives, key=len) == [[whole[0], whole[2]]] * 4 + [whole]
@@ -53,11 +53,11 @@ def test_every_task_is_prepared_and_finished_once_also_with_zero_tuples(cores: i
 @pytest.mark.rule(11)
 @pytest.mark.parametrize("cores", CORES)
 def test_a_bolt_finishes_after_the_last_tuple_of_its_last_source(cores: int) -> None:
-    made = builder(parallelism=3)
-    made.set_bolt("a", NotingBolt(on_finish=saying("a")), 3).none_grouping("spout")
-    made.set_bolt("b", NotingBolt(on_finish=saying("b")), 2).shuffle_grouping("a")
-    made.set_bolt("end", NotingBolt(), 2).all_grouping("b").all_grouping("a").all_grouping("spout")
-    ran = run_once(made.build_topology(), {0: rows("s")}, cores=cores)
+    declared = builder(parallelism=3)
+    declared.set_bolt("a", NotingBolt(on_finish=saying("a")), 3).none_grouping("spout")
+    declared.set_bolt("b", NotingBolt(on_finish=saying("b")), 2).shuffle_grouping("a")
+    declared.set_bolt("end", NotingBolt(), 2).all_grouping("b").all_grouping("a").all_grouping("spout")
+    ran = run_once(declared.build_topology(), {0: rows("s")}, cores=cores)
     for task in range(2):
         assert sorted(ran.executed("end", task)) == ["a", "a", "a", "b", "b", "s"]
         assert ran.of("end", task)[-1] == ("processing", "finish_batch")
@@ -75,12 +75,12 @@ def test_the_example_of_the_rule(cores: int, parallelism: int, grouping: str) ->
         for source in sources:
             getattr(declarer, f"{grouping}_grouping")(source)
 
-    made = builder()
-    listen(made.set_bolt("A", NotingBolt(answering("A"), saying("A.finish")), parallelism), "spout")
-    listen(made.set_bolt("B", NotingCommitter(answering("B"), saying("B.finish")), parallelism), "A")
-    listen(made.set_bolt("C", NotingBolt(answering("C"), saying("C.finish")), parallelism), "A", "B")
-    listen(made.set_bolt("D", NotingCommitter(), parallelism), "C")
-    ran = run_once(made.build_topology(), {0: rows("s")}, cores=cores)
+    declared = builder()
+    listen(declared.set_bolt("A", NotingBolt(answering("A"), saying("A.finish")), parallelism), "spout")
+    listen(declared.set_bolt("B", NotingCommitter(answering("B"), saying("B.finish")), parallelism), "A")
+    listen(declared.set_bolt("C", NotingBolt(answering("C"), saying("C.finish")), parallelism), "A", "B")
+    listen(declared.set_bolt("D", NotingCommitter(), parallelism), "C")
+    ran = run_once(declared.build_topology(), {0: rows("s")}, cores=cores)
     assert ran.failure is None, ran.failure
 
     phases: dict[tuple[str, str], set[str]] = {}
@@ -123,11 +123,11 @@ def test_the_example_of_the_rule(cores: int, parallelism: int, grouping: str) ->
 def test_components_fed_by_held_ones_only_execute_in_the_phase_of_the_emit(cores: int) -> None:
     """The tuples of a committer's execute need a job of their own: nothing else reaches those bolts
     in the processing phase."""
-    made = builder(parallelism=2)
-    made.set_bolt("sum", NotingCommitter(answering("sum"), saying("sum.finish")), 2).none_grouping("spout")
-    made.set_bolt("after", NotingBolt(answering("after"), saying("after.finish")), 3).shuffle_grouping("sum")
-    made.set_bolt("end", NotingBasicBolt(), 2).fields_grouping("after", Fields("value"))
-    ran = run_once(made.build_topology(), {0: rows("s"), 1: rows("t")}, cores=cores)
+    declared = builder(parallelism=2)
+    declared.set_bolt("sum", NotingCommitter(answering("sum"), saying("sum.finish")), 2).none_grouping("spout")
+    declared.set_bolt("after", NotingBolt(answering("after"), saying("after.finish")), 3).shuffle_grouping("sum")
+    declared.set_bolt("end", NotingBasicBolt(), 2).fields_grouping("after", Fields("value"))
+    ran = run_once(declared.build_topology(), {0: rows("s"), 1: rows("t")}, cores=cores)
     assert ran.failure is None, ran.failure
     assert list(ran.reports) == ["processing", "late", "commit"]
     seen = sorted((e.phase, e.component, e.details[3][0]) for e in ran.events if e.hook == "execute" and e.component != "sum")
@@ -147,10 +147,10 @@ def test_components_fed_by_held_ones_only_execute_in_the_phase_of_the_emit(cores
 
 @pytest.mark.rule(12)
 def test_without_such_tuples_the_late_job_does_not_run_and_the_bolts_are_prepared_in_the_commit() -> None:
-    made = builder()
-    made.set_bolt("sum", NotingCommitter(on_finish=saying("total"))).none_grouping("spout")
-    made.set_bolt("after", NotingBolt()).shuffle_grouping("sum")
-    ran = run_once(made.build_topology(), {0: rows("s")})
+    declared = builder()
+    declared.set_bolt("sum", NotingCommitter(on_finish=saying("total"))).none_grouping("spout")
+    declared.set_bolt("after", NotingBolt()).shuffle_grouping("sum")
+    ran = run_once(declared.build_topology(), {0: rows("s")})
     assert list(ran.reports) == ["processing", "commit"]
     assert ran.of("after") == [("commit", "prepare"), ("commit", "execute"), ("commit", "finish_batch")]
 
@@ -158,10 +158,10 @@ def test_without_such_tuples_the_late_job_does_not_run_and_the_bolts_are_prepare
 @pytest.mark.rule(15)
 @pytest.mark.parametrize("cores", CORES)
 def test_a_basic_bolt_is_prepared_executes_and_is_cleaned_up_once_per_task(cores: int) -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("upper", NotingBasicBolt(pass_on_basic), 3).shuffle_grouping("spout")
-    made.set_bolt("end", NotingBolt()).global_grouping("upper")
-    ran = run_once(made.build_topology(), {0: rows("a", "b", "c", "d")}, cores=cores)
+    declared = builder(parallelism=2)
+    declared.set_bolt("upper", NotingBasicBolt(pass_on_basic), 3).shuffle_grouping("spout")
+    declared.set_bolt("end", NotingBolt()).global_grouping("upper")
+    ran = run_once(declared.build_topology(), {0: rows("a", "b", "c", "d")}, cores=cores)
     for task in range(3):
         hooks = [hook for _, hook in ran.of("upper", task)]
         assert hooks == ["prepare"] + ["execute"] * (len(hooks) - 2) + ["cleanup"]
@@ -169,13 +169,13 @@ def test_a_basic_bolt_is_prepared_executes_and_is_cleaned_up_once_per_task(cores
 
 
 def many_sources(parallelism: int, grouping: str) -> TopologyGraph:
-    made = builder(parallelism=3)
+    declared = builder(parallelism=3)
     for id in ("x", "y"):
-        made.set_bolt(id, NotingBolt(pass_on, saying("end")), parallelism).none_grouping("spout")
-    end = made.set_bolt("end", NotingBolt(), 2)
+        declared.set_bolt(id, NotingBolt(pass_on, saying("end")), parallelism).none_grouping("spout")
+    end = declared.set_bolt("end", NotingBolt(), 2)
     for source in ("y", "spout", "x"):
         getattr(end, f"{grouping}_grouping")(source)
-    return made.build_topology()
+    return declared.build_topology()
 
 
 @pytest.mark.rule(17)
@@ -203,12 +203,12 @@ def test_tuples_of_one_sender_on_several_streams_come_in_the_order_of_emission(c
         for i, stream in enumerate(["default", "side", "side", "default", "side"]):
             bolt.emit(i, stream=stream)
 
-    made = builder()
+    declared = builder()
     streams = {"default": ("tx", "value"), "side": ("tx", "value")}
-    made.set_bolt("alternates", NotingBolt(alternate, streams=streams)).none_grouping("spout")
-    made.set_bolt("near", NotingBolt()).none_grouping("alternates").none_grouping("alternates", "side")
-    made.set_bolt("far", NotingBolt()).all_grouping("alternates", "side").global_grouping("alternates")
-    ran = run_once(made.build_topology(), {0: rows("a", "b")}, cores=cores)
+    declared.set_bolt("alternates", NotingBolt(alternate, streams=streams)).none_grouping("spout")
+    declared.set_bolt("near", NotingBolt()).none_grouping("alternates").none_grouping("alternates", "side")
+    declared.set_bolt("far", NotingBolt()).all_grouping("alternates", "side").global_grouping("alternates")
+    ran = run_once(declared.build_topology(), {0: rows("a", "b")}, cores=cores)
     assert ran.executed("near") == ran.executed("far") == [0, 1, 2, 3, 4] * 2
 
 
@@ -225,9 +225,9 @@ def test_a_slot_computed_again_sends_the_same() -> None:
 @pytest.mark.rule(16)
 @pytest.mark.parametrize("cores", [1, 2])
 def test_shuffle_spreads_one_busy_task_over_all_receivers(cores: int) -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("work", NotingBolt(), 4).shuffle_grouping("spout")
-    ran = run_once(made.build_topology(), {0: rows(*range(10))}, cores=cores)
+    declared = builder(parallelism=2)
+    declared.set_bolt("work", NotingBolt(), 4).shuffle_grouping("spout")
+    ran = run_once(declared.build_topology(), {0: rows(*range(10))}, cores=cores)
     assert sorted(len(ran.executed("work", task)) for task in range(4)) == [2, 2, 3, 3]
 
 
@@ -237,11 +237,11 @@ def test_more_rows_than_are_packed_at_once_arrive_in_order(limits: Limits) -> No
         for i in range(10_000):
             bolt.emit(i)
 
-    made = builder()
-    made.set_bolt("many", NotingBolt(many)).none_grouping("spout")
-    made.set_bolt("end", NotingCommitter()).global_grouping("many")
-    made.set_bolt("far", NotingBolt()).all_grouping("end").global_grouping("many")
-    ran = run_once(made.build_topology(), {0: rows("go")}, limits=limits)
+    declared = builder()
+    declared.set_bolt("many", NotingBolt(many)).none_grouping("spout")
+    declared.set_bolt("end", NotingCommitter()).global_grouping("many")
+    declared.set_bolt("far", NotingBolt()).all_grouping("end").global_grouping("many")
+    ran = run_once(declared.build_topology(), {0: rows("go")}, limits=limits)
     assert ran.failure is None, ran.failure
     assert ran.executed("end") == ran.executed("far") == list(range(10_000))
 
@@ -253,11 +253,11 @@ def test_more_rows_than_wait_in_memory_for_a_fused_neighbours_turn_are_executed_
         for i in range(9_000):
             bolt.emit([i])
 
-    made = builder()
-    made.set_bolt("early", NotingBolt(on_finish=saying("early"))).none_grouping("spout")
-    made.set_bolt("many", NotingBolt(many)).none_grouping("spout")
-    made.set_bolt("end", NotingBolt()).none_grouping("many").none_grouping("early")
-    ran = run_once(made.build_topology(), {0: rows("go")}, cores=cores, limits=Limits(spill_bytes=0, inline_bytes_max=1 << 40))
+    declared = builder()
+    declared.set_bolt("early", NotingBolt(on_finish=saying("early"))).none_grouping("spout")
+    declared.set_bolt("many", NotingBolt(many)).none_grouping("spout")
+    declared.set_bolt("end", NotingBolt()).none_grouping("many").none_grouping("early")
+    ran = run_once(declared.build_topology(), {0: rows("go")}, cores=cores, limits=Limits(spill_bytes=0, inline_bytes_max=1 << 40))
     assert ran.executed("end") == ["early", *([i] for i in range(9_000))]
 
 
@@ -266,10 +266,10 @@ def test_counts_are_told_by_component() -> None:
         bolt.emit("a")
         bolt.emit("b")
 
-    made = builder(parallelism=2)
-    made.set_bolt("twice", NotingBolt(twice), 2).none_grouping("spout")
-    made.set_bolt("sum", NotingCommitter(), 2).shuffle_grouping("twice")
-    ran = run_once(made.build_topology(), {0: rows(1, 2, 3), 1: rows(4)}, cores=2)
+    declared = builder(parallelism=2)
+    declared.set_bolt("twice", NotingBolt(twice), 2).none_grouping("spout")
+    declared.set_bolt("sum", NotingCommitter(), 2).shuffle_grouping("twice")
+    ran = run_once(declared.build_topology(), {0: rows(1, 2, 3), 1: rows(4)}, cores=2)
     reports = ran.reports["processing"]
     assert all(report.before == reports[0].before for report in reports)
     assert reports[0].before.executed == {"spout": 0, "twice": 4}
@@ -281,9 +281,9 @@ def test_counts_are_told_by_component() -> None:
 @pytest.mark.rule(23)
 @pytest.mark.parametrize("cores", [1, 3])
 def test_an_attempt_runs_under_the_task_counts_it_was_sealed_with(cores: int) -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("sum", NotingCommitter(), 4).shuffle_grouping("spout")
-    graph = made.build_topology()
+    declared = builder(parallelism=2)
+    declared.set_bolt("sum", NotingCommitter(), 4).shuffle_grouping("spout")
+    graph = declared.build_topology()
     with InProcessTopology(graph, cores) as topology:
         topology.graph = graph.with_task_counts({"sum": 3})
         topology.plan = topology.worker.plan(topology.graph.task_counts)
@@ -296,10 +296,10 @@ def test_an_attempt_runs_under_the_task_counts_it_was_sealed_with(cores: int) ->
 
 
 def held_graph() -> TopologyGraph:
-    made = builder(parallelism=2)
-    made.set_bolt("sum", NotingCommitter(), 4).shuffle_grouping("spout")
-    made.set_bolt("wide", NotingBolt(), 5).shuffle_grouping("sum")
-    return made.build_topology()
+    declared = builder(parallelism=2)
+    declared.set_bolt("sum", NotingCommitter(), 4).shuffle_grouping("spout")
+    declared.set_bolt("wide", NotingBolt(), 5).shuffle_grouping("sum")
+    return declared.build_topology()
 
 
 def test_results_beyond_the_inline_bound_are_dropped_and_reported_as_outgrown() -> None:

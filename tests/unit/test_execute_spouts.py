@@ -47,9 +47,9 @@ MODES: tuple[BatchMode, ...] = ("planned", "known")
 
 
 def run(spout: Any, batch: Batch, parallelism: int = 1, cores: int = 2, bolt: Any = None, attempt: TransactionAttempt = FIRST) -> Ran:
-    made = builder(spout, parallelism)
-    made.set_bolt("end", bolt or NotingBolt()).global_grouping("spout")
-    with InProcessTopology(made.build_topology(), cores, rng=random.Random(0)) as topology:
+    declared = builder(spout, parallelism)
+    declared.set_bolt("end", bolt or NotingBolt()).global_grouping("spout")
+    with InProcessTopology(declared.build_topology(), cores, rng=random.Random(0)) as topology:
         return topology.run(batch, attempt)
 
 
@@ -306,9 +306,9 @@ def test_every_task_emits_its_part_of_a_whole_batch() -> None:
 
 @pytest.mark.rule(22)
 def test_cleaning_up_never_covers_the_transaction_the_next_batch_starts_from() -> None:
-    made = builder(Whole())
-    made.set_bolt("end", NotingBolt()).global_grouping("spout")
-    with InProcessTopology(made.build_topology()) as topology:
+    declared = builder(Whole())
+    declared.set_bolt("end", NotingBolt()).global_grouping("spout")
+    with InProcessTopology(declared.build_topology()) as topology:
         topology.jobs.run(topology.job("processing", TransactionAttempt(8, 0), Batch("whole", [1]), committed=6))
         assert [event.details for event in topology_events(topology) if event.hook == "cleanup_before"] == [(6,)], "everything below 6 may go"
 
@@ -415,9 +415,9 @@ class Opaque(BaseOpaquePartitionedTransactionalSpout):
 
 
 def emission(spout: Any, batch: Batch, parallelism: int) -> tuple[list[Any], list[Event], Any]:
-    made = builder(spout, parallelism)
-    made.set_bolt("end", NotingBolt()).global_grouping("spout")
-    with InProcessTopology(made.build_topology()) as topology:
+    declared = builder(spout, parallelism)
+    declared.set_bolt("end", NotingBolt()).global_grouping("spout")
+    with InProcessTopology(declared.build_topology()) as topology:
         reports, frames = topology.jobs.run(topology.job("emission", batch=batch))
         if reports[0].failure is None:
             topology.jobs.run(topology.job("processing", batch=Batch("recorded")), frames)

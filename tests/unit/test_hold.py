@@ -33,10 +33,10 @@ pytestmark = pytest.mark.rule(12)
 
 
 def held_run(bolt: Any, cores: int = 2, limits: Limits | None = None) -> Ran:
-    made = builder(parallelism=2)
-    made.set_committer_bolt("sum", bolt, 3).fields_grouping("spout", Fields("value")).add_configuration("own", "setting")
-    made.set_bolt("after", NotingBolt()).shuffle_grouping("sum")
-    return run_once(made.build_topology(), {0: rows(*range(10)), 1: rows(*range(10, 20))}, cores=cores, limits=limits or ROOMY)
+    declared = builder(parallelism=2)
+    declared.set_committer_bolt("sum", bolt, 3).fields_grouping("spout", Fields("value")).add_configuration("own", "setting")
+    declared.set_bolt("after", NotingBolt()).shuffle_grouping("sum")
+    return run_once(declared.build_topology(), {0: rows(*range(10)), 1: rows(*range(10, 20))}, cores=cores, limits=limits or ROOMY)
 
 
 @pytest.mark.rule(10)
@@ -154,9 +154,9 @@ def _use_resource(bolt: Any) -> None:
 
 
 def test_a_resource_outlives_the_phases_and_the_attempts() -> None:
-    made = builder()
-    made.set_bolt("sum", NotingCommitter(on_prepare=_use_resource, on_finish=_use_resource)).shuffle_grouping("spout")
-    with InProcessTopology(made.build_topology()) as topology:
+    declared = builder()
+    declared.set_bolt("sum", NotingCommitter(on_prepare=_use_resource, on_finish=_use_resource)).shuffle_grouping("spout")
+    with InProcessTopology(declared.build_topology()) as topology:
         first = topology.run(planned({0: rows("a")}))
         second = topology.run(planned({0: rows("a")}), TransactionAttempt(1, 1))
     resources = [event.details[0] for ran in (first, second) for event in ran.events if event.hook == "resource"]
@@ -184,9 +184,9 @@ def _use_closing(bolt: Any) -> None:
 
 def test_a_resource_a_failing_task_had_asked_for_is_closed_and_made_again() -> None:
     Closing.closed = 0
-    made = builder()
-    made.set_bolt("sum", NotingCommitter(on_finish=_fail_once)).shuffle_grouping("spout")
-    with InProcessTopology(made.build_topology()) as topology:
+    declared = builder()
+    declared.set_bolt("sum", NotingCommitter(on_finish=_fail_once)).shuffle_grouping("spout")
+    with InProcessTopology(declared.build_topology()) as topology:
         first = topology.run(planned({0: rows("a")}))
         second = topology.run(planned({0: rows("a")}), TransactionAttempt(1, 1))
     assert (first.failed_in, second.failure, Closing.closed) == ("commit", None, 1)
@@ -212,10 +212,10 @@ def test_a_large_held_bolt_travels_in_pieces(blob_bytes_max: int) -> None:
 
 @pytest.mark.rule(15)
 def test_a_basic_bolt_downstream_of_a_committer_is_held_and_cleaned_up_in_the_commit() -> None:
-    made = builder()
-    made.set_bolt("sum", NotingCommitter(on_finish=lambda bolt: bolt.emit("total"))).shuffle_grouping("spout")
-    made.set_bolt("basic", NotingBasicBolt(), 2).shuffle_grouping("sum").all_grouping("spout")
-    ran = run_once(made.build_topology(), {0: rows("a")})
+    declared = builder()
+    declared.set_bolt("sum", NotingCommitter(on_finish=lambda bolt: bolt.emit("total"))).shuffle_grouping("spout")
+    declared.set_bolt("basic", NotingBasicBolt(), 2).shuffle_grouping("sum").all_grouping("spout")
+    ran = run_once(declared.build_topology(), {0: rows("a")})
     assert ran.failure is None, ran.failure
     for task in range(2):
         hooks = ran.of("basic", task)
@@ -227,11 +227,11 @@ def test_a_basic_bolt_downstream_of_a_committer_is_held_and_cleaned_up_in_the_co
 
 @pytest.mark.rule(10)
 def test_every_attempt_and_task_gets_a_fresh_copy_of_the_template() -> None:
-    made = builder()
+    declared = builder()
     template = NotingBolt()
     template.seen = ["given"]
-    made.set_bolt("count", template, 2).all_grouping("spout")
-    with InProcessTopology(made.build_topology(), cores=1) as topology:
+    declared.set_bolt("count", template, 2).all_grouping("spout")
+    with InProcessTopology(declared.build_topology(), cores=1) as topology:
         for n in range(3):
             ran = topology.run(planned({0: rows("a")}), TransactionAttempt(1, n))
             assert [event.details for event in ran.events if event.hook == "finish_batch"] == [("given", ("a",))] * 2
@@ -253,9 +253,9 @@ class SharedDefault(NotingBolt):
 
 
 def test_copies_share_nothing_nested_either() -> None:
-    made = builder()
-    made.set_bolt("count", SharedDefault(), 3).all_grouping("spout")
-    ran = run_once(made.build_topology(), {0: rows("a")}, cores=1)
+    declared = builder()
+    declared.set_bolt("count", SharedDefault(), 3).all_grouping("spout")
+    ran = run_once(declared.build_topology(), {0: rows("a")}, cores=1)
     assert [event.details for event in ran.events if event.hook == "nested"] == [(["a"],)] * 3
 
 
@@ -277,9 +277,9 @@ def test_a_bolt_that_cannot_be_restored_fails_the_commit_as_data() -> None:
 
 
 def test_a_reference_to_the_task_means_nothing_outside_a_held_bolt() -> None:
-    made = builder()
-    made.set_bolt("sum", NotingCommitter()).shuffle_grouping("spout")
-    ran = run_once(made.build_topology(), {0: rows("a")})
+    declared = builder()
+    declared.set_bolt("sum", NotingCommitter()).shuffle_grouping("spout")
+    ran = run_once(declared.build_topology(), {0: rows("a")})
     held = next(frame for frame in ran.frames["processing"] if frame.kind == "held")
     with pytest.raises(pickle.UnpicklingError, match="outside a held bolt"):
         pickle.loads(held.payload)
@@ -295,9 +295,9 @@ class Silent(NotingCommitter):
 
 
 def test_a_held_bolt_of_which_every_task_gets_nothing_still_finishes() -> None:
-    made = builder()
-    made.set_bolt("sum", Silent(), 3).shuffle_grouping("spout")
-    ran = run_once(made.build_topology(), {})
+    declared = builder()
+    declared.set_bolt("sum", Silent(), 3).shuffle_grouping("spout")
+    ran = run_once(declared.build_topology(), {})
     assert [ran.of("sum", task) for task in range(3)] == [[("processing", "prepare"), ("commit", "finish_batch")]] * 3
 
 

@@ -197,10 +197,10 @@ def plans_of(spout: Any) -> list[dict[int, Any]]:
 def got_by(bolt: Any, hook: str, spout: Any) -> list[tuple[Any, ...]] | str:
     """The tuples of ``bolt`` from the whole input of ``spout``, in a topology; or the failure, as
     far as it names file and byte."""
-    made = builder(spout)
-    made.set_bolt("bolt", bolt, 2).fields_grouping("spout", Fields("w"))
+    topology = builder(spout)
+    topology.set_bolt("bolt", bolt, 2).fields_grouping("spout", Fields("w"))
     got: list[tuple[Any, ...]] = []
-    graph = made.build_topology()
+    graph = topology.build_topology()
     for plan in plans_of(spout):
         ran = run_once(graph, {partition: metadata for partition, metadata in plan.items() if metadata is not None})
         if ran.failure is not None:

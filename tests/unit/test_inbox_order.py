@@ -23,7 +23,7 @@ ORDER = {"spout": 0, "a": 1, "b": 2}
 
 
 class Task:
-    """A task that notes its tuples."""
+    """A task with notes of all executed tuples."""
 
     def __init__(self, arrived: dict[LaneKey, list[Runs]], live: set[LaneKey], spill_bytes: int = 1 << 20) -> None:
         self.buffer = SpillBuffer(spill_bytes)

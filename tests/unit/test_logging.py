@@ -118,6 +118,6 @@ def arguments() -> argparse.Namespace:
 
 
 def topology() -> TopologyGraph:
-    made = builder()
-    made.set_bolt("note", NotingBolt()).shuffle_grouping("spout")
-    return made.build_topology()
+    declared = builder()
+    declared.set_bolt("note", NotingBolt()).shuffle_grouping("spout")
+    return declared.build_topology()

@@ -28,7 +28,7 @@ class Opened:
         self.restart()
 
     def restart(self) -> None:
-        """Another run of the same topology."""
+        """A second run of the topology."""
         self.state = TopologyState.open(self.store, "topology", Holder("host", 1, "now"), displaces=True)
         graph = TransactionalTopologyBuilder("topology", "spout", self.spout, 2).build_topology()
         self.batches = Batches(graph, {}, self.state, lambda txid: SOME_TIME)

@@ -94,7 +94,7 @@ def test_a_replay_of_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
 
 
 def corrected(path: Path) -> None:
-    """The same shape, the same statistics, the same footer: one value differs."""
+    """Equal shape, statistics and footer: one value differs."""
     for numbers in ([1, 2, 9], [1, 3, 9]):
         before = parquet.Footer(str(path)) if path.exists() else None
         pq.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), path)

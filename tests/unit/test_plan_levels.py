@@ -19,13 +19,13 @@ def shape(made: levels.Levels) -> list[tuple[tuple[str, ...], int]]:
 
 def chain(*groupings: str, parallelism: int = 3) -> TopologyGraph:
     """The spout and one bolt per grouping, each listening to the one before."""
-    made = builder(parallelism=parallelism)
+    topology = builder(parallelism=parallelism)
     before = "spout"
     for i, grouping in enumerate(groupings):
         keys = [Fields("value")] if grouping == "fields" else []
-        getattr(made.set_bolt(f"bolt-{i}", NotingBolt(), parallelism), f"{grouping}_grouping")(before, *keys)
+        getattr(topology.set_bolt(f"bolt-{i}", NotingBolt(), parallelism), f"{grouping}_grouping")(before, *keys)
         before = f"bolt-{i}"
-    return made.build_topology()
+    return topology.build_topology()
 
 
 @pytest.mark.rule(16)
@@ -53,49 +53,49 @@ def test_where_there_is_one_slot_everything_stays(grouping: str) -> None:
 
 @pytest.mark.rule(12, 16)
 def test_on_one_slot_a_whole_transaction_can_be_one_task() -> None:
-    made = builder(parallelism=4)
-    made.set_bolt("committer", NotingCommitter(), 4).fields_grouping("spout", Fields("value"))
-    made.set_bolt("after", NotingBolt(), 4).shuffle_grouping("committer")
-    plan = compiler.compile_plan(made.build_topology(), 1)
+    topology = builder(parallelism=4)
+    topology.set_bolt("committer", NotingCommitter(), 4).fields_grouping("spout", Fields("value"))
+    topology.set_bolt("after", NotingBolt(), 4).shuffle_grouping("committer")
+    plan = compiler.compile_plan(topology.build_topology(), 1)
     assert [len(plan.levels_of(part).levels) for part in ("processing", "late", "commit", "straight")] == [1, 1, 1, 1]
     assert shape(plan.straight) == [(("spout", "committer", "after"), 1)]
 
 
 @pytest.mark.rule(16)
 def test_a_local_grouping_is_not_fused_where_a_sender_has_no_receiving_task_beside_it() -> None:
-    made = builder(parallelism=3)
-    made.set_bolt("two", NotingBolt(), 2).none_grouping("spout")
-    graph = made.build_topology()
+    topology = builder(parallelism=3)
+    topology.set_bolt("two", NotingBolt(), 2).none_grouping("spout")
+    graph = topology.build_topology()
     assert shape(compiler.compile_plan(graph, 1).processing) == [(("spout", "two"), 1)]
     assert shape(compiler.compile_plan(graph, 2).processing) == [(("spout", "two"), 2)], "task 2 of the spout and task 0 of the bolt share slot 0"
     assert shape(compiler.compile_plan(graph, 3).processing) == [(("spout",), 3), (("two",), 2)], "task 2 of the spout is alone on slot 2"
 
 
 def test_slots_are_as_many_as_cores_or_the_widest_component_of_the_level_needs() -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("wide", NotingBolt(), 5).none_grouping("spout")
-    made.set_bolt("narrow", NotingBolt(), 1).global_grouping("wide")
-    graph = made.build_topology()
+    topology = builder(parallelism=2)
+    topology.set_bolt("wide", NotingBolt(), 5).none_grouping("spout")
+    topology.set_bolt("narrow", NotingBolt(), 1).global_grouping("wide")
+    graph = topology.build_topology()
     assert [[slots for _, slots in shape(compiler.compile_plan(graph, cores).processing)] for cores in (1, 2, 3, 4, 5, 8)] == [
         [1], [2, 1], [3, 1], [4, 1], [5, 1], [5, 1],
     ]  # fmt: skip
 
 
 def test_a_component_is_below_its_furthest_source_even_if_another_source_is_near() -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("far", NotingBolt(), 2).shuffle_grouping("spout")
-    made.set_bolt("both", NotingBolt(), 2).none_grouping("spout").none_grouping("far")
-    plan = compiler.compile_plan(made.build_topology(), 2)
+    topology = builder(parallelism=2)
+    topology.set_bolt("far", NotingBolt(), 2).shuffle_grouping("spout")
+    topology.set_bolt("both", NotingBolt(), 2).none_grouping("spout").none_grouping("far")
+    plan = compiler.compile_plan(topology.build_topology(), 2)
     assert shape(plan.processing) == [(("spout",), 2), (("far", "both"), 2)]
     assert plan.processing.fused == {("far", "default", "both")}
 
 
 def test_a_component_that_widens_a_level_does_not_join_it_if_that_tears_another_edge_apart() -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("one", NotingBolt(), 1).none_grouping("spout")
-    made.set_bolt("wide", NotingBolt(), 4).none_grouping("spout")
+    topology = builder(parallelism=2)
+    topology.set_bolt("one", NotingBolt(), 1).none_grouping("spout")
+    topology.set_bolt("wide", NotingBolt(), 4).none_grouping("spout")
     for cores in range(1, 9):
-        plan = compiler.compile_plan(made.build_topology(), cores)
+        plan = compiler.compile_plan(topology.build_topology(), cores)
         for level in plan.processing.levels:
             for source, _, receiver in plan.processing.fused:
                 if source in level.components:
@@ -106,13 +106,13 @@ def test_a_component_that_widens_a_level_does_not_join_it_if_that_tears_another_
 
 @pytest.mark.rule(12)
 def test_held_are_the_committers_and_everything_downstream_of_one() -> None:
-    made = builder()
-    made.set_bolt("before", NotingBolt()).shuffle_grouping("spout")
-    made.set_bolt("committer", NotingCommitter()).shuffle_grouping("before")
-    made.set_bolt("basic", NotingBasicBolt()).shuffle_grouping("committer")
-    made.set_bolt("end", NotingBolt()).shuffle_grouping("basic").shuffle_grouping("spout")
-    made.set_bolt("beside", NotingBolt()).shuffle_grouping("spout")
-    plan = compiler.compile_plan(made.build_topology(), 2)
+    topology = builder()
+    topology.set_bolt("before", NotingBolt()).shuffle_grouping("spout")
+    topology.set_bolt("committer", NotingCommitter()).shuffle_grouping("before")
+    topology.set_bolt("basic", NotingBasicBolt()).shuffle_grouping("committer")
+    topology.set_bolt("end", NotingBolt()).shuffle_grouping("basic").shuffle_grouping("spout")
+    topology.set_bolt("beside", NotingBolt()).shuffle_grouping("spout")
+    plan = compiler.compile_plan(topology.build_topology(), 2)
     assert plan.held == {"committer", "basic", "end"}
     assert {id for level in plan.commit.levels for id in level.components} == plan.held
     assert {id for level in plan.late.levels for id in level.components} == set(), "end hears the spout, and basic feeds end"
@@ -120,11 +120,11 @@ def test_held_are_the_committers_and_everything_downstream_of_one() -> None:
 
 @pytest.mark.rule(12)
 def test_components_fed_only_by_held_components_run_late() -> None:
-    made = builder()
-    made.set_bolt("committer", NotingCommitter()).shuffle_grouping("spout")
-    made.set_bolt("after", NotingBolt()).shuffle_grouping("committer")
-    made.set_bolt("end", NotingBolt(), 2).all_grouping("after")
-    plan = compiler.compile_plan(made.build_topology(), 2)
+    topology = builder()
+    topology.set_bolt("committer", NotingCommitter()).shuffle_grouping("spout")
+    topology.set_bolt("after", NotingBolt()).shuffle_grouping("committer")
+    topology.set_bolt("end", NotingBolt(), 2).all_grouping("after")
+    plan = compiler.compile_plan(topology.build_topology(), 2)
     assert shape(plan.processing) == [(("spout", "committer"), 1)]
     assert shape(plan.late) == [(("after",), 1), (("end",), 2)]
     assert shape(plan.commit) == [(("committer", "after"), 1), (("end",), 2)]
@@ -143,11 +143,11 @@ def test_the_emission_job_is_the_spout_alone_on_the_slots_it_has_when_processing
 
 
 def test_every_component_has_one_level_and_no_source_comes_after_its_receiver() -> None:
-    made = builder(parallelism=4)
-    made.set_bolt("a", NotingBolt(), 4).none_grouping("spout")
-    made.set_bolt("b", NotingBolt(), 2).local_or_shuffle_grouping("a").none_grouping("spout")
-    made.set_bolt("c", NotingBolt(), 3).shuffle_grouping("b").none_grouping("a")
-    graph = made.build_topology()
+    topology = builder(parallelism=4)
+    topology.set_bolt("a", NotingBolt(), 4).none_grouping("spout")
+    topology.set_bolt("b", NotingBolt(), 2).local_or_shuffle_grouping("a").none_grouping("spout")
+    topology.set_bolt("c", NotingBolt(), 3).shuffle_grouping("b").none_grouping("a")
+    graph = topology.build_topology()
     for cores in range(1, 9):
         processing = compiler.compile_plan(graph, cores).processing
         assert sorted(id for level in processing.levels for id in level.components) == sorted(graph.components)
@@ -166,12 +166,12 @@ def test_where_a_local_tuple_goes_does_not_depend_on_cores() -> None:
 
 
 def example() -> Plan:
-    made = builder(parallelism=2)
-    made.set_bolt("split", NotingBolt(streams={"default": ("tx", "value"), "errors": ("tx", "why")}), 2).none_grouping("spout")
-    made.set_bolt("sum", NotingCommitter()).global_grouping("split")
-    made.set_bolt("bad", NotingBasicBolt()).fields_grouping("split", Fields("why"), "errors")
-    made.set_bolt("after", NotingBolt(), 2).all_grouping("sum")
-    return compiler.compile_plan(made.build_topology(), 2)
+    topology = builder(parallelism=2)
+    topology.set_bolt("split", NotingBolt(streams={"default": ("tx", "value"), "errors": ("tx", "why")}), 2).none_grouping("spout")
+    topology.set_bolt("sum", NotingCommitter()).global_grouping("split")
+    topology.set_bolt("bad", NotingBasicBolt()).fields_grouping("split", Fields("why"), "errors")
+    topology.set_bolt("after", NotingBolt(), 2).all_grouping("sum")
+    return compiler.compile_plan(topology.build_topology(), 2)
 
 
 def test_the_explanation_names_shuffles_and_components_that_wait_for_the_commit() -> None:
@@ -234,7 +234,7 @@ def test_the_picture_has_a_box_per_component_and_an_arrow_per_subscription() -> 
 
 
 def test_ids_that_mermaid_cannot_read_are_spelled_out() -> None:
-    made = builder()
-    made.set_bolt('a b"c-1', NotingBolt()).shuffle_grouping("spout")
-    text = explain.mermaid(compiler.compile_plan(made.build_topology(), 1))
+    topology = builder()
+    topology.set_bolt('a b"c-1', NotingBolt()).shuffle_grouping("spout")
+    text = explain.mermaid(compiler.compile_plan(topology.build_topology(), 1))
     assert 'c_a_20_b_22_c_2d_1["a b#quot;c-1<br/>NotingBolt x 1"]' in text

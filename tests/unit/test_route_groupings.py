@@ -16,7 +16,7 @@ ATTEMPT = TransactionAttempt(1, 0)
 
 
 class Tasks:
-    """Receiving tasks that note their tuples."""
+    """Receiving tasks with notes of all tuples."""
 
     def __init__(self, count: int) -> None:
         self.got: list[list[route.Row]] = [[] for _ in range(count)]

@@ -20,7 +20,7 @@ ATTEMPT = TransactionAttempt(3, 0)
 
 
 class Lanes:
-    """Receiving tasks that keep their tuples."""
+    """Receiving tasks with lists of all tuples."""
 
     def __init__(self, tasks: int) -> None:
         self.got: list[list[Any]] = [[] for _ in range(tasks)]

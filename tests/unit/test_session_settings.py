@@ -48,7 +48,7 @@ class Cluster:
         self._looks = itertools.chain(executors, itertools.repeat(executors[-1]))
         self._now, self._cores, self._settings = 1, cores, settings
 
-    # Calls on Spark's objects, all of which are this one object.
+    # A stand-in for all of Spark's objects.
     def __getattr__(self, name: str) -> Any:
         if name in ("_jsc", "getConf"):
             return self if name == "_jsc" else lambda: self

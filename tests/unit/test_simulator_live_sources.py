@@ -86,9 +86,9 @@ class Twice(Batches):
 
 
 def live_spout(kind: str, cut: str) -> Any:
-    made = spout(kind, SIZES, 1)
-    made.source = LiveSource(cut)
-    return made
+    source = spout(kind, SIZES, 1)
+    source.source = LiveSource(cut)
+    return source
 
 
 def topology(source: Any, kind: str, bolt: type[Batches] = Batches) -> TopologyGraph:
@@ -189,10 +189,10 @@ def test_a_source_that_gives_every_row_only_once_loses_the_rows_of_a_failed_open
     source.source = Forgetful("chance")
     fault = Fault("coordinator", "plan_partition_batch of the coordinator of 'spout', call 4 of driver 1", "after it was called")
     with Simulation(topology(source, "planned")) as simulation:
-        found = simulation.replay(Script((fault,)))
-    assert found
-    assert found[0].component == "spout"
-    assert str(found[0]).startswith("all that 'spout' emitted is without ('")
+        verdict = simulation.replay(Script((fault,)))
+    assert verdict
+    assert verdict[0].component == "spout"
+    assert str(verdict[0]).startswith("all that 'spout' emitted is without ('")
 
 
 class Careless(PartitionedSpout):
@@ -210,9 +210,9 @@ class CarelessEmitter(PartitionEmitter):
 @pytest.mark.rule(18)
 def test_other_tuples_of_the_same_metadata_are_the_spouts_fault() -> None:
     with Simulation(topology(Careless(Source(SIZES, 1), planned=True), "planned")) as simulation:
-        found = simulation.replay(Script((Fault("job", "processing job of attempt 1:0, level 0, slot 0", jobs.JOB_FAULTS[0]),)))
-    assert found[0].component == "spout"
-    assert str(found[0]).startswith("what 'spout' emitted in transaction 1, of metadata {")
+        verdict = simulation.replay(Script((Fault("job", "processing job of attempt 1:0, level 0, slot 0", jobs.JOB_FAULTS[0]),)))
+    assert verdict[0].component == "spout"
+    assert str(verdict[0]).startswith("what 'spout' emitted in transaction 1, of metadata {")
 
 
 class DirectSpout(PlainSpout):

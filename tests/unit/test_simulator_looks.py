@@ -56,9 +56,9 @@ class Filing(Bolt, ICommitter):
 
 
 def with_bolt(bolt: Any) -> Any:
-    made = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout({0: [(1,), (2,)]}, ["n"], 1))
-    made.set_bolt("report", bolt).global_grouping("spout")
-    return made.build_topology()
+    declared = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout({0: [(1,), (2,)]}, ["n"], 1))
+    declared.set_bolt("report", bolt).global_grouping("spout")
+    return declared.build_topology()
 
 
 @pytest.mark.parametrize("bolt", [Filing, Mailing])
@@ -93,11 +93,11 @@ def test_a_topology_in_which_nothing_is_compared_gets_no_verdict() -> None:
 
 
 def test_a_violation_comes_first(tmp_path: Path) -> None:
-    made = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout(LINES, ["word"], 1))
-    made.set_bolt("number", Numbering(is_wrong=True)).global_grouping("spout")
-    made.set_bolt("write", Putting(SqliteStore(tmp_path / "a.db", "counts"))).global_grouping("number")
-    made.set_bolt("report", Filing()).global_grouping("spout")
-    report = simulate(made.build_topology(), seeds=60, other_processes=False)
+    declared = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout(LINES, ["word"], 1))
+    declared.set_bolt("number", Numbering(is_wrong=True)).global_grouping("spout")
+    declared.set_bolt("write", Putting(SqliteStore(tmp_path / "a.db", "counts"))).global_grouping("number")
+    declared.set_bolt("report", Filing()).global_grouping("spout")
+    report = simulate(declared.build_topology(), seeds=60, other_processes=False)
     assert [unseen.component for unseen in report.unseen] == ["report"]
     assert report.violation is not None
     assert report.exit_code == 1

@@ -52,8 +52,8 @@ def test_equal_outcomes_do_not_differ() -> None:
     ],
 )
 def test_a_difference_names_its_place_and_values(change: dict[str, Any], text: str, component: str | None) -> None:
-    (found,) = differences(outcome(**change), outcome(), compares_outputs=True)
-    assert (str(found), found.component) == (text, component)
+    (difference,) = differences(outcome(**change), outcome(), compares_outputs=True)
+    assert (str(difference), difference.component) == (text, component)
 
 
 def test_outputs_are_compared_only_where_that_means_something() -> None:

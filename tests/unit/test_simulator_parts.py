@@ -381,8 +381,8 @@ def test_a_checker_stops_when_it_is_asked_to() -> None:
 def test_a_topology_out_of_a_file_is_the_same_after_its_parts_were_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its classes travel by value, and must not be made anew: their globals would be others."""
     monkeypatch.setenv("TXTOPO_STARTER_STORE", str(tmp_path / "wrong"))
-    found = target.resolve(str(ROOT / "starter" / "wrong" / "module_global.py"))
-    with Simulation(found.topology, found.conf) as simulation:
+    resolved = target.resolve(str(ROOT / "starter" / "wrong" / "module_global.py"))
+    with Simulation(resolved.topology, resolved.conf) as simulation:
         violation = simulation.check_parts()
         assert simulation.replay(Script()) == []
     assert violation is not None

@@ -90,8 +90,8 @@ def test_a_process_that_ended_begins_afresh_and_its_resources_are_closed() -> No
     processes = Processes([Bolt])
     process = processes.switch_to("one")
     Bolt().work(1)
-    made = process.resources.get("connection", Connection)
-    assert process.resources.get("connection", Connection) is made
+    resource = process.resources.get("connection", Connection)
+    assert process.resources.get("connection", Connection) is resource
     processes.end("one")
     assert (state(), closed) == (PRISTINE, ["closed"])
     processes.switch_to("one")

@@ -41,13 +41,13 @@ def test_a_set_whose_order_another_process_shows_is_named_with_its_line() -> Non
 
 
 def test_values_of_another_process_are_shown_without_quotes() -> None:
-    (found,) = differences(outcome(stores={"s": {_Text("'a'"): _Text("2")}}), outcome(stores={"s": {_Text("'a'"): _Text("1")}}), True)
-    assert str(found) == "key 'a' of store s is 2; without failures it is 1"
+    (difference,) = differences(outcome(stores={"s": {_Text("'a'"): _Text("2")}}), outcome(stores={"s": {_Text("'a'"): _Text("1")}}), True)
+    assert str(difference) == "key 'a' of store s is 2; without failures it is 1"
 
 
 def test_lists_of_effects_differ_by_their_items() -> None:
-    found = differences(outcome(effects=["a", "b", "b"]), outcome(effects=["a", "a", "b"]), True)
-    assert list(map(str, found)) == [
+    difference = differences(outcome(effects=["a", "b", "b"]), outcome(effects=["a", "a", "b"]), True)
+    assert list(map(str, difference)) == [
         "'a' in effects() is there once; without failures it is there 2 times",
         "'b' in effects() is there 2 times; without failures it is there once",
     ]

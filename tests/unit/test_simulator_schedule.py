@@ -25,8 +25,8 @@ STRUCK_ELSEWHERE: dict[str, tuple[FaultKind, str, str]] = {
     "apply.inside": ("driver", "before commit job of attempt 2:0, level 0, slot 1, in driver 1", driver.DIES),
     "record.inside": ("state", "write 3 of driver 1 to ZooKeeper", driver.STATE_FAULTS[3]),
 }
-"""Inside these steps the simulated driver is struck at ZooKeeper, or at an executor; it reaches the
-other points by itself."""
+"""Inside these steps the simulated driver is struck at ZooKeeper, or at an executor; further points
+come without a strike."""
 POINTS = [point for point in get_args(FaultPoint) if point not in STRUCK_ELSEWHERE]
 
 
@@ -49,8 +49,8 @@ def simulation() -> Iterator[Simulation]:
 def struck(simulation: Simulation, kind: FaultKind, where: str, how: Any, *more: Fault) -> list[str]:
     """The consequences of this fault alone; nothing differs in the end."""
     trace: list[str] = []
-    found = simulation.replay(Script((Fault(kind, where, how), *more)), trace.append)
-    assert found == [], "\n".join([*map(str, found), *trace])
+    verdict = simulation.replay(Script((Fault(kind, where, how), *more)), trace.append)
+    assert verdict == [], "\n".join([*map(str, verdict), *trace])
     return [line.partition(" s  ")[2] for line in trace]
 
 

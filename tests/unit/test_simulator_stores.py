@@ -101,10 +101,10 @@ def test_stores_are_found_wherever_in_a_component_they_are(tmp_path: Path) -> No
     bolt = pickling.loads(next(c.template for c in graph.components.values() if c.kind == "batch"))
     bolt.holder, bolt.again = Holder(), SqliteStore(tmp_path / "a.db", "one")
     builder.set_bolt("bolt", bolt).global_grouping("spout")
-    made = Substitutes(builder.build_topology(), has_reset=False)
-    found = {store.address for store in made.stores}
-    held = pickling.loads(made.graph.components["bolt"].template)
-    made.close()
+    substitutes = Substitutes(builder.build_topology(), has_reset=False)
+    found = {store.address for store in substitutes.stores}
+    held = pickling.loads(substitutes.graph.components["bolt"].template)
+    substitutes.close()
     assert {f"{tmp_path}/a.db#one", f"{tmp_path}/a.db#two"} <= found
     one, two = held.holder.nested["stores"]
     assert (type(one), type(two), two.opaque, one.path) == (SimulatedStore, SimulatedStore, True, str(tmp_path / "a.db"))
@@ -130,14 +130,14 @@ def storing(store: Store) -> Any:
 
 
 def test_a_class_of_the_users_keeps_its_code_on_another_file(tmp_path: Path) -> None:
-    made = Substitutes(storing(OwnStore(tmp_path / "own.db", "own")), has_reset=False)
-    (store,) = [store for store in made.stores if isinstance(store, OwnStore)]
+    substitutes = Substitutes(storing(OwnStore(tmp_path / "own.db", "own")), has_reset=False)
+    (store,) = [store for store in substitutes.stores if isinstance(store, OwnStore)]
     assert Path(store.path).parent != tmp_path
     put(store, 1, 0, dog=1)
-    made.empty()
+    substitutes.empty()
     assert (store.get("dog"), (tmp_path / "own.db").exists()) == (None, False)
     directory = Path(store.path).parent
-    made.close()
+    substitutes.close()
     assert not directory.exists()
 
 
@@ -145,6 +145,6 @@ def test_an_unknown_backend_needs_a_reset() -> None:
     store = ForeignStore("results", "somewhere")
     with pytest.raises(UsageError, match=r"nothing to put in the place of the store somewhere#results, of class ForeignStore\n  Define reset"):
         Substitutes(storing(store), has_reset=False)
-    made = Substitutes(storing(store), has_reset=True)
-    assert any(kept is store or kept.address == store.address for kept in made.stores)
-    made.close()
+    substitutes = Substitutes(storing(store), has_reset=True)
+    assert any(kept is store or kept.address == store.address for kept in substitutes.stores)
+    substitutes.close()

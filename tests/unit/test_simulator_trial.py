@@ -1,4 +1,4 @@
-"""A whole test of a topology: its output while it runs, its end, and its verdict for a program."""
+"""A whole test of a topology: output while it runs, the end, and the verdict for a program."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ def test_the_told_command_runs_the_same_plan_again() -> None:
     for plan in [outcome().plan, *matrix.plans(5, STORES, ("bank", "opaque"))]:
         words = shlex.split(command.again(plan))
         assert words[:3] == ["python", "-m", "tests.soak"]
-        given = command.parser().parse_args(words[3:])
-        assert list(command.trials(given, given.seed)) == [Plan(plan.world, tuple(plan.nemeses), plan.seconds, plan.outside)]
+        options = command.parser().parse_args(words[3:])
+        assert list(command.trials(options, options.seed)) == [Plan(plan.world, tuple(plan.nemeses), plan.seconds, plan.outside)]
 
 
 def test_numbers_are_added_up_over_trials() -> None:

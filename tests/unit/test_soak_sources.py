@@ -18,7 +18,7 @@ from txtopo import Config, CoordinatorContext, Fields, TopologyConf, TopologyCon
 
 
 class Collected:
-    """A collector that keeps its tuples."""
+    """A collector with a list of all tuples."""
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []

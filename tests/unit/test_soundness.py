@@ -59,9 +59,9 @@ class Sink(Destination):
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("kind", ["shuffle", "local_or_shuffle", "none", "all", "partial_key"])
 def test_a_keyed_committer_whose_input_is_spread_is_refused(kind: str) -> None:
-    made = builder()
-    grouped(made.set_bolt("count", Writing(store()), 2), kind)
-    [problem] = problems_of(made)
+    topology = builder()
+    grouped(topology.set_bolt("count", Writing(store()), 2), kind)
+    [problem] = problems_of(topology)
     assert problem.startswith(f"component 'count': {kind}")
     assert "several of its 2 tasks may write one key of SqliteStore" in problem
     assert "use fields_grouping on the key" in problem
@@ -71,60 +71,60 @@ def test_a_keyed_committer_whose_input_is_spread_is_refused(kind: str) -> None:
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("kind", ["shuffle", "local_or_shuffle", "none", "all", "partial_key"])
 def test_one_task_may_be_fed_in_any_way(kind: str) -> None:
-    made = builder()
-    grouped(made.set_bolt("count", Writing(store())), kind)
-    assert made.build_topology().components["count"].parallelism == 1
+    topology = builder()
+    grouped(topology.set_bolt("count", Writing(store())), kind)
+    assert topology.build_topology().components["count"].parallelism == 1
 
 
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("kind", ["fields", "global"])
 def test_a_keyed_committer_may_have_many_tasks_if_equal_keys_meet_in_one(kind: str) -> None:
-    made = builder()
-    grouped(made.set_bolt("count", Writing(store()), 2), kind)
-    assert made.build_topology().components["count"].parallelism == 2
+    topology = builder()
+    grouped(topology.set_bolt("count", Writing(store()), 2), kind)
+    assert topology.build_topology().components["count"].parallelism == 2
 
 
 @pytest.mark.rule(32)
 def test_a_class_may_say_that_its_tasks_have_keys_of_their_own() -> None:
-    made = builder()
-    made.set_bolt("count", WritingOwnKeys(store()), 2).shuffle_grouping("spout")
-    assert made.build_topology().components["count"].writes.has_own_keys
+    topology = builder()
+    topology.set_bolt("count", WritingOwnKeys(store()), 2).shuffle_grouping("spout")
+    assert topology.build_topology().components["count"].writes.has_own_keys
 
 
 @pytest.mark.rule(32)
 def test_one_spread_input_beside_a_fields_grouping_is_refused_and_named() -> None:
-    made = builder()
-    made.set_bolt("side", NotingBolt()).shuffle_grouping("spout")
-    made.set_bolt("count", Writing(store()), 2).fields_grouping("spout", Fields("word")).all_grouping("side")
-    [problem] = problems_of(made)
+    topology = builder()
+    topology.set_bolt("side", NotingBolt()).shuffle_grouping("spout")
+    topology.set_bolt("count", Writing(store()), 2).fields_grouping("spout", Fields("word")).all_grouping("side")
+    [problem] = problems_of(topology)
     assert "all grouping on 'side'" in problem
 
 
 @pytest.mark.rule(12, 32)
 def test_a_bolt_downstream_of_a_committer_is_held_to_the_same() -> None:
-    made = builder()
-    made.set_bolt("count", NotingCommitter()).shuffle_grouping("spout")
-    made.set_bolt("pass", NotingBasicBolt(), 2).shuffle_grouping("count")
+    topology = builder()
+    topology.set_bolt("count", NotingCommitter()).shuffle_grouping("spout")
+    topology.set_bolt("pass", NotingBasicBolt(), 2).shuffle_grouping("count")
     after: Any = NotingBolt()
     after.store = store()
-    made.set_bolt("after", after, 2).shuffle_grouping("pass")
-    [problem] = problems_of(made)
+    topology.set_bolt("after", after, 2).shuffle_grouping("pass")
+    [problem] = problems_of(topology)
     assert problem.startswith("component 'after'")
 
 
 def test_a_bolt_of_the_processing_phase_may_look_things_up_wherever_it_is() -> None:
-    made = builder(opaque=True)
+    topology = builder(opaque=True)
     looks_up: Any = NotingBolt()
     looks_up.store = store()
-    made.set_bolt("look", looks_up, 3).shuffle_grouping("spout")
-    assert made.build_topology().components["look"].parallelism == 3
+    topology.set_bolt("look", looks_up, 3).shuffle_grouping("spout")
+    assert topology.build_topology().components["look"].parallelism == 3
 
 
 @pytest.mark.rule(31)
 def test_an_opaque_spout_needs_a_store_that_takes_back() -> None:
-    made = builder(opaque=True)
-    made.set_bolt("count", Writing(store())).shuffle_grouping("spout")
-    [problem] = problems_of(made)
+    topology = builder(opaque=True)
+    topology.set_bolt("count", Writing(store())).shuffle_grouping("spout")
+    [problem] = problems_of(topology)
     assert "SqliteStore" in problem
     assert "holds transactional values, but the spout 'spout' is opaque" in problem
     assert "give the store opaque=True" in problem
@@ -133,21 +133,21 @@ def test_an_opaque_spout_needs_a_store_that_takes_back() -> None:
 @pytest.mark.rule(31)
 @pytest.mark.parametrize("is_opaque_spout", [True, False])
 def test_a_store_that_takes_back_fits_every_spout(is_opaque_spout: bool) -> None:
-    made = builder(is_opaque_spout)
-    made.set_bolt("count", Writing(store(opaque=True))).shuffle_grouping("spout")
-    assert [written.holds for written in made.build_topology().components["count"].writes.destinations] == ["opaque values"]
+    topology = builder(is_opaque_spout)
+    topology.set_bolt("count", Writing(store(opaque=True))).shuffle_grouping("spout")
+    assert [written.holds for written in topology.build_topology().components["count"].writes.destinations] == ["opaque values"]
 
 
 @pytest.mark.rule(31, 32)
 def test_a_sink_without_keys_takes_any_grouping_but_no_opaque_spout() -> None:
     for opaque in (False, True):
-        made = builder(opaque)
-        made.set_bolt("keep", Writing(Sink()), 3).shuffle_grouping("spout")
+        topology = builder(opaque)
+        topology.set_bolt("keep", Writing(Sink()), 3).shuffle_grouping("spout")
         if opaque:
-            [problem] = problems_of(made)
+            [problem] = problems_of(topology)
             assert problem.endswith("(R31); use a store")
         else:
-            assert made.build_topology().components["keep"].writes.destinations[0].name == "a sink of mine"
+            assert topology.build_topology().components["keep"].writes.destinations[0].name == "a sink of mine"
 
 
 class Holder:
@@ -169,31 +169,31 @@ def closed_over(found: SqliteStore) -> Any:
     ids=["a list", "an object", "a closure", "the class"],
 )
 def test_a_store_is_found_wherever_a_committer_keeps_it(committer: NotingCommitter) -> None:
-    made = builder(opaque=True)
-    made.set_bolt("count", committer).shuffle_grouping("spout")
-    [problem] = problems_of(made)
+    topology = builder(opaque=True)
+    topology.set_bolt("count", committer).shuffle_grouping("spout")
+    [problem] = problems_of(topology)
     assert "counts.db" in problem
     assert "opaque" in problem
 
 
 def test_a_need_of_the_drivers_machine_is_found_in_any_attribute_of_a_component() -> None:
-    made = builder()
-    made.set_bolt("count", Writing([Holder(store())])).shuffle_grouping("spout")
-    assert ("count", "SqliteStore writes a file on this machine") in made.build_topology().local_only
+    topology = builder()
+    topology.set_bolt("count", Writing([Holder(store())])).shuffle_grouping("spout")
+    assert ("count", "SqliteStore writes a file on this machine") in topology.build_topology().local_only
 
 
 def test_one_store_kept_twice_is_one_destination() -> None:
-    made = builder()
-    made.set_bolt("count", Writing(store(), store())).shuffle_grouping("spout")
-    assert len(made.build_topology().components["count"].writes.destinations) == 1
+    topology = builder()
+    topology.set_bolt("count", Writing(store(), store())).shuffle_grouping("spout")
+    assert len(topology.build_topology().components["count"].writes.destinations) == 1
 
 
 @pytest.mark.rule(27)
 def test_one_component_may_not_keep_two_stores_of_one_name_in_different_places() -> None:
     elsewhere = SqliteStore("others.db", "counts")
-    made = builder()
-    made.set_bolt("count", Writing(store(), elsewhere)).shuffle_grouping("spout")
-    [problem] = problems_of(made)
+    topology = builder()
+    topology.set_bolt("count", Writing(store(), elsewhere)).shuffle_grouping("spout")
+    [problem] = problems_of(topology)
     assert problem.startswith(f"component 'count': it writes to SqliteStore {store().address} and SqliteStore {elsewhere.address}, ")
     assert problem.endswith("give each a name of its own")
     apart = builder()
@@ -212,12 +212,12 @@ def test_one_component_may_not_keep_two_stores_of_one_name_in_different_places()
 )
 @pytest.mark.parametrize("is_reader", [False, True], ids=["a committer", "a bolt that looks things up"])
 def test_components_that_open_one_store_for_different_values_are_refused(other: dict[str, Any], held: str, is_reader: bool) -> None:
-    made = builder()
-    made.set_bolt("count", Writing(store())).shuffle_grouping("spout")
+    topology = builder()
+    topology.set_bolt("count", Writing(store())).shuffle_grouping("spout")
     second: Any = NotingBolt() if is_reader else Writing()
     second.store = SqliteStore("counts.db", "counts", **other)
-    made.set_bolt("second", second).shuffle_grouping("spout")
-    [problem] = problems_of(made)
+    topology.set_bolt("second", second).shuffle_grouping("spout")
+    [problem] = problems_of(topology)
     assert problem.startswith(f"SqliteStore {store().address} is opened for different values")
     assert "for stamped values, by the codec 'json' by 'count'" in problem
     assert f"for {held} by 'second'" in problem
@@ -225,10 +225,10 @@ def test_components_that_open_one_store_for_different_values_are_refused(other: 
 
 @pytest.mark.rule(27)
 def test_one_store_may_be_opened_for_transactional_values_and_for_opaque_ones() -> None:
-    made = builder()
-    made.set_bolt("count", Writing(store())).shuffle_grouping("spout")
-    made.set_bolt("opaque", Writing(store(opaque=True))).shuffle_grouping("spout")
-    assert {written.form for component in made.build_topology().components.values() for written in component.writes.destinations} == {
+    topology = builder()
+    topology.set_bolt("count", Writing(store())).shuffle_grouping("spout")
+    topology.set_bolt("opaque", Writing(store(opaque=True))).shuffle_grouping("spout")
+    assert {written.form for component in topology.build_topology().components.values() for written in component.writes.destinations} == {
         "stamped values, by the codec 'json'"
     }
 
@@ -244,12 +244,12 @@ def test_a_fields_grouping_on_something_other_than_the_known_key_is_refused() ->
     spout = MemoryTransactionalSpout({0: [("a", 1)]}, Fields("word", "day"), 1)
     accepted: list[tuple[str, ...]] = []
     for names in [("word",), ("day",), ("word", "day")]:
-        made = TransactionalTopologyBuilder("sound", "spout", spout)
-        made.set_bolt("count", KeyedBy("word"), 2).fields_grouping("spout", Fields(*names))
+        topology = TransactionalTopologyBuilder("sound", "spout", spout)
+        topology.set_bolt("count", KeyedBy("word"), 2).fields_grouping("spout", Fields(*names))
         if names == ("word",):
-            accepted.append(tuple(made.build_topology().components["count"].writes.key_fields or ()))
+            accepted.append(tuple(topology.build_topology().components["count"].writes.key_fields or ()))
         else:
-            [problem] = problems_of(made)
+            [problem] = problems_of(topology)
             assert "goes by day, of which its keys are not made" in problem
             assert "use fields_grouping on the key, word" in problem
     assert accepted == [("word",)]
@@ -258,18 +258,18 @@ def test_a_fields_grouping_on_something_other_than_the_known_key_is_refused() ->
 @pytest.mark.rule(32)
 def test_two_fields_groupings_that_part_equal_keys_are_refused() -> None:
     spout = MemoryTransactionalSpout({0: [("a", 1)]}, Fields("word", "day"), 1)
-    made = TransactionalTopologyBuilder("sound", "spout", spout)
-    made.set_bolt("pass", NotingBolt(streams={"default": ("tx", "word", "day")})).shuffle_grouping("spout")
-    count = made.set_bolt("count", KeyedBy("word", "day"), 2)
+    topology = TransactionalTopologyBuilder("sound", "spout", spout)
+    topology.set_bolt("pass", NotingBolt(streams={"default": ("tx", "word", "day")})).shuffle_grouping("spout")
+    count = topology.set_bolt("count", KeyedBy("word", "day"), 2)
     count.fields_grouping("spout", Fields("word")).fields_grouping("pass", Fields("word", "day"))
-    [problem] = problems_of(made)
+    [problem] = problems_of(topology)
     assert "fields groupings by (word) on 'spout' and (word, day) on 'pass' send equal keys to different tasks" in problem
 
 
 def test_these_mistakes_are_reported_with_all_others() -> None:
-    made = builder(opaque=True)
-    made.set_bolt("count", Writing(store()), 2).shuffle_grouping("spout").shuffle_grouping("nobody")
-    assert len(problems_of(made)) == 4
+    topology = builder(opaque=True)
+    topology.set_bolt("count", Writing(store()), 2).shuffle_grouping("spout").shuffle_grouping("nobody")
+    assert len(problems_of(topology)) == 4
 
 
 class Speechless(Destination):
@@ -278,6 +278,6 @@ class Speechless(Destination):
 
 
 def test_a_destination_that_cannot_say_what_it_can_do_is_a_mistake_of_the_topology() -> None:
-    made = builder()
-    made.set_bolt("count", Writing(Speechless())).shuffle_grouping("spout")
-    assert problems_of(made) == ("component 'count': Speechless.guarantee failed: LookupError: which one?",)
+    topology = builder()
+    topology.set_bolt("count", Writing(Speechless())).shuffle_grouping("spout")
+    assert problems_of(topology) == ("component 'count': Speechless.guarantee failed: LookupError: which one?",)

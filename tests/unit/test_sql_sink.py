@@ -176,17 +176,17 @@ def test_two_components_do_not_upsert_one_table_that_is_taken_back(own: bool) ->
     class OwnKeys(SqlSink):
         has_own_keys = True
 
-    made = TransactionalTopologyBuilder("shop", "spout", OpaqueMemoryTransactionalSpout({0: [(1, 2)]}, Fields("id", "cents"), 1))
+    topology = TransactionalTopologyBuilder("shop", "spout", OpaqueMemoryTransactionalSpout({0: [(1, 2)]}, Fields("id", "cents"), 1))
     for id in ("first", "second"):
         sink = (OwnKeys if own else SqlSink)("shop.db", "sales", ["id", "cents"], key=["id"], opaque=True)
-        made.set_bolt(id, sink).global_grouping("spout")
-    made.set_bolt("marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
-    made.set_bolt("more marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
+        topology.set_bolt(id, sink).global_grouping("spout")
+    topology.set_bolt("marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
+    topology.set_bolt("more marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
     if own:
-        made.build_topology()
+        topology.build_topology()
         return
     with pytest.raises(InvalidTopologyError) as refused:
-        made.build_topology()
+        topology.build_topology()
     [problem] = refused.value.problems
     assert problem.startswith("components 'first', 'second': all of them write to SqlSink ")
     assert "send all rows to one of them" in problem

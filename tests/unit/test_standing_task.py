@@ -263,7 +263,7 @@ def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
 
 
 def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_task, "_IDLE_S", 10 * BOUND_S)  # so that no other rule ends the task
+    monkeypatch.setattr(resident_task, "_IDLE_S", 10 * BOUND_S)  # so that the task ends by this rule only
     with tasks(spark) as standing_tasks:
         answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)

@@ -1,4 +1,4 @@
-"""Particulars of the SQLite store: its file, its layout, its messages."""
+"""Particulars of the SQLite store: file, layout and messages."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_a_text_that_is_no_number_to_json_is_none_here_or_reads_alike(text: str)
     except ValueError:
         expected = None
     try:
-        found = keys.decode_value(text)
+        value = keys.decode_value(text)
     except ValueError:
-        found = None
-    assert found == expected
+        value = None
+    assert value == expected

@@ -29,10 +29,10 @@ def fail(bolt: Any, tup: Any = None) -> None:
 
 def graph(keep: NotingCommitter, after: NotingBolt | None = None) -> TopologyGraph:
     """spout ×2 → keep ×2 (committer), to all → after."""
-    made = builder(parallelism=2)
-    made.set_bolt("keep", keep, 2).all_grouping("spout")
-    made.set_bolt("after", after or NotingBolt()).global_grouping("keep")
-    return made.build_topology()
+    declared = builder(parallelism=2)
+    declared.set_bolt("keep", keep, 2).all_grouping("spout")
+    declared.set_bolt("after", after or NotingBolt()).global_grouping("keep")
+    return declared.build_topology()
 
 
 def parts_of(topology: InProcessTopology, slot_run: Any = SlotRun) -> StraightRun:

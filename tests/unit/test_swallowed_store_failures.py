@@ -25,9 +25,9 @@ def store(kind: str, directory: Path) -> Failing:
 
 
 def ran_with(bolt: Any) -> Ran:
-    made = builder()
-    made.set_bolt("sum", bolt).global_grouping("spout")
-    return run_once(made.build_topology(), {0: rows(1, 2)})
+    topology = builder()
+    topology.set_bolt("sum", bolt).global_grouping("spout")
+    return run_once(topology.build_topology(), {0: rows(1, 2)})
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -66,10 +66,10 @@ def test_an_emit_after_a_swallowed_failure_does_not_hide_it(tmp_path: Path) -> N
             transaction.put("sum", 1)
         bolt.emit(0)
 
-    made = builder()
-    made.set_bolt("sum", NotingCommitter(on_finish=finish)).global_grouping("spout")
-    made.set_bolt("after", NotingBolt()).global_grouping("sum")
-    ran = run_once(made.build_topology(), {0: rows(1, 2)})
+    topology = builder()
+    topology.set_bolt("sum", NotingCommitter(on_finish=finish)).global_grouping("spout")
+    topology.set_bolt("after", NotingBolt()).global_grouping("sum")
+    ran = run_once(topology.build_topology(), {0: rows(1, 2)})
     assert ran.failure is not None
     assert (ran.failure.kind, ran.failure.hook) == ("failed", "finish_batch")
 
@@ -101,10 +101,10 @@ def test_a_failed_exception_that_leaves_a_block_counts_from_any_origin(tmp_path:
 @pytest.mark.parametrize("how", ["before it began", "after it committed"])
 def test_a_swallowed_failure_of_a_store_is_replayed_in_the_simulator(how: str, tmp_path: Path) -> None:
     spout = MemoryTransactionalSpout({0: [(1,), (2,), (3,)]}, ["n"], 1)
-    made = TransactionalTopologyBuilder("sums", "spout", spout)
-    made.set_bolt("sum", Swallowing(SqliteStore(tmp_path / "sum.db", "sums"))).global_grouping("spout")
+    topology = TransactionalTopologyBuilder("sums", "spout", spout)
+    topology.set_bolt("sum", Swallowing(SqliteStore(tmp_path / "sum.db", "sums"))).global_grouping("spout")
     address = f"{tmp_path}/sum.db#sums"
-    with Simulation(made.build_topology()) as simulation:
+    with Simulation(topology.build_topology()) as simulation:
         assert simulation.expected.stores[address] == {"sum": 6}
         script = Script((Fault("store", f"transaction 2 of the schedule on store {address}", how),))
         trace: list[str] = []

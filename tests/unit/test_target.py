@@ -95,13 +95,13 @@ def test_a_file_with_a_colon_in_its_name_is_found(place: Path) -> None:
 
 
 def test_the_configuration_of_the_file_comes_along(place: Path) -> None:
-    found = target.resolve("words.py")
-    assert found.conf is not None
-    assert found.conf.max_spout_pending == 7
+    resolved = target.resolve("words.py")
+    assert resolved.conf is not None
+    assert resolved.conf.max_spout_pending == 7
     (place / "words.py").write_text(WORDS.replace("Config(max_spout_pending=7)", "{'topology.max.spout.pending': 4}"))
-    found = target.resolve("words.py")
-    assert found.conf is not None
-    assert found.conf.max_spout_pending == 4
+    resolved = target.resolve("words.py")
+    assert resolved.conf is not None
+    assert resolved.conf.max_spout_pending == 4
     (place / "words.py").write_text(WORDS.replace("Config(max_spout_pending=7)", "None"))
     assert target.resolve("words.py").conf is None
 
@@ -143,9 +143,9 @@ def test_imports_are_found_beside_the_file_before_the_working_directory(place: P
     (place / "origin_of_words.py").write_text("here = 'in the working directory'")
     imports = "import origin_of_words\nimport shop_of_words.orders\n"
     (place / "beside" / "words.py").write_text(f"{imports}{WORDS}\ntopology = builder_of(origin_of_words.here)")
-    found = target.resolve("beside/words.py")
-    assert found.topology.id == "beside"
-    assert found.directory == tmp_path / "beside"
+    resolved = target.resolve("beside/words.py")
+    assert resolved.topology.id == "beside"
+    assert resolved.directory == tmp_path / "beside"
 
 
 def test_workers_of_a_spark_that_is_started_meanwhile_find_the_imports_too(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

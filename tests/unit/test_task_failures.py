@@ -118,16 +118,16 @@ def failure_of(ran: Ran) -> Failure:
 
 def in_processing(hook: str, what: Callable[..., None], cores: int) -> Failure:
     """``what`` happens in ``hook`` of task 1 of a bolt, in the middle of a chain."""
-    made = builder(parallelism=2)
+    declared = builder(parallelism=2)
     bolts: dict[str, Callable[[], Any]] = {
         "prepare": lambda: NotingBolt(on_prepare=lambda bolt: what() if bolt.context.task_index == 1 else None),
         "execute": lambda: NotingBolt(on_execute=lambda bolt, tup: what()),
         "finish_batch": lambda: NotingBolt(on_finish=lambda bolt: what() if bolt.context.task_index == 1 else None),
     }
-    made.set_bolt("before", NotingBolt(pass_on), 2).none_grouping("spout")
-    made.set_bolt("bad", bolts[hook](), 2).none_grouping("before")
-    made.set_bolt("after", NotingBolt(), 3).shuffle_grouping("bad")
-    ran = run_once(made.build_topology(), {1: rows("a")}, cores=cores, rng=random.Random(7))
+    declared.set_bolt("before", NotingBolt(pass_on), 2).none_grouping("spout")
+    declared.set_bolt("bad", bolts[hook](), 2).none_grouping("before")
+    declared.set_bolt("after", NotingBolt(), 3).shuffle_grouping("bad")
+    ran = run_once(declared.build_topology(), {1: rows("a")}, cores=cores, rng=random.Random(7))
     assert ran.failed_in == "processing"
     return failure_of(ran)
 
@@ -182,10 +182,10 @@ def _fails_in_commit(bolt: NotingBolt) -> None:
 
 @pytest.mark.parametrize("cores", [1, 2, 5])
 def test_a_failure_in_the_commit_phase_is_told_and_components_downstream_do_not_run(cores: int) -> None:
-    made = builder()
-    made.set_bolt("sum", NotingCommitter(on_finish=_fails_in_commit), 3).all_grouping("spout")
-    made.set_bolt("after", NotingBolt(), 2).shuffle_grouping("sum")
-    ran = run_once(made.build_topology(), {0: rows("a")}, cores=cores)
+    declared = builder()
+    declared.set_bolt("sum", NotingCommitter(on_finish=_fails_in_commit), 3).all_grouping("spout")
+    declared.set_bolt("after", NotingBolt(), 2).shuffle_grouping("sum")
+    ran = run_once(declared.build_topology(), {0: rows("a")}, cores=cores)
     assert ran.failed_in == "commit"
     failure = failure_of(ran)
     assert (failure.kind, failure.component, failure.phase, failure.hook) == ("failed", "sum", "commit", "finish_batch")
@@ -196,9 +196,9 @@ def test_a_failure_in_the_commit_phase_is_told_and_components_downstream_do_not_
 @pytest.mark.parametrize("hook", ["prepare", "execute", "cleanup"])
 def test_a_basic_bolts_failure_names_the_hook(hook: str) -> None:
     bolt = type("Bad", (NotingBasicBolt,), {hook: raising(lambda: ValueError("mine"))})()
-    made = builder()
-    made.set_bolt("bad", bolt).shuffle_grouping("spout")
-    failure = failure_of(run_once(made.build_topology(), {0: rows("a")}))
+    declared = builder()
+    declared.set_bolt("bad", bolt).shuffle_grouping("spout")
+    failure = failure_of(run_once(declared.build_topology(), {0: rows("a")}))
     assert (failure.component, failure.hook, failure.error) == ("bad", hook, "ValueError: mine")
 
 
@@ -207,9 +207,9 @@ def test_a_hook_with_the_wrong_arguments_is_the_users_error() -> None:
         def finish_batch(self, extra: Any) -> None:  # type: ignore[override]
             """Takes one too many."""
 
-    made = builder()
-    made.set_bolt("bad", Wrong()).shuffle_grouping("spout")
-    failure = failure_of(run_once(made.build_topology(), {}))
+    declared = builder()
+    declared.set_bolt("bad", Wrong()).shuffle_grouping("spout")
+    failure = failure_of(run_once(declared.build_topology(), {}))
     assert failure.hook == "finish_batch"
     assert "missing 1 required positional argument: 'extra'" in failure.error
 
@@ -249,11 +249,11 @@ def _replace(bolt: Any, tup: Tuple) -> None:
 @pytest.mark.parametrize("upstream", [_swallow_exception, _swallow_everything, _swallow_in_finally, _replace], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("cores", [1, 2])
 def test_an_upstream_try_around_emit_does_not_undo_a_failure(upstream: Callable[[Any, Tuple], None], cores: int) -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("swallows", NotingBolt(upstream), 2).none_grouping("spout")
-    made.set_bolt("swallows-too", NotingBolt(upstream), 2).none_grouping("swallows")
-    made.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now"))), 2).none_grouping("swallows-too")
-    ran = run_once(made.build_topology(), {0: rows("a", "b"), 1: rows("c")}, cores=cores)
+    declared = builder(parallelism=2)
+    declared.set_bolt("swallows", NotingBolt(upstream), 2).none_grouping("spout")
+    declared.set_bolt("swallows-too", NotingBolt(upstream), 2).none_grouping("swallows")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now"))), 2).none_grouping("swallows-too")
+    ran = run_once(declared.build_topology(), {0: rows("a", "b"), 1: rows("c")}, cores=cores)
     failure = failure_of(ran)
     assert (failure.kind, failure.component, failure.error) == ("failed", "bad", "txtopo.errors.FailedException: not now")
     assert ran.executed("bad") in (["a"], ["c"]), "it fails at once, and nothing more is executed there"
@@ -267,10 +267,10 @@ def test_a_try_around_emit_in_prepare_or_finish_batch_does_not_undo_a_failure_ei
         except BaseException:
             bolt.seen.append("swallowed")
 
-    made = builder()
-    made.set_bolt("swallows", NotingBolt(**{hook: swallow})).none_grouping("spout")  # type: ignore[arg-type]
-    made.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("swallows")
-    ran = run_once(made.build_topology(), {})
+    declared = builder()
+    declared.set_bolt("swallows", NotingBolt(**{hook: swallow})).none_grouping("spout")  # type: ignore[arg-type]
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("swallows")
+    ran = run_once(declared.build_topology(), {})
     assert failure_of(ran).component == "bad"
     assert ("processing", "finish_batch") not in ran.of("bad"), "once it has failed, no further hook is called"
 
@@ -283,10 +283,10 @@ def _swallow_basic(bolt: NotingBasicBolt, tup: Tuple, collector: BasicOutputColl
 
 
 def test_a_basic_bolt_upstream_cannot_undo_a_failure_either() -> None:
-    made = builder()
-    made.set_bolt("swallows", NotingBasicBolt(_swallow_basic)).none_grouping("spout")
-    made.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("swallows")
-    assert failure_of(run_once(made.build_topology(), {0: rows("a")})).component == "bad"
+    declared = builder()
+    declared.set_bolt("swallows", NotingBasicBolt(_swallow_basic)).none_grouping("spout")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("swallows")
+    assert failure_of(run_once(declared.build_topology(), {0: rows("a")})).component == "bad"
 
 
 class SwallowingSpout(RowsSpout):
@@ -306,9 +306,9 @@ class SwallowingSpout(RowsSpout):
 
 @pytest.mark.rule(7, 22)
 def test_a_spout_cannot_undo_a_failure_and_is_closed_after_it() -> None:
-    made = builder(SwallowingSpout())
-    made.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("spout")
-    ran = run_once(made.build_topology(), {0: rows("a")})
+    declared = builder(SwallowingSpout())
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("spout")
+    ran = run_once(declared.build_topology(), {0: rows("a")})
     assert failure_of(ran).component == "bad"
     assert ran.of("spout")[-1] == ("processing", "close")
 
@@ -322,10 +322,10 @@ def _swallow_and_go_on(bolt: Any, tup: Tuple) -> None:
 
 
 def test_emits_after_a_failure_downstream_reach_no_task() -> None:
-    made = builder()
-    made.set_bolt("goes-on", NotingBolt(_swallow_and_go_on)).none_grouping("spout")
-    made.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("goes-on")
-    ran = run_once(made.build_topology(), {0: rows("a")})
+    declared = builder()
+    declared.set_bolt("goes-on", NotingBolt(_swallow_and_go_on)).none_grouping("spout")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("goes-on")
+    ran = run_once(declared.build_topology(), {0: rows("a")})
     assert failure_of(ran).component == "bad"
     assert ran.executed("bad") == [0]
 
@@ -334,9 +334,9 @@ def test_emits_after_a_failure_downstream_reach_no_task() -> None:
 
 
 def test_with_several_slots_a_processing_failure_ends_its_task_at_once_and_the_text_gives_it_back() -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("bad", NotingBolt(raising(lambda: ValueError("müde"))), 2).none_grouping("spout")
-    with InProcessTopology(made.build_topology(), cores=2) as topology:
+    declared = builder(parallelism=2)
+    declared.set_bolt("bad", NotingBolt(raising(lambda: ValueError("müde"))), 2).none_grouping("spout")
+    with InProcessTopology(declared.build_topology(), cores=2) as topology:
         job = topology.job("processing", batch=planned({0: rows("a")}))
         with pytest.raises(FailureInTaskError) as raised:
             SlotRun(topology.worker, job, 0, 0, 1).run(iter([b""]))
@@ -380,10 +380,10 @@ def test_every_run_has_a_secret_of_its_own_that_travels_and_is_not_shown() -> No
 
 
 def test_with_one_slot_a_failure_is_in_the_report() -> None:
-    made = builder()
-    made.set_bolt("bad", NotingBolt(raising(lambda: ValueError("mine")))).none_grouping("spout")
-    made.set_bolt("after", NotingBolt(), 2).all_grouping("bad")
-    ran = run_once(made.build_topology(), {0: rows("a")})
+    declared = builder()
+    declared.set_bolt("bad", NotingBolt(raising(lambda: ValueError("mine")))).none_grouping("spout")
+    declared.set_bolt("after", NotingBolt(), 2).all_grouping("bad")
+    ran = run_once(declared.build_topology(), {0: rows("a")})
     assert [report.failure for report in ran.reports["processing"]] == [failure_of(ran)] * 2
     assert ran.of("after") == [], "a level that hears of a failure runs nothing"
 
@@ -442,10 +442,10 @@ def test_a_value_that_does_not_arrive_is_the_users_failure_and_no_crash(grouping
         Fragile.lives = 1
         bolt.emit(Fragile())
 
-    made = builder()
-    made.set_bolt("sends", NotingBolt(emit)).none_grouping("spout")
-    getattr(made.set_bolt("receives", NotingBolt(), 2), f"{grouping}_grouping")("sends")
-    ran = run_once(made.build_topology(), {0: rows("a")})
+    declared = builder()
+    declared.set_bolt("sends", NotingBolt(emit)).none_grouping("spout")
+    getattr(declared.set_bolt("receives", NotingBolt(), 2), f"{grouping}_grouping")("sends")
+    ran = run_once(declared.build_topology(), {0: rows("a")})
     if grouping == "none":
         assert ran.failure is None, "it never left the process"
         return
@@ -460,17 +460,17 @@ def test_the_first_failure_of_a_slot_is_the_one_that_is_told() -> None:
         finally:
             raise ValueError("second")
 
-    made = builder()
-    made.set_bolt("both", NotingBolt(execute)).none_grouping("spout")
-    made.set_bolt("bad", NotingBolt(raising(lambda: FailedException("first")))).none_grouping("both")
-    assert failure_of(run_once(made.build_topology(), {0: rows("a")})).error.endswith("first")
+    declared = builder()
+    declared.set_bolt("both", NotingBolt(execute)).none_grouping("spout")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("first")))).none_grouping("both")
+    assert failure_of(run_once(declared.build_topology(), {0: rows("a")})).error.endswith("first")
 
 
 def test_a_failed_attempt_leaves_nothing_behind_for_the_next() -> None:
-    made = builder(parallelism=2)
-    made.set_bolt("bad", NotingBolt(lambda bolt, tup: _fail_first(bolt)), 2).none_grouping("spout")
-    made.set_bolt("sum", NotingCommitter()).global_grouping("bad")
-    with InProcessTopology(made.build_topology()) as topology:
+    declared = builder(parallelism=2)
+    declared.set_bolt("bad", NotingBolt(lambda bolt, tup: _fail_first(bolt)), 2).none_grouping("spout")
+    declared.set_bolt("sum", NotingCommitter()).global_grouping("bad")
+    with InProcessTopology(declared.build_topology()) as topology:
         assert topology.run(planned({0: rows("a", "b")})).failure is not None
         ran = topology.run(planned({0: rows("a", "b")}), TransactionAttempt(1, 1))
     assert ran.failure is None

@@ -30,9 +30,9 @@ class Connection:
 
 def test_a_resource_is_made_once_by_name() -> None:
     resources = Resources()
-    made = resources.get("a", Connection)
-    assert resources.get("a", Connection) is made
-    assert resources.get("b", Connection) is not made
+    resource = resources.get("a", Connection)
+    assert resources.get("a", Connection) is resource
+    assert resources.get("b", Connection) is not resource
 
 
 def test_a_resource_whose_factory_fails_is_asked_for_again() -> None:
@@ -86,9 +86,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def run_of(token: str) -> bytes:
-    made = builder()
-    made.set_bolt("count", NotingBolt()).shuffle_grouping("spout").add_configuration("own", 1)
-    return pickling.dumps(Run(token, made.build_topology(), 2, {"max_spout_pending": 3, "own": 0}, "generation"))
+    topology = builder()
+    topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout").add_configuration("own", 1)
+    return pickling.dumps(Run(token, topology.build_topology(), 2, {"max_spout_pending": 3, "own": 0}, "generation"))
 
 
 def test_a_run_is_loaded_once_and_the_oldest_is_forgotten(runs: Any) -> None:

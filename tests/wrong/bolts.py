@@ -156,7 +156,7 @@ class StateInAGlobal(Right):
 
 
 class AppliedInAGlobal(Counting):
-    """Remembers its applications in a module global: another process does not know them."""
+    """Remembers its applications in a module global: a new process does not know them."""
 
     def finish_batch(self) -> None:
         if (str(self.directory), self.attempt.txid) not in _applied:

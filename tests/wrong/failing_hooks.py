@@ -37,7 +37,7 @@ WORDS = ["cat", "dog", "cat", "apple", "dog", "cat", "banana", "dog", "apple", "
 
 
 class UnpicklableError(Exception):
-    """An exception that cannot leave its process."""
+    """An exception without a way out of its process."""
 
     def __init__(self) -> None:
         super().__init__("cannot be pickled")

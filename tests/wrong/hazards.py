@@ -222,7 +222,7 @@ def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
 
 def _executor_pids() -> list[int]:
-    """Ours: the JVM that this process has started has started them."""
+    """Ours: they are children of this process's JVM."""
     jvms = {pid for pid, parent in standalone.parents() if parent == os.getpid()}
     return [pid for pid, parent in standalone.parents() if parent in jvms and "CoarseGrainedExecutorBackend" in standalone.command_line(pid)]
 
