@@ -1,5 +1,4 @@
-"""Settings: their list (``settings``), their names (``names``, ``storm``), their text (``text``),
-and their sources (``sources``)."""
+"""Settings: list (``settings``), names (``names``, ``storm``), text (``text``), and sources (``sources``)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Config(pydantic.BaseModel):
 
     An unknown key or impossible value is a :class:`txtopo.errors.ConfigError`. Durations and sizes
     may be text, spelled as in Spark: ``"500ms"``, ``"64m"``. A ``Config`` holds the settings made
-    in code; :func:`txtopo.config.resolve` adds those of all other sources.
+    in code; :func:`txtopo.config.resolve` adds the weaker and the stronger sources.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
@@ -53,7 +53,7 @@ class Config(pydantic.BaseModel):
     """After a failed or cancelled commit job, how long its replay waits for tasks of it that still
     run (R33)."""
     on_held: Literal["refuse", "wait", "take"] = "refuse"
-    """Answer to a topology that another coordinator holds: refuse to run (exit code 4), wait until
+    """Answer to a topology under a foreign coordinator: refuse to run (exit code 4), wait until
     the topology is free (a standby), or take the topology at once (the other coordinator is fenced,
     and ends with exit code 4)."""
     drain_timeout_s: float = pydantic.Field(30.0, gt=0)

@@ -1,7 +1,7 @@
 """Keys of Storm without a setting here, each with its replacement.
 
 Apart from ``names`` because it is a list, made by reading ``org.apache.storm.Config`` of v1.2.4,
-and nothing else. Refusing these keys beats ignoring them: a user who sets ``topology.workers``
+and nothing else. A refusal of these keys beats ignoring them: a user who sets ``topology.workers``
 expects an effect.
 """
 
