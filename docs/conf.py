@@ -1,4 +1,4 @@
-"""How the documentation is built; what is made from the source is in ``generated.py``."""
+"""How the documentation is built; the parts made from the source are in ``generated.py``."""
 
 from __future__ import annotations
 

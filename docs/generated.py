@@ -1,8 +1,8 @@
-"""The parts of the documentation that are made from the source, so that they stay true.
+"""Parts of the documentation that are made from the source, and so stay true.
 
 A page holds them between two comments, ``<!-- begin NAME -->`` and ``<!-- end NAME -->``, as
 ordinary Markdown that reads well without being built. ``python docs/generated.py`` writes them
-anew; a test fails while one of them is not what the source says. Only the table of the rules and
+anew; a test fails while a part differs from the source. Only the table of the rules and
 their tests is made while the documentation is built, because it changes with every test.
 """
 
@@ -36,7 +36,7 @@ RULES = tuple(map(int, re.findall(r"^\*\*R(\d+)\.\*\*", (DOCS / "semantics.md").
 
 
 def settings() -> str:
-    """A table of every field of ``Config``: its default, what it may be, and its docstring."""
+    """A table of every field of ``Config``: with default, allowed values, and docstring."""
     rows = ["| setting | default | may be | meaning |", "|---|---|---|---|"]
     texts = attribute_docstrings(config.Config)
     for name, field in config.Config.model_fields.items():
@@ -149,8 +149,7 @@ def fault_points() -> str:
 
 
 def guards() -> str:
-    """A table of the guards: what happens without each, where it is, and what shows that it is
-    needed."""
+    """A table of the guards: the damage without each, its place, and the tests that need it."""
     rows = ["| guard | without it … | where | what goes red without it | mutations |", "|---|---|---|---|---|"]
     for guard in _guards():
         rules = ", ".join(f"R{rule}" for rule in guard.rules)
