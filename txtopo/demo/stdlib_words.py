@@ -8,7 +8,7 @@ plain Python.
 Every .py file below the running interpreter's standard library (installed packages left out) is
 read line by line. A *word* is an identifier or a word of a comment or text, as it is written: a run
 of letters, digits and underscores that begins with no digit. About thirty transactions of a
-megabyte; ``split`` sums up its part of the batch first, so that little travels. The buckets say how
+megabyte; ``split`` adds up a part of the batch first, so that few rows travel. The buckets say how
 many words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
 
 ``txtopo demo`` runs the topology, prints the results, and counts anew without txtopo: every count
