@@ -18,7 +18,7 @@ import pytest
 
 from tests.topologies.simulated import generated
 from txtopo.testing import Simulation
-from txtopo.testing.simulator.decisions import KINDS
+from txtopo.testing.simulator.fault_kinds import KINDS
 
 SCHEDULES = 10_000
 """How many are played in all."""

@@ -24,9 +24,9 @@ from txtopo import (
 )
 from txtopo.stores import SqliteStore
 from txtopo.testing import Simulation
-from txtopo.testing.simulator import current, jobs
+from txtopo.testing.simulator import current, fault_kinds
 from txtopo.testing.simulator.decisions import Decisions, Fault, Script
-from txtopo.testing.simulator.driver import DIES
+from txtopo.testing.simulator.fault_kinds import DIES
 from txtopo.testing.simulator.schedule import Schedule
 from txtopo.topology.graph import TopologyGraph
 
@@ -210,7 +210,7 @@ class CarelessEmitter(PartitionEmitter):
 @pytest.mark.rule(18)
 def test_other_tuples_of_the_same_metadata_are_the_spouts_fault() -> None:
     with Simulation(topology(Careless(Source(SIZES, 1), planned=True), "planned")) as simulation:
-        verdict = simulation.replay(Script((Fault("job", "processing job of attempt 1:0, level 0, slot 0", jobs.JOB_FAULTS[0]),)))
+        verdict = simulation.replay(Script((Fault("job", "processing job of attempt 1:0, level 0, slot 0", fault_kinds.JOB_FAULTS[0]),)))
     assert verdict[0].component == "spout"
     assert str(verdict[0]).startswith("what 'spout' emitted in transaction 1, of metadata {")
 

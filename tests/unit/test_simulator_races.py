@@ -12,8 +12,8 @@ from tests.topologies.simulated import generated
 from txtopo.engine import batches
 from txtopo.engine.batches import Batches
 from txtopo.testing import Simulation
-from txtopo.testing.simulator.decisions import Decisions, Fault, FaultKind, Script
-from txtopo.testing.simulator.driver import READ_FAULTS, WAITS
+from txtopo.testing.simulator.decisions import Decisions, Fault, Script
+from txtopo.testing.simulator.fault_kinds import READ_FAULTS, WAITS, FaultKind
 from txtopo.testing.simulator.outcome import Difference
 from txtopo.testing.simulator.schedule import Schedule
 

@@ -15,15 +15,15 @@ from txtopo.errors import UsageError
 from txtopo.faults import FaultPoint
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, Simulation, simulate
-from txtopo.testing.simulator import driver, jobs
-from txtopo.testing.simulator.decisions import Fault, FaultKind, Script
-from txtopo.testing.simulator.jobs import THE_END, JobFault, RunsOn
+from txtopo.testing.simulator import fault_kinds
+from txtopo.testing.simulator.decisions import Fault, Script
+from txtopo.testing.simulator.fault_kinds import THE_END, FaultKind, JobFault, RunsOn
 
 NOWHERE = "/nowhere/simulated.db"
 STRUCK_ELSEWHERE: dict[str, tuple[FaultKind, str, str]] = {
-    "seal.inside": ("state", "write 2 of driver 1 to ZooKeeper", driver.STATE_FAULTS[3]),
-    "apply.inside": ("driver", "before commit job of attempt 2:0, level 0, slot 1, in driver 1", driver.DIES),
-    "record.inside": ("state", "write 3 of driver 1 to ZooKeeper", driver.STATE_FAULTS[3]),
+    "seal.inside": ("state", "write 2 of driver 1 to ZooKeeper", fault_kinds.STATE_FAULTS[3]),
+    "apply.inside": ("driver", "before commit job of attempt 2:0, level 0, slot 1, in driver 1", fault_kinds.DIES),
+    "record.inside": ("state", "write 3 of driver 1 to ZooKeeper", fault_kinds.STATE_FAULTS[3]),
 }
 """Inside these steps the simulated driver is struck at ZooKeeper, or at an executor; further points
 come without a strike."""
@@ -74,7 +74,7 @@ def test_without_faults_nothing_special_happens(simulation: Simulation) -> None:
 @pytest.mark.parametrize("txid", [1, 2, 3])
 @pytest.mark.rule(1, 23, 25, 28)
 def test_the_driver_may_die_at_every_named_fault_point(simulation: Simulation, point: str, txid: int) -> None:
-    trace = struck(simulation, "driver", f"{point} of txid {txid} in driver 1", driver.DIES)
+    trace = struck(simulation, "driver", f"{point} of txid {txid} in driver 1", fault_kinds.DIES)
     assert starts(trace, "driver 1 dies", "driver 2 starts") == ["driver 1 dies", "driver 2 starts"]
 
 
@@ -87,14 +87,14 @@ def test_the_driver_may_die_inside_a_step(simulation: Simulation, point: str) ->
 
 
 def test_a_driver_that_sleeps_past_the_last_transaction_wakes_up_although_its_successor_has_nothing_to_do() -> None:
-    how = max(driver.SUSPENSIONS, key=driver.SUSPENSIONS.__getitem__)
+    how = max(fault_kinds.SUSPENSIONS, key=fault_kinds.SUSPENSIONS.__getitem__)
     with Simulation(topology(), transactions=2) as simulation:
         trace = struck(simulation, "driver", "record.after of txid 2 in driver 1", how)
     assert starts(trace, "driver 1 is suspended", "driver 2 starts", "driver 1 wakes up")[-1] == "driver 1 wakes up"
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if not point.startswith("forget")])
-@pytest.mark.parametrize("how", driver.SUSPENSIONS)
+@pytest.mark.parametrize("how", fault_kinds.SUSPENSIONS)
 @pytest.mark.rule(26, 29)
 def test_the_driver_may_be_suspended_there_and_wake_up_when_another_has_taken_over(simulation: Simulation, point: str, how: str) -> None:
     trace = struck(simulation, "driver", f"{point} of txid 2 in driver 1", how)
@@ -106,7 +106,7 @@ def test_the_driver_may_be_suspended_there_and_wake_up_when_another_has_taken_ov
     assert "transaction 3 is committed by driver 2" in trace
 
 
-@pytest.mark.parametrize("how", jobs.JOB_FAULTS, ids=str)
+@pytest.mark.parametrize("how", fault_kinds.JOB_FAULTS, ids=str)
 @pytest.mark.parametrize("part", ["processing", "commit"])
 @pytest.mark.rule(6, 7, 8, 29, 33)
 def test_a_job_may_be_lost_or_slow_and_its_tasks_may_run_on(simulation: Simulation, part: str, how: JobFault) -> None:
@@ -119,16 +119,16 @@ def test_a_job_may_be_lost_or_slow_and_its_tasks_may_run_on(simulation: Simulati
         assert trace.index(ran_on[0]) > trace.index("transaction 3 is committed by driver 1")
 
 
-@pytest.mark.parametrize("how", jobs.RECOMPUTED)
+@pytest.mark.parametrize("how", fault_kinds.RECOMPUTED)
 @pytest.mark.rule(28, 33)
 def test_a_slot_may_be_computed_twice_and_never_are_two_results_mixed(simulation: Simulation, how: str) -> None:
     for part in ("processing", "commit"):
         trace = struck(simulation, "recomputed", f"{part} job of attempt 2:0, level 0, slot 0", how)
         lost = [line for line in trace if line.startswith(f"the {part} job of attempt 2:0 is lost")]
-        assert bool(lost) == (how == jobs.RECOMPUTED[2])
+        assert bool(lost) == (how == fault_kinds.RECOMPUTED[2])
 
 
-@pytest.mark.parametrize("how", jobs.CHUNK_FAULTS)
+@pytest.mark.parametrize("how", fault_kinds.CHUNK_FAULTS)
 @pytest.mark.rule(11, 33)
 def test_a_lost_or_doubled_chunk_fails_the_attempt(simulation: Simulation, how: str) -> None:
     trace = struck(simulation, "chunk", "processing job of attempt 1:0, level 0, slot 1", how)
@@ -164,12 +164,12 @@ def test_the_spout_coordinator_may_fail(simulation: Simulation, how: str) -> Non
         assert "transaction 3 is committed by driver 1" in trace
 
 
-@pytest.mark.parametrize("how", driver.STATE_FAULTS)
+@pytest.mark.parametrize("how", fault_kinds.STATE_FAULTS)
 @pytest.mark.parametrize("write", range(1, 6))
 @pytest.mark.rule(25, 26)
 def test_a_write_to_zookeeper_or_its_acknowledgement_may_be_lost(simulation: Simulation, write: int, how: str) -> None:
     trace = struck(simulation, "state", f"write {write} of driver 1 to ZooKeeper", how)
-    assert ("driver 1 dies" in trace) == (how == driver.STATE_FAULTS[3])
+    assert ("driver 1 dies" in trace) == (how == fault_kinds.STATE_FAULTS[3])
 
 
 @pytest.mark.parametrize("how", ["before it began", "after it committed"])
@@ -187,7 +187,7 @@ def test_a_driver_may_start_with_other_settings_also_while_a_txid_is_half_applie
         variants = simulation._subject.variants
         assert len({variant.task_counts for variant in variants}) == 3
         for variant in variants:
-            dies = Fault("driver", "before commit job of attempt 2:0, level 1, slot 0, in driver 1", driver.DIES)
+            dies = Fault("driver", "before commit job of attempt 2:0, level 1, slot 0, in driver 1", fault_kinds.DIES)
             trace = struck(simulation, "settings", "driver 2 starts with other settings", variant, dies)
             assert "driver 2 starts" in trace
 

@@ -24,7 +24,7 @@ class Codec(Protocol):
     define its class in a module.
 
     :ivar name: the name is kept beside the results: up to 50 of ``A-Za-z0-9._-``. Change it when
-    texts that are stored could no longer be read.
+        texts that are stored could no longer be read.
     """
 
     name: str

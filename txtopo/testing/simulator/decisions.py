@@ -16,20 +16,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
-FaultKind = Literal[
-    "hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings", "clock", "read", "opening"
-]
-"""hook: a user's hook raises FailedException · worker: the process dies in one · coordinator: a
-hook of the spout coordinator raises · store: a store transaction fails · job: Spark loses a job, or
-is slow · recomputed: a slot is computed twice · chunk: a chunk of a shuffle is lost or doubled ·
-cancel: cancelled tasks run on · driver: it dies or is suspended · state: a write to ZooKeeper, or
-its acknowledgement, is lost · settings: a driver starts with other settings · clock: the clock of
-the user's code jumps · read: a read from ZooKeeper, or its answer, is lost · opening: the spout's
-thread waits before a read of state shared with other threads."""
-
-KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+from txtopo.testing.simulator.fault_kinds import KINDS, SAID, FaultKind
 
 FAULTS_MAX = 8
 
@@ -46,16 +35,6 @@ _RESTLESS = (0.0, 0.1, 0.4)
 """How often another than the first in line may be chosen."""
 
 
-_SAID: dict[str, str] = {
-    "hook": "it fails ",
-    "worker": "its worker process dies ",
-    "coordinator": "it fails ",
-    "store": "it fails ",
-    "recomputed": "it is computed twice, and ",
-    "chunk": "a chunk that it sends ",
-    "cancel": "nobody wants it any more, ",
-}
-
 _ATTEMPT = re.compile(r"(attempt \d+):\d+")
 
 
@@ -69,7 +48,7 @@ class Fault:
     how: Any
 
     def __str__(self) -> str:
-        return f"{self.where}: {_SAID.get(self.kind, '')}{self.how}"
+        return f"{self.where}: {SAID.get(self.kind, '')}{self.how}"
 
     @property
     def in_any_attempt(self) -> Fault:

@@ -29,6 +29,7 @@ from txtopo.state import base, layout, memory, records
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.executors import Executors
+from txtopo.testing.simulator.fault_kinds import DIES, DRIVER_FAULTS, READ_FAULTS, STATE_FAULTS, SUSPENSIONS, WAITS
 from txtopo.testing.simulator.hooks import Emission
 from txtopo.testing.simulator.jobs import SimulatedJobs
 from txtopo.testing.simulator.subject import GENERATION, Settings, Subject
@@ -36,16 +37,8 @@ from txtopo.testing.simulator.world import World
 from txtopo.topology.context import SOME_TIME
 from txtopo.topology.transaction import TransactionAttempt
 
-DIES = "the driver dies"
-SUSPENSIONS = {f"the driver is suspended until {commits} more are committed": commits for commits in (0, 1, 2)}
-DRIVER_FAULTS = (DIES, DIES, *SUSPENSIONS)
 BETWEEN_OPENINGS = datetime.timedelta(minutes=1)
 """Between ``context.opened_at`` of a transaction and that of the next."""
-STATE_FAULTS = ("the request is lost", "the acknowledgement is lost", "the session expires", "the driver dies when it is applied")
-WAITS = "it waits until one more transaction is recorded"
-READ_FAULTS = ("the answer is lost", "the session expires", "the driver dies")
-
-
 class DriverDied(BaseException):
     """Unwinds the code that ran when its driver died."""
 

@@ -18,7 +18,7 @@ from txtopo.dataplane.job import COMMITTING
 from txtopo.engine.jobs import JobLostError, JobResult
 from txtopo.engine.surroundings import Action
 from txtopo.testing.in_process import Computed
-from txtopo.testing.simulator import clocks, jobs
+from txtopo.testing.simulator import clocks, fault_kinds, jobs
 from txtopo.testing.simulator.hooks import SimulatedSlot
 from txtopo.testing.simulator.jobs import Running, Submitter, Zombie
 from txtopo.testing.simulator.world import World
@@ -63,7 +63,7 @@ class Executors:
         state = running.state
         slot = state.waiting[0]
         where = f"{running.name}, level {state.level}, slot {slot}"
-        fault = None if running.is_cancelled else self._world.decisions.strike("job", where, jobs.JOB_FAULTS)
+        fault = None if running.is_cancelled else self._world.decisions.strike("job", where, fault_kinds.JOB_FAULTS)
         if fault is not None:
             self._world.note(f"{running.name}: {fault}")
             running.fault = fault
@@ -75,14 +75,14 @@ class Executors:
         try:
             self._compute(running, slot, where)
         except JobLostError as error:
-            self._lose(running, str(error), jobs.RunsOn())
+            self._lose(running, str(error), fault_kinds.RunsOn())
         else:
             if state.is_done and running in self._running:
                 self._finish(running)
 
     def _compute(self, running: Running, slot: int, where: str) -> None:
         state = running.state
-        again = None if state.is_last_level else self._world.decisions.strike("recomputed", where, jobs.RECOMPUTED)
+        again = None if state.is_last_level else self._world.decisions.strike("recomputed", where, fault_kinds.RECOMPUTED)
         computed = self._on_worker(running, slot)
         if isinstance(computed, JobResult):
             self._answer(running, computed)
@@ -95,7 +95,7 @@ class Executors:
             computed = jobs.recomputed(computed, second, again)
         outputs = computed.outputs
         if not state.is_last_level:
-            damage = self._world.decisions.strike("chunk", where, jobs.CHUNK_FAULTS)
+            damage = self._world.decisions.strike("chunk", where, fault_kinds.CHUNK_FAULTS)
             outputs = outputs if damage is None else jobs.damaged(outputs, damage)
         for run in computed.runs:
             if isinstance(run, SimulatedSlot):
@@ -127,7 +127,7 @@ class Executors:
         try:
             result = running.jobs.result_of(running)
         except JobLostError as error:
-            self._lose(running, str(error), jobs.RunsOn())
+            self._lose(running, str(error), fault_kinds.RunsOn())
             return
         if result.failure is None and running.job.part != "emission":
             running.driver.emitted.setdefault(running.job.attempt, []).extend(running.emitted)
@@ -143,12 +143,12 @@ class Executors:
         self._running.remove(running)
         running.driver.ready.append((running.carrier, result))
 
-    def _lose(self, running: Running, why: str, tasks: jobs.RunsOn) -> None:
+    def _lose(self, running: Running, why: str, tasks: fault_kinds.RunsOn) -> None:
         self._world.note(f"the {running.name} is lost: {why.splitlines()[0]}")
         self._answer(running, JobLostError(why))
         self._haunt(running, tasks)
 
-    def _haunt(self, running: Running, tasks: jobs.RunsOn) -> None:
+    def _haunt(self, running: Running, tasks: fault_kinds.RunsOn) -> None:
         if tasks.after is not None and not running.state.is_done:
             self._zombies.append(Zombie(running, self._applied + tasks.after, is_visible=tasks.after == 0))
 
@@ -162,7 +162,7 @@ class Executors:
             elif running.fault is not None:
                 self._lose(running, "cancelled", running.fault.tasks)
             else:
-                tasks = self._world.decisions.strike("cancel", f"{running.name}, when it is cancelled", jobs.RUNS_ON) or jobs.RunsOn()
+                tasks = self._world.decisions.strike("cancel", f"{running.name}, when it is cancelled", fault_kinds.RUNS_ON) or fault_kinds.RunsOn()
                 self._lose(running, "cancelled", tasks)
 
     def bereave(self, driver: Submitter) -> None:
@@ -170,7 +170,7 @@ class Executors:
         for running in [running for running in self._running if running.driver is driver]:
             self._running.remove(running)
             where = f"{running.name}, when driver {driver.number} dies"
-            tasks = self._world.decisions.strike("cancel", where, jobs.RUNS_ON) or jobs.RunsOn()
+            tasks = self._world.decisions.strike("cancel", where, fault_kinds.RUNS_ON) or fault_kinds.RunsOn()
             self._haunt(running, tasks if running.fault is None else running.fault.tasks)
 
     def is_running(self, group: str) -> bool:

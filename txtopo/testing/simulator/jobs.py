@@ -27,53 +27,11 @@ from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source
 from txtopo.plan.compiler import Plan
 from txtopo.testing.in_process import Computed, InProcessJob, Outputs
 from txtopo.testing.simulator import turns
+from txtopo.testing.simulator.fault_kinds import CHUNK_FAULTS, RECOMPUTED, JobFault
 from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
 from txtopo.topology.transaction import TransactionAttempt
 
 WORKERS = 2
-THE_END = 1 << 30
-"""More commit jobs than any run has."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunsOn:
-    """Launched tasks of a job that was given up run on after so many commit jobs have ended well.
-    ``None``: the tasks end with the job."""
-
-    after: int | None = None
-
-    def __str__(self) -> str:
-        if self.after is None:
-            return "and its tasks with it"
-        when = "after the run" if self.after == THE_END else f"after {self.after} more commit jobs" if self.after else "at once"
-        return f"but its tasks run on, {when}"
-
-
-@dataclass(frozen=True, slots=True)
-class JobFault:
-    """What happens to a job: Spark loses the job, or the job is so slow that its phase times out
-    and the job is cancelled. A slow job may answer nevertheless: ``answers``."""
-
-    is_slow: bool
-    tasks: RunsOn = RunsOn()
-    answers: bool = False
-
-    def __str__(self) -> str:
-        if self.answers:
-            return "the job is too slow and is given up, but answers later"
-        return f"the job is too slow and is given up, {self.tasks}" if self.is_slow else f"Spark loses the job, {self.tasks}"
-
-
-RUNS_ON = tuple(RunsOn(after) for after in (0, 1, 2, THE_END))
-JOB_FAULTS = (
-    *(JobFault(is_slow, tasks) for is_slow in (False, True) for tasks in (RunsOn(), *RUNS_ON)),
-    JobFault(is_slow=True, answers=True),
-    JobFault(is_slow=True, answers=True),
-)
-RECOMPUTED = ("the first result counts", "the second result counts", "some receive the first result and some the second")
-CHUNK_FAULTS = ("is lost", "arrives twice")
-
-
 @dataclass(eq=False)
 class Blocks:
     """Results that stay with the executors, by slot."""

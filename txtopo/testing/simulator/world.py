@@ -21,10 +21,9 @@ from txtopo.state import memory
 from txtopo.stores import base
 from txtopo.testing.simulator.clocks import JUMPS, Clocks
 from txtopo.testing.simulator.decisions import Decisions
+from txtopo.testing.simulator.fault_kinds import STORE_FAULTS
 from txtopo.testing.simulator.processes import Processes
 from txtopo.topology.transaction import TransactionAttempt
-
-STORE_FAULTS = ("before it began", "after it committed")
 
 
 class Watch(Protocol):
