@@ -448,7 +448,7 @@ GUARDS = (
                 "txtopo/stores/mysql/backend.py",
                 " LOCK IN SHARE MODE\"\n    )",
                 "\"\n    )",
-                MARIADB,
+                ("tests/integration/test_store_servers.py", "-k", "mariadb and TestFence"),
             ),
             Mutation(
                 "in PostgreSQL an attempt that is not at the fence stands at it",
@@ -555,7 +555,7 @@ GUARDS = (
                 "txtopo/stores/sessions.py",
                 "        if self.lists or (self.is_listed and not self.has_raised):\n",
                 "        if self.lists:\n",
-                ("tests/conformance/test_store_contract.py", "-k", "as_opaque_and_as_transactional and sqlite"),
+                ("tests/conformance/test_store_contract.py", "-k", "opaque_and_transactional_writes and sqlite"),
             ),
             Mutation(
                 "a value that was taken back to is taken for one of a failed attempt",
@@ -738,7 +738,7 @@ GUARDS = (
                 "txtopo/stores/mysql/backend.py",
                 " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE",
                 " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}",
-                ("tests/integration/test_store_mariadb.py", "-k", "a_transaction_that_waited_for_a_row_sees_its_new_value"),
+                ("tests/integration/test_store_mariadb.py", "-k", "a_waiting_transaction_sees_the_new_value"),
             ),
             Mutation(
                 "in MariaDB a row that somebody else has added is replaced",

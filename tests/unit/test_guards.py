@@ -3,6 +3,7 @@ should find a misfit first."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,26 @@ def test_a_mutation_changes_one_place_of_the_source_and_names_tests_that_are_the
     files = [test for test in mutation.tests if test.endswith(".py")]
     assert files
     assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+BACKENDS = {"mariadb", "memory", "postgresql", "redis", "sqlite"}
+"""Parameters of tests of stores, which no file of tests spells out."""
+
+
+def searchable(*paths: Path) -> str:
+    """All text of ``paths``, lower case, with an underscore for each run of other characters."""
+    return re.sub(r"[^a-z0-9]+", "_", " ".join(path.read_text(encoding="utf-8") for path in paths).lower())
+
+
+CLAIMS = searchable(*sorted((ROOT / "txtopo/testing/contracts").glob("*.py")), *sorted((ROOT / "tests/wrong").glob("*.py")))
+
+
+@pytest.mark.parametrize("mutation", [each for each in MUTATIONS if "-k" in each.tests], ids=lambda mutation: mutation.name)
+def test_an_expression_that_selects_tests_names_tests_that_are_there(mutation: Mutation) -> None:
+    expression = mutation.tests[mutation.tests.index("-k") + 1]
+    text = searchable(*(ROOT / test for test in mutation.tests if test.endswith(".py")))
+    words = set(re.findall(r"\w+", expression)) - {"and", "or", "not"} - BACKENDS
+    assert [word for word in words if word.lower() not in text and word.lower() not in CLAIMS] == []
 
 
 def test_every_guard_can_be_removed_and_no_two_mutations_have_one_name() -> None:
