@@ -13,17 +13,13 @@ FREE_MAX = 0.003
 DENSE_MAX = 0.03
 """Dense sentences among all sentences."""
 
-NOT_YET = {"docs": (0.005, 0.031)}
-"""Folders above the bounds, with bounds of their own, which only fall."""
-
 
 @pytest.mark.parametrize("folder", words.FOLDERS)
 def test_prose_names_its_subjects(folder: str) -> None:
-    free_max, dense_max = NOT_YET.get(folder, (FREE_MAX, DENSE_MAX))
     result = words.measure(words.files_under(folder))
     assert result.sentences > 0
-    assert result.free_share <= free_max, f"python -m tests.words {folder} --free"
-    assert result.dense_share <= dense_max, f"python -m tests.words {folder} --show 20"
+    assert result.free_share <= FREE_MAX, f"python -m tests.words {folder} --free"
+    assert result.dense_share <= DENSE_MAX, f"python -m tests.words {folder} --show 20"
 
 
 def test_referring_words_and_free_relatives_are_counted(tmp_path: Path) -> None:
