@@ -47,11 +47,6 @@ VAGUE_YET = (
 )
 """Folders where such variables remain; the list only shrinks."""
 QUESTIONS = frozenset({"What", "Why", "Whether", "Who", "Whose", "How", "Where", "Which", "When"})
-QUESTIONS_YET = (
-    "txtopo/stores",
-    "txtopo/testing",
-)
-"""Folders in which first lines still begin with a question word; the list only shrinks."""
 HEAVY = ("pyspark", "kazoo", "pydantic", "pyarrow")
 
 
@@ -116,7 +111,7 @@ def test_a_variable_is_named_after_its_value() -> None:
 
 
 def test_the_first_line_of_a_module_is_no_question() -> None:
-    paths = [path for path in [*SOURCES, *BENCH, *TESTS] if tree_of(path).body and not is_under(path, QUESTIONS_YET)]
+    paths = [path for path in [*SOURCES, *BENCH, *TESTS] if tree_of(path).body]
     first_words = {named(path): (ast.get_docstring(tree_of(path)) or "-").split()[0] for path in paths}
     questions = {name: word for name, word in first_words.items() if re.split(r"\W", word)[0] in QUESTIONS}
     assert questions == {}, "say what the module is or does: a noun phrase or a verb"

@@ -1,4 +1,4 @@
-"""Where results are kept: keyed values that each transaction changes exactly once."""
+"""Keyed results that each transaction changes exactly once, kept in databases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What every store is: keyed results that each transaction changes exactly once, however often it
-is replayed (R27-R32).
+"""The class of every store: keyed results that each transaction changes exactly once, with any
+number of replays (R27-R32).
 
 A store transaction is one transaction of the database behind it. It first stands at the fence of
 its component (R29), then updates stamped values (R30), and commits. Before a store raises a fence,

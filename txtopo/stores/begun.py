@@ -1,4 +1,4 @@
-"""Which stores a component may begin to write: a component with results begins only expected stores
+"""The check before a component begins a store: a component with results begins only expected stores
 (R35), and a topology at most ``stores_max``.
 
 Apart from ``base``, which asks when it finds no fence of the component. Runs on executors: standard

@@ -1,5 +1,5 @@
-"""Why a store transaction is refused: two writers of one key, a plain value that was read, a store
-changed by another program.
+"""The reasons to refuse a store transaction: two writers of one key, a plain value that was read, a
+store changed by another program.
 
 Apart from ``transaction``, which finds the conflicts: the messages for people are in one place.
 Standard library only.

@@ -1,5 +1,5 @@
-"""How a row is laid out in a relational table: the columns of every backend that has tables, and
-the row that the columns hold.
+"""The layout of a row in a relational table: the columns of every backend that has tables, and the
+row that the columns hold.
 
 Apart from the backends because two of them must write the same columns, so that a table can be
 carried from one to the other. Standard library only.

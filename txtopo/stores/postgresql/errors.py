@@ -1,5 +1,5 @@
-"""What PostgreSQL's errors mean: a passing error fails the attempt, an error for a person names the
-cure.
+"""The meaning of the errors of PostgreSQL: a passing error fails the attempt, an error for a person
+names the cure.
 
 Apart because this table is read, and grows, for itself. An error's class is its SQLSTATE
 (https://www.postgresql.org/docs/current/errcodes-appendix.html); libpq tells none while a

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean: passing errors, and errors that a person must mend.
+"""The meaning of the errors of SQLite: passing errors, and errors that a person must mend.
 
 Apart from ``sqlite`` because every statement on a file is under it. Standard library only.
 """

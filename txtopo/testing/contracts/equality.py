@@ -1,4 +1,4 @@
-"""When two values count as the same, and how two collections differ, in words.
+"""The equality of two values, and the differences of two collections in words.
 
 Apart from the checkers because values of tuples need be neither hashable nor ordered, may be NaN,
 and may be objects that only pickling has copied.

@@ -1,5 +1,5 @@
-"""What a clause about stores is given: empty stores, a process whose tasks write to them, and short
-forms for writing.
+"""The subject of a clause about stores: empty stores, a process whose tasks write to them, and
+short forms for writing.
 
 Apart from the clauses because all of them begin here.
 """
