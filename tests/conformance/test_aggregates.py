@@ -16,18 +16,18 @@ from txtopo.testing import check_bolt_idempotence, simulate
 from txtopo.topology import aggregate
 
 
-def checked(what: Any, keys: tuple[str, ...] = ("word",), late_tasks: bool = True) -> None:
+def checked(aggregator: Any, keys: tuple[str, ...] = ("word",), late_tasks: bool = True) -> None:
     seen: list[Any] = []
 
     def noted(directory: Path) -> Any:
         seen.append(effects(directory))
         return seen[-1]
 
-    make = functools.partial(aggregated, what=what, keys=keys)
+    make = functools.partial(aggregated, what=aggregator, keys=keys)
     report = check_bolt_idempotence(make, effects=noted, other_processes=False, late_tasks=late_tasks)
     assert report.components == ("kept", "changes")
     assert report.points > 2
-    assert in_a_plain_loop(what, keys) in seen
+    assert in_a_plain_loop(aggregator, keys) in seen
 
 
 @pytest.mark.rule(12, 17, 28, 32)

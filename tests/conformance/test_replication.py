@@ -45,8 +45,8 @@ def test_a_fail_over_lands_between_two_store_transactions_of_one_attempt_and_a_s
         write(process, store, 2, tasks=1)
 
         def elsewhere(server: Server) -> Store:
-            there: Store = open_store(dataclasses.replace(world, store=world.store.replace(f":{first_port}/", f":{server.port}/")), "lost")
-            return there
+            opened: Store = open_store(dataclasses.replace(world, store=world.store.replace(f":{first_port}/", f":{server.port}/")), "lost")
+            return opened
 
         first_port = first.port
         servers.catch_up()

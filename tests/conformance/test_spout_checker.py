@@ -133,9 +133,9 @@ def test_a_clean_up_that_goes_too_far_is_found() -> None:
 
 
 @pytest.mark.rule(20)
-@pytest.mark.parametrize(("shift", "what"), [(1, "missing"), (-1, "too many")], ids=["a gap", "an overlap"])
+@pytest.mark.parametrize(("shift", "violation"), [(1, "missing"), (-1, "too many")], ids=["a gap", "an overlap"])
 @pytest.mark.parametrize("kind", ["plain", "planned", "asking", "opaque", "planned opaque"])
-def test_gaps_between_batches_are_found_when_the_content_of_the_source_is_given(kind: str, shift: int, what: str) -> None:
+def test_gaps_between_batches_are_found_when_the_content_of_the_source_is_given(kind: str, shift: int, violation: str) -> None:
     def shifted(half: Any, last: Any) -> Any:
         return following(half.spout, None if last is None else [0, last[1] + (shift if last[1] < half.spout.size else 0)])
 
@@ -151,7 +151,7 @@ def test_gaps_between_batches_are_found_when_the_content_of_the_source_is_given(
         "opaque": lambda: Opaque(emit_partition_batch=emit_shifted),
         "planned opaque": lambda: PlannedOpaque(plan_batch=lambda c, txid, last: {p: shifted(c, last.get(p)) for p in range(3)}),
     }
-    error = broken(makes[kind], 20, what, expected=WHOLE if kind == "plain" else ALL)
+    error = broken(makes[kind], 20, violation, expected=WHOLE if kind == "plain" else ALL)
     assert "against what the source holds" in error.what
 
 
@@ -302,15 +302,15 @@ def test_tasks_that_see_different_numbers_of_partitions_are_found() -> None:
 
 @pytest.mark.rule(14)
 @pytest.mark.parametrize(
-    ("values", "stream", "what"),
+    ("values", "stream", "violation"),
     [([7], "default", "1 values for the 2 fields"), (["x", 7], "default", "as first value"), ([None, 7], "other", "which it does not declare")],
     ids=["arity", "attempt", "stream"],
 )
-def test_emits_that_were_not_declared_are_found(values: list[Any], stream: str, what: str) -> None:
+def test_emits_that_were_not_declared_are_found(values: list[Any], stream: str, violation: str) -> None:
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
         collector.emit([value or attempt for value in values], stream)
 
-    broken(lambda: Plain(emit_batch=emit_batch), 14, what)
+    broken(lambda: Plain(emit_batch=emit_batch), 14, violation)
 
 
 @pytest.mark.rule(22)

@@ -27,12 +27,12 @@ ROWS: dict[int, list[tuple[str]]] = {0: [(f"a{n}",) for n in range(20)], 1: [(f"
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 def test_the_memory_spouts_keep_the_contract_while_rows_and_partitions_are_added(kind: Any, always_ready: bool) -> None:
-    made: list[Any] = []
+    instances: list[Any] = []
     numbers = itertools.count()
 
     def make() -> Any:
-        made.append(kind(ROWS, ["word"], 3, always_ready))
-        return made[-1]
+        instances.append(kind(ROWS, ["word"], 3, always_ready))
+        return instances[-1]
 
     def grow(spout: Any) -> None:
         spout.append(next(numbers) % 2 * 4, [("grown",), ("grown",)])
@@ -40,23 +40,23 @@ def test_the_memory_spouts_keep_the_contract_while_rows_and_partitions_are_added
     rows = [*itertools.chain.from_iterable(ROWS.values()), *[("grown",)] * 4]
     report = check_spout(make, expected=rows, grow=grow)
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, len(rows), 5)
-    for spout in made:
+    for spout in instances:
         spout.close()
 
 
 @pytest.mark.rule(18, 20)
 def test_the_opaque_memory_spout_keeps_the_contract_while_a_partition_is_away_for_a_time() -> None:
-    made: list[OpaqueMemoryTransactionalSpout] = []
+    instances: list[OpaqueMemoryTransactionalSpout] = []
     turns = itertools.cycle([True, False])
 
     def make() -> OpaqueMemoryTransactionalSpout:
-        made.append(OpaqueMemoryTransactionalSpout(ROWS, ["word"], 3))
-        return made[-1]
+        instances.append(OpaqueMemoryTransactionalSpout(ROWS, ["word"], 3))
+        return instances[-1]
 
     rows = itertools.chain.from_iterable(ROWS.values())
     report = check_spout(make, expected=rows, grow=lambda spout: spout.set_disabled(1, next(turns)), stories=20)
     assert report.is_exhausted
-    for spout in made:
+    for spout in instances:
         spout.close()
 
 
@@ -136,13 +136,13 @@ def test_the_parquet_spout_keeps_the_contract(tmp_path: Path, partitions: int) -
 @RULES
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
 def test_the_memory_spout_of_columns_keeps_the_contract_while_batches_and_partitions_are_added(always_ready: bool) -> None:
-    made: list[Any] = []
+    instances: list[Any] = []
     turns = itertools.count()
 
     def make() -> Any:
         of_partition = {p: pa.table({"word": [word for (word,) in rows]}) for p, rows in ROWS.items()}
-        made.append(ArrowMemoryTransactionalSpout(of_partition, 2, always_ready, rows_per_record_batch=3))
-        return made[-1]
+        instances.append(ArrowMemoryTransactionalSpout(of_partition, 2, always_ready, rows_per_record_batch=3))
+        return instances[-1]
 
     def grow(spout: Any) -> None:
         spout.append(next(turns) % 2 * 4, pa.record_batch({"word": ["grown", "grown"]}))
@@ -150,7 +150,7 @@ def test_the_memory_spout_of_columns_keeps_the_contract_while_batches_and_partit
     rows = [*itertools.chain.from_iterable(ROWS.values()), *[("grown",)] * 4]
     report = check_spout(make, expected=rows, grow=grow)
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, len(rows), 5)
-    for spout in made:
+    for spout in instances:
         spout.close()
 
 

@@ -38,8 +38,8 @@ class Row(tuple[Any, ...]):
 @pytest.fixture(autouse=True)
 def connections() -> Iterator[None]:
     yield
-    for made in streaming._resources.values():
-        made.close()
+    for connection in streaming._resources.values():
+        connection.close()
     streaming._resources.clear()
 
 

@@ -71,10 +71,10 @@ def commit(state: TopologyState, txid: int, positions: dict[int, Any] | None = N
 
 def contents(store: StateStore, path: str = "/words") -> dict[str, bytes]:
     node = store.get(path)
-    found = {} if node is None else {path: node.data}
+    nodes = {} if node is None else {path: node.data}
     for name in store.children(path):
-        found.update(contents(store, f"{path}/{name}"))
-    return found
+        nodes.update(contents(store, f"{path}/{name}"))
+    return nodes
 
 
 def put(store: StateStore, path: str, data: bytes) -> None:

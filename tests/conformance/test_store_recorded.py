@@ -54,14 +54,14 @@ class Recording:
 
 @pytest.fixture(params=sorted(FACTORIES))
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Recording]]:
-    made = []
+    stores = []
 
     def recording(opaque: bool) -> Recording:
-        made.append(Recording(FACTORIES[request.param](tmp_path, opaque=opaque)))
-        return made[-1]
+        stores.append(Recording(FACTORIES[request.param](tmp_path, opaque=opaque)))
+        return stores[-1]
 
     yield recording
-    for each in made:
+    for each in stores:
         each.process.close()
 
 

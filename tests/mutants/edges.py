@@ -119,7 +119,7 @@ EDGES = (
     Mutation(
         "SQLite never forgets the lists of what was written",
         "txtopo/stores/sqlite/store.py",
-        "        if self.is_listed:\n            self._forget_written(mine.topology_id, mine.component)\n",
+        "        if self.is_listed:\n            self._forget_written(stamp.topology_id, stamp.component)\n",
         "",
         ("tests/unit/test_store_sqlite.py",),
     ),
@@ -191,8 +191,8 @@ EDGES = (
     Mutation(
         "two spellings of one SQLite file are two files",
         "txtopo/stores/sqlite/store.py",
-        "        self.path = os.path.realpath(os.path.expanduser(given))\n",
-        "        self.path = os.path.abspath(os.path.expanduser(given))\n",
+        "        self.path = os.path.realpath(os.path.expanduser(path_text))\n",
+        "        self.path = os.path.abspath(os.path.expanduser(path_text))\n",
         ("tests/unit/test_store_sqlite.py",),
     ),
     Mutation(

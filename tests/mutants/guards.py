@@ -215,7 +215,7 @@ GUARDS = (
             Mutation(
                 "generation of a store not compared",
                 "txtopo/stores/stamps.py",
-                "    if fence.generation != mine.generation:\n",
+                "    if fence.generation != own.generation:\n",
                 "    if False:\n",
                 STORE,
             ),
@@ -404,8 +404,8 @@ GUARDS = (
             Mutation(
                 "attempt dropped from the fence",
                 "txtopo/stores/stamps.py",
-                "    at, here = (fence.txid, fence.attempt), (mine.txid, mine.attempt)\n",
-                "    at, here = (fence.txid, 0), (mine.txid, 0)\n",
+                "    at, here = (fence.txid, fence.attempt), (own.txid, own.attempt)\n",
+                "    at, here = (fence.txid, 0), (own.txid, 0)\n",
                 STORE,
             ),
             Mutation(
@@ -425,7 +425,7 @@ GUARDS = (
             Mutation(
                 "the fence is not raised",
                 "txtopo/stores/base.py",
-                "        session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))\n",
+                "        session.write_fence(stamps.Fence(stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt))\n",
                 "",
                 STORE,
             ),
@@ -474,8 +474,8 @@ GUARDS = (
             Mutation(
                 "in PostgreSQL a fence is raised without waiting for who stands at it",
                 "txtopo/stores/servers/session.py",
-                "            found = self._read_fence(topology_id, component, lock=True)\n",
-                "            found = self._read_fence(topology_id, component)\n",
+                "            fence = self._read_fence(topology_id, component, lock=True)\n",
+                "            fence = self._read_fence(topology_id, component)\n",
                 POSTGRESQL,
             ),
             Mutation(
@@ -510,15 +510,15 @@ GUARDS = (
             Mutation(
                 "stamp of this transaction is taken for an earlier one",
                 "txtopo/stores/stamps.py",
-                'stamp.txid < mine.txid:\n        return "undone" if',
-                'stamp.txid <= mine.txid:\n        return "undone" if',
+                'stamp.txid < own.txid:\n        return "undone" if',
+                'stamp.txid <= own.txid:\n        return "undone" if',
                 STORE,
             ),
             Mutation(
                 "stamp test by equality, so that a later one counts as not applied",
                 "txtopo/stores/stamps.py",
-                '    if stamp.txid > mine.txid:\n        return "ahead"\n',
-                '    if stamp.txid > mine.txid:\n        return "past"\n',
+                '    if stamp.txid > own.txid:\n        return "ahead"\n',
+                '    if stamp.txid > own.txid:\n        return "past"\n',
                 ("tests/unit/test_store_sqlite.py", *STORE),
             ),
             Mutation(
@@ -560,8 +560,8 @@ GUARDS = (
             Mutation(
                 "a value that was taken back to is taken for one of a failed attempt",
                 "txtopo/stores/stamps.py",
-                "    if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:\n",
-                "    if stamp.attempt > mine.attempt:\n",
+                "    if stamp.attempt > own.attempt or stamp.attempt == UNKNOWN_ATTEMPT:\n",
+                "    if stamp.attempt > own.attempt:\n",
                 STORE,
             ),
             Mutation(
@@ -616,7 +616,7 @@ GUARDS = (
             Mutation(
                 "emptied store accepted",
                 "txtopo/stores/base.py",
-                "                raise _emptied(self._place, mine)\n",
+                "                raise _emptied(self._place, stamp)\n",
                 "                pass\n",
                 STORE,
             ),
@@ -687,7 +687,7 @@ GUARDS = (
             Mutation(
                 "two writers of one key in one transaction",
                 "txtopo/stores/stamps.py",
-                '    return "mine" if (stamp.component, stamp.task) == (mine.component, mine.task) else "rival"\n',
+                '    return "mine" if (stamp.component, stamp.task) == (own.component, own.task) else "rival"\n',
                 '    return "mine"\n',
                 STORE,
             ),
@@ -1349,7 +1349,7 @@ GUARDS = (
             Mutation(
                 "counts outlive the adoption of their store",
                 "txtopo/stores/sqlite/store.py",
-                '        self._change(f"DELETE FROM txtopo_count WHERE {which}", [self._table, component, topology_id, mine.topology_id])\n',
+                '        self._change(f"DELETE FROM txtopo_count WHERE {condition}", [self._table, component, topology_id, stamp.topology_id])\n',
                 "",
                 _COUNTS,
             ),
@@ -1440,7 +1440,7 @@ GUARDS = (
             Mutation(
                 "an only task does not read what several tasks before it have counted",
                 "txtopo/stores/servers/session.py",
-                "self._taken = whole if counted > 0 else self._read_fence(mine.topology_id, mine.component, lock=True)",
+                "self._taken = whole if counted > 0 else self._read_fence(stamp.topology_id, stamp.component, lock=True)",
                 "self._taken = whole",
                 ("tests/conformance/test_store_copies.py", "-k", "postgresql and several_tasks"),
             ),

@@ -92,10 +92,10 @@ def test_a_held_bolt_pickles_the_slice_and_not_the_whole(kind: str) -> None:
     whole = pa.table({"a": pa.array(range(1_000_000))})
     part = whole.slice(5, 3)
     kept: Any = {"RecordBatch": part.to_batches()[0], "Table": part, "ChunkedArray": part.column(0), "Array": part.column(0).chunk(0)}[kind]
-    made, arguments = column_batches.reduced(kept)
+    function, arguments = column_batches.reduced(kept)
     assert len(pickle.dumps(arguments)) < 2000
     assert column_runs.is_arrow(kept)
-    came = made(*pickle.loads(pickle.dumps(arguments)))
+    came = function(*pickle.loads(pickle.dumps(arguments)))
     assert came.equals(kept)
     assert type(came) is type(kept)
 

@@ -94,16 +94,16 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*arrays, pa.array(range(length), pa.int64())], names=[*"abc"[: len(arrays)], "i"])
 
 
-def delivered_rows(grouping: Grouping, fields: Fields, given: Sequence[pa.RecordBatch], tasks: int, sender: int) -> list[list[int]]:
+def delivered_rows(grouping: Grouping, fields: Fields, parts: Sequence[pa.RecordBatch], tasks: int, sender: int) -> list[list[int]]:
     got: list[list[Any]] = [[] for _ in range(tasks)]
     send = route.make_send(grouping, fields, sender, ATTEMPT.txid, [task.append for task in got])
-    for batch in given:
+    for batch in parts:
         for row in column_batches.rows(batch, ATTEMPT):
             send(row)
     return [[row[-1] for row in task] for task in got]
 
 
-def delivered_columns(grouping: Grouping, fields: Fields, given: Sequence[pa.RecordBatch], tasks: int, sender: int) -> list[list[int]]:
+def delivered_columns(grouping: Grouping, fields: Fields, parts: Sequence[pa.RecordBatch], tasks: int, sender: int) -> list[list[int]]:
     got: list[list[int]] = [[] for _ in range(tasks)]
 
     def lane(task: int) -> Callable[[pa.RecordBatch], None]:
@@ -115,7 +115,7 @@ def delivered_columns(grouping: Grouping, fields: Fields, given: Sequence[pa.Rec
 
     memory = route.SenderMemory(grouping, sender, ATTEMPT.txid, tasks)
     send = routing.make_send(grouping, fields, sender, ATTEMPT, [lane(task) for task in range(tasks)], memory)
-    for batch in given:
+    for batch in parts:
         if batch.num_rows:
             send(batch)
     return got
@@ -140,7 +140,7 @@ def test_columns_go_where_their_rows_would_go(first: pa.RecordBatch, again: int,
     names = first.schema.names
     fields = Fields("tx", names)
     keys = data.draw(st.lists(st.sampled_from(["tx", *names]), min_size=1, max_size=3, unique=True), label="keys")
-    given = [first, *(first.slice(i) for i in range(again))]
+    sent = [first, *(first.slice(i) for i in range(again))]
     groupings = [
         Grouping("fields", Fields(keys)), Grouping("partial_key", Fields(keys)), Grouping("all"), Grouping("global"), Grouping("none"),
         Grouping("local_or_shuffle"),
@@ -148,7 +148,7 @@ def test_columns_go_where_their_rows_would_go(first: pa.RecordBatch, again: int,
     if tasks >= 2:
         groupings.append(Grouping("custom", custom=Remembering()))
     for grouping in groupings:
-        assert delivered_columns(grouping, fields, given, tasks, sender) == delivered_rows(grouping, fields, given, tasks, sender), str(grouping)
+        assert delivered_columns(grouping, fields, sent, tasks, sender) == delivered_rows(grouping, fields, sent, tasks, sender), str(grouping)
 
 
 @pytest.mark.rule(16, 17)
@@ -225,10 +225,10 @@ def test_a_column_that_cannot_be_a_key_is_refused_like_its_rows(column: pa.Array
 def test_one_number_in_columns_of_any_type_is_one_key() -> None:
     types = [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(5, 2), pa.dictionary(pa.int8(), pa.int64())]
     for number in range(20):
-        given = [pa.record_batch({"a": pa.array([decimal.Decimal(number) if pa.types.is_decimal(t) else number], t), "i": [0]}) for t in types]
-        for batch in given:
-            assert delivered_columns(Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [*given, batch], 7, 0) == delivered_columns(
-                Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [batch] * (len(given) + 1), 7, 0
+        sent = [pa.record_batch({"a": pa.array([decimal.Decimal(number) if pa.types.is_decimal(t) else number], t), "i": [0]}) for t in types]
+        for batch in sent:
+            assert delivered_columns(Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [*sent, batch], 7, 0) == delivered_columns(
+                Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [batch] * (len(sent) + 1), 7, 0
             )
 
 
@@ -242,9 +242,9 @@ def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(monkeypatch:
         looked_up.append(key)
         return len(looked_up)
 
-    found = routing._looked_up(keys, remembered, look_up)
+    numbers = routing._looked_up(keys, remembered, look_up)
     assert looked_up == [("a",), ("b",), ("x" * 100,), ("c",), ("d",), ("a",)]
-    assert found == [1, 2, 1, 3, 4, 5, 6]
+    assert numbers == [1, 2, 1, 3, 4, 5, 6]
     assert len(remembered) <= 3
 
 

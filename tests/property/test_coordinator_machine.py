@@ -267,14 +267,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if event is m.Failed:
             if live.status != "recording":
                 return
-            given: m.Event = m.Failed(live.attempt, kind)
+            message: m.Event = m.Failed(live.attempt, kind)
         elif ANSWERS[event][0] == live.status and not live.rides:
             return
         else:
-            given = event(live.attempt)
+            message = event(live.attempt)
         before = copy.deepcopy(vars(self.coordinator))
         with pytest.raises(IllegalEventError):
-            self.coordinator.handle(given)
+            self.coordinator.handle(message)
         assert vars(self.coordinator) == before
 
     @precondition(lambda self: any(live.rides for live in self.live.values()))

@@ -29,8 +29,8 @@ class _Rotating(RuleBasedStateMachine):
         self.deferred = self._made(1)
         self.model: dict[int, Any] = {}
 
-    def _made(self, which: int) -> RotatingTransactionalState[Any]:
-        return RotatingTransactionalState(self.stores[which], "/s", strict_order=self.strict, deferred=which == 1)
+    def _made(self, index: int) -> RotatingTransactionalState[Any]:
+        return RotatingTransactionalState(self.stores[index], "/s", strict_order=self.strict, deferred=index == 1)
 
     @property
     def both(self) -> list[RotatingTransactionalState[Any]]:

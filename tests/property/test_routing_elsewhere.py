@@ -69,13 +69,13 @@ CASES = st.tuples(BATCHES, st.integers(1, 50), st.integers(0, 4), st.integers(3,
 @settings(deadline=None, derandomize=True, max_examples=3)
 @given(cases=st.lists(CASES, min_size=30, max_size=60))
 def test_a_batch_is_routed_alike_in_every_process_and_under_every_hash_seed(cases: list[tuple[Batch, int, int, int]]) -> None:
-    mine = [routed(*case) for case in cases]
-    assert mine == [routed(*case) for case in cases], "computed again, it goes elsewhere"
+    routes = [routed(*case) for case in cases]
+    assert routes == [routed(*case) for case in cases], "computed again, it goes elsewhere"
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
         command = [sys.executable, "-m", "tests.property.test_routing_elsewhere"]
         done = subprocess.run(command, input=json.dumps(cases), env=environment, capture_output=True, text=True, timeout=60, check=True)
-        assert json.loads(done.stdout) == mine, f"PYTHONHASHSEED={seed} routes otherwise"
+        assert json.loads(done.stdout) == routes, f"PYTHONHASHSEED={seed} routes otherwise"
 
 
 if __name__ == "__main__":

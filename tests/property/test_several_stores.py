@@ -74,10 +74,10 @@ class Teller:
                 contexts = [self.process.task("move", task, known_stores=dict(self.visible.stores)) for task in range(TASKS)]
                 begun: set[int] = set()
                 for task in attempt.order[: attempt.dies_at]:
-                    which = int(task in begun)
+                    index = int(task in begun)
                     begun.add(task)
-                    with self.stores[which].transaction(contexts[task], TransactionAttempt(txid, number)) as opened:
-                        self.move(opened, txid, task, attempt.amounts[task] * (1 if which else -1))
+                    with self.stores[index].transaction(contexts[task], TransactionAttempt(txid, number)) as opened:
+                        self.move(opened, txid, task, attempt.amounts[task] * (1 if index else -1))
                     yield
             self.contents = self.after(txid, attempts[-1].amounts)
             touched = set().union(*(context.touched_stores for context in contexts))

@@ -27,9 +27,9 @@ def store(opaque: bool = False) -> SqliteStore:
     return SqliteStore("values.db", "kept", opaque=opaque)
 
 
-def problems_of(made: TransactionalTopologyBuilder) -> str:
+def problems_of(topology: TransactionalTopologyBuilder) -> str:
     with pytest.raises(InvalidTopologyError) as refused:
-        made.build_topology()
+        topology.build_topology()
     return "\n".join(refused.value.problems)
 
 
@@ -79,8 +79,8 @@ def test_it_emits_the_key_and_its_value_before_and_now(tmp_path: Path) -> None:
 
 def test_a_reducer_is_given_the_tuples_themselves(tmp_path: Path) -> None:
     graph = aggregated(tmp_path, Count()).build_topology()
-    [given] = graph.components["changes"].inputs
-    assert (given.source, str(given.grouping)) == ("kept", "fields(word)")
+    [edge] = graph.components["changes"].inputs
+    assert (edge.source, str(edge.grouping)) == ("kept", "fields(word)")
 
 
 def test_several_sources_may_name_the_same_key_differently() -> None:
@@ -108,7 +108,7 @@ def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggre
 
 
 @pytest.mark.parametrize(
-    ("what", "into", "fields", "problem"),
+    ("aggregator", "into", "fields", "problem"),
     [
         (Count, store(), "word", "aggregates nothing; give Count(), Sum('field')"),
         (Count(), "counts.db", "word", "bolt 'kept': 'counts.db' is no store; give one of txtopo.stores"),
@@ -121,9 +121,9 @@ def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggre
     ],
     ids=["a class", "no store", "plain", "no such key", "no such field", "no key", "a number", "twice"],
 )  # fmt: skip
-def test_a_mistake_is_found_when_the_topology_is_built(what: Any, into: Any, fields: Any, problem: str) -> None:
+def test_a_mistake_is_found_when_the_topology_is_built(aggregator: Any, into: Any, fields: Any, problem: str) -> None:
     topology = builder()
-    topology.set_aggregate("kept", what, into).group_by("rows", fields)
+    topology.set_aggregate("kept", aggregator, into).group_by("rows", fields)
     assert problem in problems_of(topology)
 
 

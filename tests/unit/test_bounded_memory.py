@@ -114,12 +114,12 @@ def test_a_receiver_takes_a_batch_far_larger_than_its_memory(tmp_path: Path, row
     scene = Scene(floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True))
     # As Spark would: the chunks of both senders, from disk.
     chunks = SpillBuffer(0)
-    mine = [chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
+    places = [chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
     assert chunks.spilled_bytes > 25 * MIB
     results: list[bytes] = []
 
     def receive_all() -> None:
-        results.extend(data for _, data in scene.slot(1, 0, map(chunks.read, mine)))
+        results.extend(data for _, data in scene.slot(1, 0, map(chunks.read, places)))
 
     assert peak_of(receive_all) < 24 * MIB
     chunks.close()
@@ -131,12 +131,12 @@ def test_pinned_results_leave_one_after_the_other(tmp_path: Path) -> None:
     builder = floods.committing("pinned", floods.Hoard(floods.store_of(tmp_path), Journal(tmp_path / "journal")), floods.Flood(1, 100, MIB))
     scene = Scene(builder)
     chunks = SpillBuffer(0)
-    mine = [chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
+    places = [chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
     sizes: list[int] = []
     reports: list[Report] = []
 
     def hold_all() -> None:
-        for _, data in scene.slot(1, 0, map(chunks.read, mine), pinned=True):
+        for _, data in scene.slot(1, 0, map(chunks.read, places), pinned=True):
             if data[:1] == wire.REPORT:
                 reports.append(wire.unpack_report(data))
             sizes.append(len(data))

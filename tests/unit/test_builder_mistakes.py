@@ -25,15 +25,15 @@ from txtopo import (
 )
 
 
-def problems_of(made: TransactionalTopologyBuilder) -> tuple[str, ...]:
+def problems_of(topology: TransactionalTopologyBuilder) -> tuple[str, ...]:
     with pytest.raises(InvalidTopologyError) as refused:
-        made.build_topology()
+        topology.build_topology()
     assert refused.value.exit_code == 2
     return refused.value.problems
 
 
-def only_problem_of(made: TransactionalTopologyBuilder) -> str:
-    problems = problems_of(made)
+def only_problem_of(topology: TransactionalTopologyBuilder) -> str:
+    problems = problems_of(topology)
     assert len(problems) == 1, problems
     return problems[0]
 

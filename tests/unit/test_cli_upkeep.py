@@ -168,8 +168,8 @@ class Remembered(Stored):
         self.commit(2)
         self.state.close()
 
-    def accepts(self, execute: bool, **what: Any) -> str:
-        return maintain.accept_state(self.opened(), "words", acceptance.Accepted(**what), execute)
+    def accepts(self, execute: bool, **changes: Any) -> str:
+        return maintain.accept_state(self.opened(), "words", acceptance.Accepted(**changes), execute)
 
     @property
     def made_of(self) -> dict[str, Any]:
@@ -186,9 +186,9 @@ def remembered(tmp_path: Path) -> Iterator[Remembered]:
 
 @pytest.mark.rule(35)
 def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) -> None:
-    what = {"stores": ("count/totals", "count/day_*"), "spout": Spout(id="letters", kind="opaque")}
+    changes = {"stores": ("count/totals", "count/day_*"), "spout": Spout(id="letters", kind="opaque")}
     before = remembered.made_of
-    told = remembered.accepts(False, **what)
+    told = remembered.accepts(False, **changes)
     assert told.splitlines() == [
         "would accept of topology 'words':",
         "  the spout 'letters' (partitions, opaque) goes on from the positions of 'spout' (partitions)",
@@ -196,7 +196,7 @@ def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) ->
         "  component 'count' may begin day_* with nothing in it",
     ]
     assert remembered.made_of == before
-    assert remembered.accepts(True, **what) == told.replace("would accept", "accepted")
+    assert remembered.accepts(True, **changes) == told.replace("would accept", "accepted")
     assert remembered.made_of["spout"] == {"id": "letters", "kind": "opaque"}
     assert remembered.made_of["components"]["count"]["accepted"] == ["totals", "day_*"]
     text = show_state.state_text(administration.show(remembered.opened().store, "words"), is_live=True)
@@ -230,9 +230,9 @@ def test_a_state_without_a_record_of_components_needs_no_acceptance(stored: Stor
         maintain.accept_state(stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
 
 
-@pytest.mark.parametrize("given", [["--spout", "letters"], ["--kind", "opaque"]])
-def test_a_spout_is_accepted_by_its_id_and_its_kind(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["state", "accept", "words", *given]) == 2
+@pytest.mark.parametrize("arguments", [["--spout", "letters"], ["--kind", "opaque"]])
+def test_a_spout_is_accepted_by_its_id_and_its_kind(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["state", "accept", "words", *arguments]) == 2
     assert "--spout and --kind go together" in capsys.readouterr().err
 
 

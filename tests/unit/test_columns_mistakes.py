@@ -75,9 +75,9 @@ def test_columns_that_cannot_be_delivered_are_refused_by_name(emit: Callable[[An
 
 @pytest.mark.rule(7)
 def test_an_emit_of_columns_that_fails_fails_the_attempt_even_if_it_is_swallowed() -> None:
-    def swallowing(bolt: NotingArrowBolt, given: pa.RecordBatch) -> None:
+    def swallowing(bolt: NotingArrowBolt, record_batch: pa.RecordBatch) -> None:
         try:
-            bolt.collector.emit_batch(given.select(["key"]))
+            bolt.collector.emit_batch(record_batch.select(["key"]))
         except Exception:
             bolt.kept.clear()
 
@@ -88,12 +88,12 @@ def test_an_emit_of_columns_that_fails_fails_the_attempt_even_if_it_is_swallowed
 def test_an_emit_of_columns_after_a_swallowed_failure_does_not_hide_it() -> None:
     """The receiver in the same process takes nothing more: there the second emit ends."""
 
-    def going_on(bolt: NotingArrowBolt, given: pa.RecordBatch) -> None:
+    def going_on(bolt: NotingArrowBolt, record_batch: pa.RecordBatch) -> None:
         try:
-            bolt.collector.emit_batch(given.select(["key"]))
+            bolt.collector.emit_batch(record_batch.select(["key"]))
         except Exception:
             bolt.kept.clear()
-        bolt.collector.emit_batch(given)
+        bolt.collector.emit_batch(record_batch)
 
     ran = run_emitting(going_on)
     assert failed(ran)[0] is EmitError
@@ -109,8 +109,8 @@ def test_columns_of_other_types_than_declared_are_refused() -> None:
 
 
 def test_a_direct_emit_of_columns_reaches_its_task_and_no_other() -> None:
-    def choosing(bolt: NotingArrowBolt, given: pa.RecordBatch) -> None:
-        bolt.collector.emit_batch_direct(given.column("value")[0].as_py(), given, "side")
+    def choosing(bolt: NotingArrowBolt, record_batch: pa.RecordBatch) -> None:
+        bolt.collector.emit_batch_direct(record_batch.column("value")[0].as_py(), record_batch, "side")
 
     class Direct(NotingArrowBolt):
         def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -212,12 +212,12 @@ def test_a_declared_schema_is_part_of_the_stream() -> None:
     assert declarer.streams["default"] == StreamSpec(Fields("tx", "key", "value"), schema=SCHEMA.serialize().to_pybytes())
 
 
-@pytest.mark.parametrize("what", ["bolt", "spout"])
-def test_without_pyarrow_a_topology_with_columns_is_not_built(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    topology = builder(ColumnsSpout() if what == "spout" else RowsSpout())
-    topology.set_bolt("bolt", NotingBolt() if what == "spout" else NotingArrowBolt()).none_grouping("spout")
+@pytest.mark.parametrize("kind", ["bolt", "spout"])
+def test_without_pyarrow_a_topology_with_columns_is_not_built(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    topology = builder(ColumnsSpout() if kind == "spout" else RowsSpout())
+    topology.set_bolt("bolt", NotingBolt() if kind == "spout" else NotingArrowBolt()).none_grouping("spout")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SetupError, match=rf"component '{what}' \(\w+\) needs pyarrow, which is not installed\n  Type: pip install 'txtopo\[arrow\]'"):
+    with pytest.raises(SetupError, match=rf"component '{kind}' \(\w+\) needs pyarrow, which is not installed\n  Type: pip install 'txtopo\[arrow\]'"):
         topology.build_topology()
 
 
@@ -246,7 +246,7 @@ def test_without_pyarrow_the_spouts_of_columns_name_the_package_to_install(monke
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("hook", ["execute_batch", "finish_batch"])
 def test_a_failure_in_a_bolt_of_columns_fails_the_attempt(hook: str) -> None:
-    def fail(bolt: Any, *given: Any) -> None:
+    def fail(bolt: Any, *arguments: Any) -> None:
         raise FailedException(hook)
 
     topology = builder(ColumnsSpout())

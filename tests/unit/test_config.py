@@ -49,7 +49,7 @@ def test_a_size_may_be_spelled_as_in_spark(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings", "expected"),
     [
         ({"max_spout_pending": "3"}, {"max_spout_pending": 3}),
         ({"max_attempts": "null", "until": "None"}, {"max_attempts": None, "until": None}),
@@ -60,12 +60,12 @@ def test_a_size_may_be_spelled_as_in_spark(text: str, size: int) -> None:
         ({"user": '{"words": [1, null]}'}, {"user": {"words": [1, None]}}),
     ],
 )
-def test_text_is_understood_by_the_type_of_its_setting(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert Config(given) == Config(expected)
+def test_text_is_understood_by_the_type_of_its_setting(settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert Config(settings) == Config(expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"message_timeout_s": "5 parsecs"}, "'message_timeout_s' is '5 parsecs': not a duration; .* such as 500ms"),
         ({"message_timeout_s": "64m2"}, "not a duration"),
@@ -91,9 +91,9 @@ def test_text_is_understood_by_the_type_of_its_setting(given: dict[str, Any], ex
         ({"user": {"a": float("nan")}}, r"'user\.a': nan has no form in JSON"),
     ],
 )
-def test_an_impossible_value_is_refused_with_the_setting_the_value_and_why(given: dict[str, Any], message: str) -> None:
+def test_an_impossible_value_is_refused_with_the_setting_the_value_and_why(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refusal:
-        Config(given)
+        Config(settings)
     assert refusal.value.exit_code == 2
 
 
@@ -167,7 +167,7 @@ def test_secrets_are_not_shown_by_repr() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {"user": '{"password": "hunter2"'},
         {"user": "hunter2"},
@@ -176,7 +176,7 @@ def test_secrets_are_not_shown_by_repr() -> None:
         {"user": {"password": object(), "other": "hunter2"}},
     ],
 )
-def test_secrets_are_not_shown_by_errors(given: dict[str, Any]) -> None:
+def test_secrets_are_not_shown_by_errors(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refusal:
-        Config(given)
+        Config(settings)
     assert "hunter2" not in str(refusal.value)

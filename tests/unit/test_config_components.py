@@ -111,8 +111,8 @@ def settings_of_coordinator(graph: TopologyGraph) -> dict[str, Any]:
     state = TopologyState.open(memory.MemoryStateStore(memory.MemoryServer()), graph.id, Holder("host", 1, "now", "run"))
     Batches(graph, RUN, state, lambda txid: SOME_TIME).close()
     state.close()
-    (given,) = coordinators
-    return given
+    (settings,) = coordinators
+    return settings
 
 
 OF_THE_RUN = {"max_spout_pending": 3, "topology.max.spout.pending": 3, "storm.zookeeper.session.timeout": 10000, "zookeeper_session_timeout_s": 10.0}

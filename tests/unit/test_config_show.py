@@ -93,8 +93,8 @@ def test_as_json_it_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_shown_settings_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     before = shown(capsys, "words.py")
-    given = [f"--set={name}={value}" for name, value in (line.split(maxsplit=1) for line in before.splitlines()) if "***" not in value]
-    assert shown(capsys, "words.py", *given) == before
+    options = [f"--set={name}={value}" for name, value in (line.split(maxsplit=1) for line in before.splitlines()) if "***" not in value]
+    assert shown(capsys, "words.py", *options) == before
 
 
 def test_the_spouts_own_window_is_shown(capsys: pytest.CaptureFixture[str], place: Path) -> None:
@@ -123,14 +123,14 @@ def test_a_setting_that_cannot_be_shown_is_exit_code_2(arguments: list[str], mes
 
 def test_txtopo_run_follows_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(main, "run", lambda topology, conf, given, directory: ran.append(conf))
+    monkeypatch.setattr(main, "run", lambda topology, conf, arguments, directory: ran.append(conf))
     cli.main(["run", "words.py", "--max-transactions", "3"])
     assert ran == [EVERYWHERE.replaced(max_attempts=7, max_transactions=3)]
 
 
 def test_a_program_that_calls_main_follows_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(main, "run", lambda topology, conf, given, directory: ran.append(conf))
+    monkeypatch.setattr(main, "run", lambda topology, conf, arguments, directory: ran.append(conf))
     main.main(topology(), {"topology.max.spout.pending": 2}, ["--set", "user.a=1"])
     assert ran == [EVERYWHERE.replaced(max_spout_pending=2, user={"db_password": "hunter2", "a": 1})]
 
@@ -140,8 +140,8 @@ class Ran:
 
     given: ClassVar[list[Any]] = []
 
-    def __init__(self, *given: Any) -> None:
-        Ran.given = [*given]
+    def __init__(self, *arguments: Any) -> None:
+        Ran.given = [*arguments]
 
 
 class Submitted(Ran):

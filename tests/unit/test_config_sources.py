@@ -26,14 +26,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def resolved(**given: Any) -> config.Resolved:
+def resolved(**layers: Any) -> config.Resolved:
     """The settings of the sources, without the environment of the tests."""
-    return config.resolve(given.pop("code", None), **{"environment": {}, **given})
+    return config.resolve(layers.pop("code", None), **{"environment": {}, **layers})
 
 
-def refusal(**given: Any) -> str:
+def refusal(**layers: Any) -> str:
     with pytest.raises(ConfigError) as raised:
-        resolved(**given)
+        resolved(**layers)
     return str(raised.value)
 
 
@@ -106,8 +106,8 @@ def test_every_setting_may_come_from_every_source_and_is_the_same_there(key: str
         resolved(code={key: value}),
         resolved(command_line={key: value}),
     ]
-    assert [found.config for found in told] == [expected] * 5
-    assert [found.origins[key] for found in told] == [
+    assert [each.config for each in told] == [expected] * 5
+    assert [each.origins[key] for each in told] == [
         f"environment TXTOPO_{key.upper()}", "file other.toml", f"spark.txtopo.{key}", "code", "command line",
     ]  # fmt: skip
 
@@ -291,7 +291,7 @@ def test_a_mistake_is_an_error_also_where_a_stronger_source_says_something_else(
 
 
 @pytest.mark.parametrize(
-    "given",
+    "layers",
     [
         {"environment": {"TXTOPO_USER": '{"password": "hunter2"'}},
         {"environment": {"TXTOPO_PASSWORD": "hunter2"}},
@@ -300,8 +300,8 @@ def test_a_mistake_is_an_error_also_where_a_stronger_source_says_something_else(
         {"command_line": {"user.token": "hunter2", "user": '{"token": "hunter3"}'}},
     ],
 )
-def test_no_error_shows_a_secret(given: dict[str, Any]) -> None:
-    assert "hunter" not in refusal(**given)
+def test_no_error_shows_a_secret(layers: dict[str, Any]) -> None:
+    assert "hunter" not in refusal(**layers)
 
 
 def test_the_tests_do_not_see_the_settings_of_their_user() -> None:

@@ -17,7 +17,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings", "expected"),
     [
         ({"topology.max.spout.pending": 3}, {"max_spout_pending": 3}),
         ({"topology.message.timeout.secs": 45}, {"message_timeout_s": 45}),
@@ -39,9 +39,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
         ({"storm.zookeeper.servers": ["s"], "transactional.zookeeper.servers": None, "transactional.zookeeper.port": None}, {"zookeeper": "s:2181"}),
     ],
 )
-def test_a_key_of_storm_is_accepted_with_its_meaning(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert Config(given) == Config(expected)
-    assert Config(given).model_fields_set == expected.keys()
+def test_a_key_of_storm_is_accepted_with_its_meaning(settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert Config(settings) == Config(expected)
+    assert Config(settings).model_fields_set == expected.keys()
 
 
 @pytest.mark.parametrize("key", conf.STORM_KEYS)
@@ -50,7 +50,7 @@ def test_null_means_not_set_as_in_storm(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"transactional.zookeeper.port": 2181}, "'transactional.zookeeper.port' is given without 'transactional.zookeeper.servers'"),
         ({"transactional.zookeeper.servers": []}, "not a list of hosts"),
@@ -63,9 +63,9 @@ def test_null_means_not_set_as_in_storm(key: str) -> None:
         ({"topology.max.spout.pending": -1}, "'max_spout_pending' is -1"),
     ],
 )
-def test_an_impossible_value_of_a_key_of_storm_is_refused(given: dict[str, Any], message: str) -> None:
+def test_an_impossible_value_of_a_key_of_storm_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Config(given)
+        Config(settings)
 
 
 @pytest.mark.parametrize(

@@ -71,13 +71,13 @@ class Place:
 
     def contents(self) -> dict[str, bytes]:
         """The whole stored state, but for the number and holders of takings."""
-        found = {}
+        data = {}
         for path in ("/words/current", "/words/stores", "/words/components", *(f"/words/{d}/{n}" for d in ("txids", "positions") for n in
                      self.state.children(f"/words/{d}"))):  # fmt: skip
             node = self.state.get(path)
             if node is not None:
-                found[path] = node.data
-        return found
+                data[path] = node.data
+        return data
 
     def accept(self, accepted: Accepted) -> list[str]:
         return acceptance.accept(self.state, "words", accepted, execute=True)
@@ -426,8 +426,8 @@ class Sources:
         builder.set_bolt("keep", bolt(self.place.store(opaque=True), self.place.journal)).global_grouping(id)
         return builder.build_topology()
 
-    def run(self, kind: str, size: int, **which: Any) -> int:
-        return run_to_idle(self.graph(kind, size, **which), self.place.state)
+    def run(self, kind: str, size: int, **names: Any) -> int:
+        return run_to_idle(self.graph(kind, size, **names), self.place.state)
 
     def numbers(self) -> list[int]:
         return sorted(n for key, batch in self.place.store(opaque=True).items() if isinstance(key, tuple) for n in batch)

@@ -26,5 +26,5 @@ def test_a_value_is_the_same_as_itself_and_as_no_other(number: int) -> None:
 
 def test_differences_are_told_with_their_counts() -> None:
     assert equality.multiset_difference([("cat", 1), ("dog", 2)], [("dog", 2), ("cat", 1)]) is None
-    found = equality.multiset_difference([("cat", 1), ("cat", 1), ("dog", 2.0)], [("cat", 1), ("dog", 2)])
-    assert found == "1 missing, namely ('dog', 2); 2 too many, namely ('cat', 1), ('dog', 2.0)"
+    difference = equality.multiset_difference([("cat", 1), ("cat", 1), ("dog", 2.0)], [("cat", 1), ("dog", 2)])
+    assert difference == "1 missing, namely ('dog', 2); 2 too many, namely ('cat', 1), ('dog', 2.0)"

@@ -33,8 +33,8 @@ def test_the_command_runs_that_file_until_its_input_ends_and_then_compares(
 ) -> None:
     ran: list[Any] = []
 
-    def run(topology: TopologyGraph, conf: Config, given: argparse.Namespace, directory: Path, afterwards: Callable[[], int]) -> int:
-        ran.append((topology.id, conf.until, str(conf.data_dir), given.master, directory))
+    def run(topology: TopologyGraph, conf: Config, arguments: argparse.Namespace, directory: Path, afterwards: Callable[[], int]) -> int:
+        ran.append((topology.id, conf.until, str(conf.data_dir), arguments.master, directory))
         monkeypatch.setattr(sys.modules[target.FILE_MODULE], "main_report", lambda: ends)
         return afterwards()
 

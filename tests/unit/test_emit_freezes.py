@@ -33,10 +33,10 @@ class Basket:
 
 
 def collector(*receivers: list[Any]) -> Collector:
-    made = Collector("split", ATTEMPT, {"default": StreamSpec(Fields("tx", "value"))}, "run")
+    connected = Collector("split", ATTEMPT, {"default": StreamSpec(Fields("tx", "value"))}, "run")
     for receiver in receivers:
-        made.connect("default", receiver.append)
-    return made
+        connected.connect("default", receiver.append)
+    return connected
 
 
 @pytest.mark.parametrize("value", [[1], {"a": [1]}, {1}, bytearray(b"a"), ([1],), Basket(["apple"]), frozenset({(1,)})], ids=repr)

@@ -32,8 +32,8 @@ def waits(failures: list[int], seed: int = 1) -> list[float]:
     engine._surroundings = Surroundings()
     for count in failures:
         engine._execute(messages.BackOff(1, count))
-    found: list[float] = engine._surroundings.delays
-    return found
+    delays: list[float] = engine._surroundings.delays
+    return delays
 
 
 @pytest.mark.rule(7)
@@ -44,10 +44,10 @@ def test_a_replay_waits_twice_as_long_each_time_up_to_a_bound() -> None:
 
 @pytest.mark.rule(7)
 def test_waits_are_spread_so_that_topologies_that_failed_together_do_not_come_back_together() -> None:
-    found = waits([5] * 50)
-    assert len(set(found)) == 50
-    assert max(found) - min(found) > MOST_S / 4
-    assert found != waits([5] * 50, seed=2)
+    delays = waits([5] * 50)
+    assert len(set(delays)) == 50
+    assert max(delays) - min(delays) > MOST_S / 4
+    assert delays != waits([5] * 50, seed=2)
 
 
 @pytest.mark.rule(7)

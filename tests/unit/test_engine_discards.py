@@ -34,21 +34,21 @@ class Noted:
 def engine(status: Status, noted: Noted) -> Any:
     """An engine whose live attempt of transaction 2 is ``LIVE``, while the work of ``OLD`` still
     runs."""
-    made: Any = object.__new__(Engine)
-    made._coordinator = SimpleNamespace(active={2: (LIVE, status)})
-    made._attempts = {attempt: SimpleNamespace(attempt=attempt, discarded=attempt == OLD, metadata=f"of {attempt}") for attempt in (OLD, LIVE)}
-    made._batches = made._writes = noted
-    made._post = lambda event: None
-    return made
+    bare: Any = object.__new__(Engine)
+    bare._coordinator = SimpleNamespace(active={2: (LIVE, status)})
+    bare._attempts = {attempt: SimpleNamespace(attempt=attempt, discarded=attempt == OLD, metadata=f"of {attempt}") for attempt in (OLD, LIVE)}
+    bare._batches = bare._writes = noted
+    bare._post = lambda event: None
+    return bare
 
 
 @pytest.mark.rule(4, 6)
 def test_a_plan_of_a_discarded_attempt_does_not_decide_the_batch() -> None:
     noted = Noted()
-    made = engine(Status.EMITTING, noted)
-    made._learn(messages.Emitted(OLD))
+    subject = engine(Status.EMITTING, noted)
+    subject._learn(messages.Emitted(OLD))
     assert noted.told == []
-    made._learn(messages.Emitted(LIVE))
+    subject._learn(messages.Emitted(LIVE))
     assert noted.told == [(LIVE, f"of {LIVE}")]
     engine(Status.PROCESSING, noted)._learn(messages.Emitted(LIVE))
     assert len(noted.told) == 1, "learnt twice"
@@ -56,22 +56,22 @@ def test_a_plan_of_a_discarded_attempt_does_not_decide_the_batch() -> None:
 
 @pytest.mark.rule(6)
 def test_a_discarded_attempt_that_waits_for_its_thread_is_not_worked_on() -> None:
-    made, ran = engine(Status.PROCESSING, Noted()), list[TransactionAttempt]()
+    subject, ran = engine(Status.PROCESSING, Noted()), list[TransactionAttempt]()
 
     def job(attempt: TransactionAttempt) -> Event:
         ran.append(attempt)
         return messages.Processed(attempt)
 
-    assert made._event_of(OLD, lambda: job(OLD)) == messages.Failed(OLD, "failed")
-    assert made._event_of(TransactionAttempt(1, 0), lambda: job(OLD)) == messages.Failed(TransactionAttempt(1, 0), "failed")
-    assert made._event_of(LIVE, lambda: job(LIVE)) == messages.Processed(LIVE)
+    assert subject._event_of(OLD, lambda: job(OLD)) == messages.Failed(OLD, "failed")
+    assert subject._event_of(TransactionAttempt(1, 0), lambda: job(OLD)) == messages.Failed(TransactionAttempt(1, 0), "failed")
+    assert subject._event_of(LIVE, lambda: job(LIVE)) == messages.Processed(LIVE)
     assert ran == [LIVE]
 
 
 @pytest.mark.rule(6, 23)
 def test_a_discarded_attempt_is_not_sealed() -> None:
     noted = Noted()
-    made = engine(Status.SEALING, noted)
-    made._seal(made._attempts[OLD])
-    made._seal(made._attempts[LIVE])
+    subject = engine(Status.SEALING, noted)
+    subject._seal(subject._attempts[OLD])
+    subject._seal(subject._attempts[LIVE])
     assert noted.told == [LIVE]

@@ -85,8 +85,8 @@ def test_the_example_of_the_rule(cores: int, parallelism: int, grouping: str) ->
 
     phases: dict[tuple[str, str], set[str]] = {}
     for event in ran.events:
-        what = event.details[3][0] if event.hook == "execute" else event.hook
-        phases.setdefault((event.component, what), set()).add(event.phase)
+        hook = event.details[3][0] if event.hook == "execute" else event.hook
+        phases.setdefault((event.component, hook), set()).add(event.phase)
     processing, commit = {"processing"}, {"commit"}
     assert {key: phase for key, phase in phases.items() if key[1] != "prepare" and key[0] != "spout"} == {
         ("A", "s"): processing,
@@ -316,9 +316,9 @@ def slots(
     topology: InProcessTopology, part: Part, level: int, task_attempts: dict[int, int], incoming: dict[int, list[bytes]], **job: Any
 ) -> list[list[tuple[int, bytes]]]:
     """Output of the slots of one level."""
-    made = topology.job(part, **job)
+    part_job = topology.job(part, **job)
     here = topology.plan.levels_of(part).levels[level]
-    runs = [execute.SlotRun(topology.worker, made, level, slot, task_attempts[slot]) for slot in range(here.slots)]
+    runs = [execute.SlotRun(topology.worker, part_job, level, slot, task_attempts[slot]) for slot in range(here.slots)]
     return [list(run.run(iter(incoming.get(run.slot, [])))) for run in runs]
 
 

@@ -39,10 +39,10 @@ def test_a_server_that_was_fetched_is_found_with_its_libraries(place: Path) -> N
     program(place, "apt-get", FETCHING)
     program(place, "dpkg-deb", UNPACKING)
     fetch.fetch(SERVER)
-    found = fetch.found("maria")
+    server = fetch.found("maria")
     root = place / "servers" / "maria"
-    assert (found.program, found.root) == (root / "usr/sbin/no-such-server", root)
-    assert found.environment == {"LD_LIBRARY_PATH": str(root / "usr/lib/machine")}
+    assert (server.program, server.root) == (root / "usr/sbin/no-such-server", root)
+    assert server.environment == {"LD_LIBRARY_PATH": str(root / "usr/lib/machine")}
     program(place, "apt-get", "#!/bin/sh\nexit 1\n")
     fetch.fetch(SERVER)  # the server is installed, and no question is asked again
 
@@ -50,8 +50,8 @@ def test_a_server_that_was_fetched_is_found_with_its_libraries(place: Path) -> N
 def test_a_server_of_the_machine_is_used_as_it_is(place: Path) -> None:
     program(place, "no-such-server", "#!/bin/sh\n")
     fetch.fetch(SERVER)
-    found = fetch.found("maria")
-    assert (found.program, found.environment) == (place / "bin" / "no-such-server", {})
+    server = fetch.found("maria")
+    assert (server.program, server.environment) == (place / "bin" / "no-such-server", {})
     assert not (place / "servers").exists()
 
 

@@ -204,9 +204,9 @@ def test_a_compressed_file_is_refused_and_its_bytes_are_no_lines(tmp_path: Path,
         path.write_bytes(data)
         spouts = [make(path, 1 << 20) for make in SPOUTS.values()]
         spouts += [FileTransactionalSpout(path, 1, encoding="latin-1"), FileTransactionalSpout(path, errors="replace")]
-        for made in spouts:
+        for spout in spouts:
             with pytest.raises(InputError, match=rf"a b is compressed \({kind}\): its bytes are no lines\n  Decompress it first, .* '.*/a b'"):
-                Drive(made).run()
+                Drive(spout).run()
 
 
 def test_text_that_begins_like_a_compressed_file_is_text(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_the_fate_of_a_process_of_another_boot_or_container_is_unknown(process: 
 
 
 def test_without_proc_a_process_has_no_identity_and_none_counts_as_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    mine = liveness.process_identity()
+    identity = liveness.process_identity()
     monkeypatch.setattr(liveness, "_BOOT", tmp_path / "nothing")
     assert liveness.process_identity() == ""
-    assert not liveness.has_certainly_died(mine.rpartition("/")[0] + "/0")
+    assert not liveness.has_certainly_died(identity.rpartition("/")[0] + "/0")

@@ -36,9 +36,9 @@ class Spouts:
     def __call__(
         self, partitions: dict[int, list[tuple[Any, ...]]], take: int, fields: Fields | list[str] | None = None, always_ready: bool = False
     ) -> MemoryTransactionalSpout:
-        made = MemoryTransactionalSpout(partitions, fields or Fields("word"), take, always_ready)
-        self._stack.callback(made.close)
-        return made
+        spout = MemoryTransactionalSpout(partitions, fields or Fields("word"), take, always_ready)
+        self._stack.callback(spout.close)
+        return spout
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_plain_data_is_allowed_also_where_a_model_is_named() -> None:
 
 
 def test_stored_metadata_is_a_copy() -> None:
-    made = {"offsets": [1]}
-    stored = to_json(made)
-    made["offsets"].append(2)
+    metadata = {"offsets": [1]}
+    stored = to_json(metadata)
+    metadata["offsets"].append(2)
     assert stored == {"offsets": [1]}

@@ -48,14 +48,14 @@ class Opened:
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Opened]]:
-    made: list[Opened] = []
+    spouts: list[Opened] = []
 
     def make(rows: int = 100, take: int = 10, partitions: int = 1) -> Opened:
-        made.append(Opened({p: [(n,) for n in range(rows)] for p in range(partitions)}, take))
-        return made[-1]
+        spouts.append(Opened({p: [(n,) for n in range(rows)] for p in range(partitions)}, take))
+        return spouts[-1]
 
     yield make
-    for each in made:
+    for each in spouts:
         each.spout.close()
         each.state.close()
 
@@ -127,9 +127,9 @@ def test_a_batch_that_is_recorded_while_the_next_is_planned_is_not_planned_again
     def interrupted(state: TopologyState) -> Any:
         monkeypatch.undo()
         if moment == "after":
-            found = original(state)
+            planned = original(state)
             run.record(1)
-            return found
+            return planned
         run.record(1)
         return original(state)
 

@@ -223,8 +223,8 @@ def test_every_job_of_every_attempt_is_told_and_the_seal_says_the_same(tmp_path:
     conf = fast(max_transactions=5, max_spout_pending=pending, small_transaction_s=0)
     Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Surroundings()).run()
     times = {txid: {job.opened_at for job in jobs.began if job.attempt.txid == txid} for txid in range(1, 6)}
-    assert [len(found) for found in times.values()] == [1] * 5
-    assert len({time for found in times.values() for time in found}) == 5
+    assert [len(seen) for seen in times.values()] == [1] * 5
+    assert len({time for seen in times.values() for time in seen}) == 5
     assert {job.attempt.attempt_id for job in jobs.began if job.attempt.txid == 2} >= {0, 1, 2}
     node = store.get("/topology/txids/0000000005")
     assert node is not None
@@ -292,7 +292,7 @@ def test_emitters_and_bolts_of_both_kinds_see_it_in_both_phases(straight: bool) 
             note(context, "opened", context.opened_at)
             return super().get_emitter(conf, context)
 
-    def tell(bolt: Any, *given: Any) -> None:
+    def tell(bolt: Any, *arguments: Any) -> None:
         note(bolt.context, "opened", bolt.context.opened_at)
 
     class Columns(NotingArrowCommitter):

@@ -37,8 +37,8 @@ def test_code_to_ship_is_loaded_but_neither_installed_nor_pythons_nor_ours(tmp_p
     (tmp_path / "src" / "packagestest_shop" / "data.txt").write_text("data")
     for name in ("packagestest_alone", "packagestest_shop.words"):
         importlib.import_module(name)
-    mine = {name: module for name, module in sys.modules.items() if name.startswith(("packagestest_", "txtopo"))}
-    package = packages.of_code(tmp_path / "build", {**modules, **mine})
+    ours = {name: module for name, module in sys.modules.items() if name.startswith(("packagestest_", "txtopo"))}
+    package = packages.of_code(tmp_path / "build", {**modules, **ours})
     assert package is not None
     assert package.names == ("packagestest_alone", "packagestest_shop")
     assert [name for name in zipfile.ZipFile(package.path).namelist() if not name.endswith(".pyc")] == [
@@ -65,13 +65,13 @@ def test_native_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_zips_of_equal_content_are_equal_byte_by_byte_in_any_process(tmp_path: Path) -> None:
     # Other loaded modules decide which names two pieces of code share in memory.
     program = "import sys; from pathlib import Path; from txtopo.spark import packages{}; print(packages.of_txtopo(Path(sys.argv[1])).path)"
-    made = []
+    zips = []
     for seed, more in (("1", ""), ("2", ", jobs; import txtopo.engine.engine, txtopo.command.cli")):
         command = [sys.executable, "-c", program.format(more), str(tmp_path / seed)]
         done = subprocess.run(command, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
-        made.append(Path(done.stdout.strip()))
-    assert made[0].name == made[1].name
-    assert made[0].read_bytes() == made[1].read_bytes()
+        zips.append(Path(done.stdout.strip()))
+    assert zips[0].name == zips[1].name
+    assert zips[0].read_bytes() == zips[1].read_bytes()
 
 
 def test_a_directory_that_cannot_be_written_is_refused_with_the_option_to_give(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from txtopo.plan.levels import Level
 from txtopo.topology.graph import TopologyGraph
 
 
-def shape(made: levels.Levels) -> list[tuple[tuple[str, ...], int]]:
-    return [(level.components, level.slots) for level in made.levels]
+def shape(plan: levels.Levels) -> list[tuple[tuple[str, ...], int]]:
+    return [(level.components, level.slots) for level in plan.levels]
 
 
 def chain(*groupings: str, parallelism: int = 3) -> TopologyGraph:

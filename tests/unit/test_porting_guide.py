@@ -47,14 +47,14 @@ def resolve(dotted: str) -> Any:
     module, attributes = dotted, list[str]()
     while True:
         try:
-            found: Any = importlib.import_module(module)
+            value: Any = importlib.import_module(module)
             break
         except ModuleNotFoundError:
             module, _, attribute = module.rpartition(".")
             attributes.insert(0, attribute)
     for attribute in attributes:
-        found = getattr(found, attribute)
-    return found
+        value = getattr(value, attribute)
+    return value
 
 
 # -- what it names exists -------------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ INCLUDE = re.compile(r"^```\{literalinclude\} (?P<path>\S+)\n(?P<options>(?::.*\
 def included_lines(starter: str) -> set[int]:
     """Numbers of the lines of ``starter`` that the page of examples includes; every include must
     match."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     source = (ROOT / "starter" / starter).read_text(encoding="utf-8")
     lines = source.splitlines()
     objects = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
@@ -184,14 +184,14 @@ def included_lines(starter: str) -> set[int]:
         if "pyobject" in options:
             node = objects[options["pyobject"]]
             assert node.end_lineno is not None
-            found.update(range(node.lineno, node.end_lineno + 1))
+            numbers.update(range(node.lineno, node.end_lineno + 1))
             continue
         first = next(number for number, line in enumerate(lines, 1) if options["start-at"] in line)
         last = len(lines)
         if "end-before" in options:
             last = next(number - 1 for number, line in enumerate(lines, 1) if number > first and options["end-before"] in line)
-        found.update(range(first, last + 1))
-    return found
+        numbers.update(range(first, last + 1))
+    return numbers
 
 
 @pytest.mark.parametrize("starter", ["transactional_global_count.py", "transactional_words.py"])
@@ -261,12 +261,12 @@ class Bank:
         self.connection: sqlite3.Connection = shown["open_bank"](path)
 
     def commit(self, bolt: str, attempt: tuple[int, int], paid: Mapping[str, int], task: int = 0, generation: str = "g") -> None:
-        made = self.shown[bolt](self.path)
+        committer = self.shown[bolt](self.path)
         context = TopologyContext("bank", generation, "balance", task, {"balance": 2}, "commit", lambda name, factory: self.connection)
-        made.prepare({}, context, None, TransactionAttempt(*attempt))
+        committer.prepare({}, context, None, TransactionAttempt(*attempt))
         for account, cents in paid.items():
-            made.execute({"account": account, "cents": cents})
-        made.finish_batch()
+            committer.execute({"account": account, "cents": cents})
+        committer.finish_batch()
 
     @property
     def balances(self) -> dict[str, int]:

@@ -27,9 +27,9 @@ class Lanes:
         self.sends = [rows.append for rows in self.got]
 
 
-def send_all(made: Grouping, words: Sequence[str], tasks: int = 4, sender: int = 0) -> list[list[str]]:
+def send_all(kind: Grouping, words: Sequence[str], tasks: int = 4, sender: int = 0) -> list[list[str]]:
     lanes = Lanes(tasks)
-    send = route.make_send(made, FIELDS, sender, ATTEMPT.txid, lanes.sends)
+    send = route.make_send(kind, FIELDS, sender, ATTEMPT.txid, lanes.sends)
     for word in words:
         send((ATTEMPT, word))
     return [[row[1] for row in rows] for rows in lanes.got]
@@ -37,11 +37,11 @@ def send_all(made: Grouping, words: Sequence[str], tasks: int = 4, sender: int =
 
 @pytest.mark.rule(16, 17)
 def test_partial_key_spreads_one_key_over_its_two_tasks_and_no_more() -> None:
-    made = Grouping("partial_key", Fields("word"))
-    got = send_all(made, ["cat"] * 100)
+    partial_key = Grouping("partial_key", Fields("word"))
+    got = send_all(partial_key, ["cat"] * 100)
     assert sorted(map(len, got)) == [0, 0, 50, 50]
     assert {task for task, rows in enumerate(got) if rows} == set(grouping.two_tasks_for_key(("cat",), 4))
-    assert got == send_all(made, ["cat"] * 100), "a sender computed again routes differently"
+    assert got == send_all(partial_key, ["cat"] * 100), "a sender computed again routes differently"
 
 
 @pytest.mark.rule(16)
@@ -83,10 +83,10 @@ class EveryOther:
 
 @pytest.mark.rule(16, 17)
 def test_custom_groupings_choose_none_one_or_many_tasks_afresh_for_every_sender_and_attempt() -> None:
-    made = Grouping("custom", custom=EveryOther())
+    every_other = Grouping("custom", custom=EveryOther())
     expected = [["b", "e"], ["a", "d"], [], ["b", "e"]]
-    assert send_all(made, "abcdef", sender=1) == expected
-    assert send_all(made, "abcdef", sender=1) == expected, "the grouping kept what another attempt had counted"
+    assert send_all(every_other, "abcdef", sender=1) == expected
+    assert send_all(every_other, "abcdef", sender=1) == expected, "the grouping kept what another attempt had counted"
 
 
 def test_a_custom_grouping_that_names_a_task_that_is_not_there_is_refused() -> None:

@@ -13,9 +13,9 @@ from txtopo.spark import session
 
 @pytest.mark.rule(33)
 def test_all_mistakes_are_told_at_once_with_the_lines_to_type() -> None:
-    given = {"spark.speculation": " TRUE", "spark.stage.maxAttempts": "1", "spark.task.maxFailures": "4"}
+    settings = {"spark.speculation": " TRUE", "spark.stage.maxAttempts": "1", "spark.task.maxFailures": "4"}
     with pytest.raises(SetupError) as refused:
-        session.refuse_unsafe(given, "the line")
+        session.refuse_unsafe(settings, "the line")
     assert str(refused.value).splitlines() == [
         "the line has spark.speculation= TRUE, but a second copy of a task would emit the batch twice; "
         "spark.task.maxFailures=4, but a task that Spark retries would run a bolt twice in one attempt",

@@ -78,8 +78,8 @@ def test_the_clock_of_a_namespace_is_shifted_and_no_other(shifted: dict[str, Any
 
 
 def test_a_shifted_clock_returns_ordinary_values(shifted: dict[str, Any]) -> None:
-    made = "Moment(2026, 1, 2, 3)", "Moment.fromtimestamp(0)", "Moment.strptime('2026', '%Y')", "Moment.combine(date(2026, 1, 2), Moment.min.time())"
-    for text in ("Moment.now()", *made):
+    texts = "Moment(2026, 1, 2, 3)", "Moment.fromtimestamp(0)", "Moment.strptime('2026', '%Y')", "Moment.combine(date(2026, 1, 2), Moment.min.time())"
+    for text in ("Moment.now()", *texts):
         moment = evaluated(shifted, text)
         assert type(moment) is datetime.datetime
         assert pickle.loads(pickle.dumps(moment)) == moment

@@ -38,8 +38,8 @@ def test_a_written_script_decides_the_same_as_chance_did(seed: int) -> None:
 
 
 def test_some_seeds_decide_something_and_differ() -> None:
-    made = [ask(Decisions(chance=Chance.of(seed, OPPORTUNITIES))) for seed in range(20)]
-    assert len({repr(answers) for answers in made}) > 5
+    decided = [ask(Decisions(chance=Chance.of(seed, OPPORTUNITIES))) for seed in range(20)]
+    assert len({repr(answers) for answers in decided}) > 5
 
 
 def test_without_chance_and_script_nothing_strikes_and_the_first_in_line_comes_first() -> None:

@@ -16,10 +16,10 @@ from txtopo.testing.simulator.outcome import Difference, Outcome, differences, s
 
 
 def outcome(**values: Any) -> Outcome:
-    made = Outcome(committed=1, stores={"s": {"a": 1}}, writers={("s", "a"): "count"}, effects={"x": [1]}, emitted={1: {"count": ["(1)"]}})
+    changed = Outcome(committed=1, stores={"s": {"a": 1}}, writers={("s", "a"): "count"}, effects={"x": [1]}, emitted={1: {"count": ["(1)"]}})
     for name, value in values.items():
-        setattr(made, name, value)
-    return made
+        setattr(changed, name, value)
+    return changed
 
 
 @pytest.mark.parametrize("stream", ["default", "other"])
@@ -29,8 +29,8 @@ def test_columns_are_taken_down_as_their_rows(stream: str) -> None:
     other = pa.RecordBatch.from_pydict({"word": ["b", "a", "b"], "number": [1.0, None, 1.0]})
     assert list(in_rows([("spout", 1, stream, batch)])) == rows
     taken = [outcome(), outcome(), outcome()]
-    for made, emissions in zip(taken, (rows, [("spout", 1, stream, batch)], [("spout", 1, stream, other)]), strict=True):
-        made.add_emissions(1, emissions, ["spout"])
+    for recording, emissions in zip(taken, (rows, [("spout", 1, stream, batch)], [("spout", 1, stream, other)]), strict=True):
+        recording.add_emissions(1, emissions, ["spout"])
     assert differences(taken[1], taken[0], compares_outputs=True) == []
     assert len(differences(taken[2], taken[0], compares_outputs=True)) == 1, "1.0 is not 1"
 
@@ -69,12 +69,12 @@ OUTPUT = [Difference("what 'c' emitted in transaction 1", "2", "1", component="c
 STORE = [Difference("key 'a' of store s", "2", "1", component="c")]
 
 
-def touch(attempt: tuple[int, int], phase: str = "commit", component: str = "c", **what: Any) -> Touch:
-    return Touch(component, 0, "finish_batch", phase, TransactionAttempt(*attempt), **{"effects": frozenset({"x"}), **what})
+def touch(attempt: tuple[int, int], phase: str = "commit", component: str = "c", **fields: Any) -> Touch:
+    return Touch(component, 0, "finish_batch", phase, TransactionAttempt(*attempt), **{"effects": frozenset({"x"}), **fields})
 
 
 @pytest.mark.parametrize(
-    ("found", "touches", "expected"),
+    ("deviations", "touches", "expected"),
     [
         (EFFECT, [touch((1, 0)), touch((1, 1))], mistakes.APPLIED_AGAIN),
         (EFFECT, [touch((1, 0)), touch((2, 0)), touch((1, 1))], mistakes.OLDER_AFTER_NEWER),
@@ -85,8 +85,8 @@ def touch(attempt: tuple[int, int], phase: str = "commit", component: str = "c",
         (OUTPUT, [], mistakes.EMITS_SOMETHING_ELSE),
     ],
 )
-def test_the_pattern_of_touches_tells_the_mistakes_apart(found: list[Difference], touches: list[Touch], expected: Mistake) -> None:
-    diagnosis = diagnose(found, touches)
+def test_the_pattern_of_touches_tells_the_mistakes_apart(deviations: list[Difference], touches: list[Touch], expected: Mistake) -> None:
+    diagnosis = diagnose(deviations, touches)
     assert (diagnosis.component, diagnosis.mistakes[0]) == ("c", expected)
 
 

@@ -73,12 +73,12 @@ def test_a_batch_may_be_made_while_another_is_recorded(number: int) -> None:
             assert simulation.replay(at("opening", place, WAITS)) == []
 
 
-def committed_first(made: Any, txid: int) -> dict[int, Any]:
+def committed_first(planner: Any, txid: int) -> dict[int, Any]:
     """Wrong: a record between the two readings is in neither."""
-    committed, positions = made._state.committed_positions()
-    open_txids = list(made._in_use) if made._is_opaque else made._state.txids.txids()
+    committed, positions = planner._state.committed_positions()
+    open_txids = list(planner._in_use) if planner._is_opaque else planner._state.txids.txids()
     for earlier in sorted(open_txids):
-        metadata: Mapping[str, Any] | None = made._metadata_in_use(earlier) if earlier < txid else None
+        metadata: Mapping[str, Any] | None = planner._metadata_in_use(earlier) if earlier < txid else None
         if earlier > committed and metadata is not None:
             positions.update(batches._by_number(metadata["partitions"]))
     return dict(positions)
@@ -88,8 +88,8 @@ def committed_first(made: Any, txid: int) -> dict[int, Any]:
 def test_positions_that_are_read_in_the_wrong_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batches, "_positions_before", committed_first)
     with Simulation(generated(PLANNED_OPAQUE), {"max_spout_pending": 2}) as simulation:
-        found = [place for place in places_of(simulation, "opening") if simulation.replay(at("opening", place, WAITS))]
-        assert any("committed_positions was read" in place for place in found)
+        places = [place for place in places_of(simulation, "opening") if simulation.replay(at("opening", place, WAITS))]
+        assert any("committed_positions was read" in place for place in places)
         report = simulation.run(250)
     assert report.violation is not None, str(report)
     assert any(fault.kind == "opening" for fault in report.violation.script.faults)

@@ -42,8 +42,8 @@ def topology(kind: str = "planned", opaque: bool = False) -> Any:
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Simulation]:
-    with Simulation(topology(), {"max_spout_pending": 2}) as made:
-        yield made
+    with Simulation(topology(), {"max_spout_pending": 2}) as simulated:
+        yield simulated
 
 
 def struck(simulation: Simulation, kind: FaultKind, where: str, how: Any, *more: Fault) -> list[str]:

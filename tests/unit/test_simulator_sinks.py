@@ -58,24 +58,24 @@ it."""
 
 def modules_of(package: ModuleType) -> Iterator[ModuleType]:
     yield package
-    for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for entry in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         try:
-            module = importlib.import_module(found.name)
+            module = importlib.import_module(entry.name)
         except ImportError:
             continue
-        yield from modules_of(module) if found.ispkg else [module]
+        yield from modules_of(module) if entry.ispkg else [module]
 
 
 def destinations_of_the_library() -> set[type]:
     """Every class of the library that a bolt may write to."""
-    found: set[type] = set()
+    destinations: set[type] = set()
     for module in [module for package in (txtopo.stores, txtopo.connectors, txtopo.testing) for module in modules_of(package)]:
         for cls in vars(module).values():
             if isinstance(cls, type) and cls.__module__ == module.__name__ and not inspect.isabstract(cls):
                 is_committer = issubclass(cls, ICommitter) and issubclass(cls, BaseTransactionalBolt)
                 if issubclass(cls, destination.Destination) or is_committer:
-                    found.add(cls)
-    return found
+                    destinations.add(cls)
+    return destinations
 
 
 def test_no_store_and_no_sink_of_the_library_is_left_out() -> None:

@@ -65,10 +65,10 @@ def applied(store: Store, component: str, attempt: TransactionAttempt, changes: 
     """The result of a transaction, or the kind of its error."""
     try:
         with store.transaction(context(component), attempt) as transaction:
-            made = [transaction.delete(key) if more is None else transaction.update(key, partial(added, more)) for key, more in changes]
+            updates = [transaction.delete(key) if more is None else transaction.update(key, partial(added, more)) for key, more in changes]
             if fails:
                 raise FailedException
-            return made
+            return updates
     except (FailedException, StoreConflict) as error:
         return type(error)
 
@@ -102,10 +102,10 @@ def test_stores_are_found_wherever_in_a_component_they_are(tmp_path: Path) -> No
     bolt.holder, bolt.again = Holder(), SqliteStore(tmp_path / "a.db", "one")
     builder.set_bolt("bolt", bolt).global_grouping("spout")
     substitutes = Substitutes(builder.build_topology(), has_reset=False)
-    found = {store.address for store in substitutes.stores}
+    addresses = {store.address for store in substitutes.stores}
     held = pickling.loads(substitutes.graph.components["bolt"].template)
     substitutes.close()
-    assert {f"{tmp_path}/a.db#one", f"{tmp_path}/a.db#two"} <= found
+    assert {f"{tmp_path}/a.db#one", f"{tmp_path}/a.db#two"} <= addresses
     one, two = held.holder.nested["stores"]
     assert (type(one), type(two), two.opaque, one.path) == (SimulatedStore, SimulatedStore, True, str(tmp_path / "a.db"))
     assert held.again is one, "the same store is the same substitute"

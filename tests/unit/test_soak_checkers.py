@@ -23,14 +23,14 @@ SEED = 11
 
 def bank_after(*rows: int) -> dict[str, int]:
     """The store after so many rows of each partition."""
-    found: Counter[str] = Counter()
+    balances: Counter[str] = Counter()
     for partition, count in enumerate(rows):
         for index in range(count):
             _, source, target, amount = Transfers(SEED).row(partition, index)
-            found[f"account {source}"] -= amount
-            found[f"account {target}"] += amount
-        found[f"rows {partition}"] += count
-    return dict(found)
+            balances[f"account {source}"] -= amount
+            balances[f"account {target}"] += amount
+        balances[f"rows {partition}"] += count
+    return dict(balances)
 
 
 def bank_checker() -> BankChecker:
@@ -89,11 +89,11 @@ def test_transfers_that_are_missing_in_the_end_are_found() -> None:
 
 def lists_after(transactions: int) -> dict[str, list[int]]:
     """The store after so many transactions."""
-    found: dict[str, list[int]] = {}
+    lists: dict[str, list[int]] = {}
     for txid in range(1, transactions + 1):
         for key in Keys(SEED).touched(txid):
-            found.setdefault(key, []).append(txid)
-    return found
+            lists.setdefault(key, []).append(txid)
+    return lists
 
 
 def append_checker() -> AppendChecker:
@@ -134,7 +134,7 @@ def doctored(kind: str) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "what"),
+    ("kind", "violation"),
     [
         ("twice", "has a transaction twice"),
         ("out of order", "is out of order"),
@@ -143,8 +143,8 @@ def doctored(kind: str) -> dict[str, list[int]]:
         ("not touched", "has transaction 10, which does not touch it"),
     ],
 )
-def test_lists_with_one_thing_wrong_are_found(kind: str, what: str) -> None:
-    assert any(what in wrong for wrong in append_checker().read("append", doctored(kind), 10 * TAKE))
+def test_lists_with_one_thing_wrong_are_found(kind: str, violation: str) -> None:
+    assert any(violation in wrong for wrong in append_checker().read("append", doctored(kind), 10 * TAKE))
 
 
 def test_a_list_that_loses_its_end_between_two_reads_is_found() -> None:
@@ -173,11 +173,11 @@ def test_a_list_that_is_not_complete_in_the_end_is_found() -> None:
 
 def counts_of(places: list[str]) -> dict[str, int]:
     """The store with exactly these tuples in it."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for place in places:
-        found[f"tuple {place}"] += 1
-        found[f"word {Animals(SEED).word(place)}"] += 1
-    return dict(found)
+        counts[f"tuple {place}"] += 1
+        counts[f"word {Animals(SEED).word(place)}"] += 1
+    return dict(counts)
 
 
 EVERY = [f"{partition}/{index}" for partition in range(PARTITIONS) for index in range(8)]

@@ -106,12 +106,12 @@ def test_the_told_command_runs_the_same_plan_again() -> None:
 
 def test_numbers_are_added_up_over_trials() -> None:
     told = dict(line.strip().split("  ", 1) for line in report.totals([outcome(), outcome(["wrong"])]).splitlines())
-    found = {what: value.strip() for what, value in told.items()}
-    assert found["driver killed"] == "6"
-    assert found["transactions committed"] == "60 (bank 40, words 20)"
-    assert found["reads checked"] == "200"
-    assert found["violations"] == "1"
-    assert "rival started" not in found
+    numbers = {name: value.strip() for name, value in told.items()}
+    assert numbers["driver killed"] == "6"
+    assert numbers["transactions committed"] == "60 (bank 40, words 20)"
+    assert numbers["reads checked"] == "200"
+    assert numbers["violations"] == "1"
+    assert "rival started" not in numbers
 
 
 def test_the_table_has_a_row_for_each_trial_and_shows_violations() -> None:

@@ -72,11 +72,11 @@ def test_directories_of_killed_processes_are_removed_by_the_next_and_living_ones
 
 
 def test_a_directory_that_is_removed_while_it_is_made_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = tempfile.mkdtemp
+    make = tempfile.mkdtemp
     removed: list[str] = []
 
     def made_and_removed_once(prefix: str, dir: Path) -> str:
-        path = made(prefix=prefix, dir=dir)
+        path = make(prefix=prefix, dir=dir)
         if not removed:
             removed.append(path)
             sockets.remove_leftovers(place)

@@ -37,9 +37,9 @@ class WritingOwnKeys(Writing):
     has_own_keys = True
 
 
-def problems_of(made: TransactionalTopologyBuilder) -> tuple[str, ...]:
+def problems_of(topology: TransactionalTopologyBuilder) -> tuple[str, ...]:
     with pytest.raises(InvalidTopologyError) as refused:
-        made.build_topology()
+        topology.build_topology()
     assert refused.value.exit_code == 2
     return refused.value.problems
 
@@ -159,8 +159,8 @@ class ClassWide(NotingCommitter):
     store = SqliteStore("counts.db", "of_the_class")
 
 
-def closed_over(found: SqliteStore) -> Any:
-    return lambda: found
+def closed_over(held: SqliteStore) -> Any:
+    return lambda: held
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,12 @@ def _stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def tasks(spark: Spark, cores: int = 2, launch: Callable[[str, str], None] | None = None, seats: Seats | None = None) -> Iterator[StandingTasks]:
-    made = StandingTasks("run", cores, launch or spark.launch, spark.cancel, seats or Seats())
+    resident_tasks = StandingTasks("run", cores, launch or spark.launch, spark.cancel, seats or Seats())
     try:
-        yield made
+        yield resident_tasks
     finally:
         spark.goes_on.set()
-        made.close()
+        resident_tasks.close()
 
 
 def first(number: int = 1) -> bytes:
@@ -357,15 +357,15 @@ def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monke
             channel.send_bytes(channel.recv_bytes())
             cancelled[group].wait(BOUND_S)
 
-    made = StandingTasks("run", 2, suspended, lambda group: cancelled[group].set(), Seats())
-    answers = in_background(lambda: [made.ask(f"run/{n}", b"%d" % n) for n in (1, 2, 3)])
+    resident_tasks = StandingTasks("run", 2, suspended, lambda group: cancelled[group].set(), Seats())
+    answers = in_background(lambda: [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in (1, 2, 3)])
     try:
         assert [event.wait(BOUND_S / 4) for event in cancelled.values()] == [True] * 3
         assert answers() == [b"1", b"2", b"3"]
     finally:
         for event in cancelled.values():
             event.set()
-        made.close()
+        resident_tasks.close()
 
 
 def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:

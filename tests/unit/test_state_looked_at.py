@@ -108,7 +108,7 @@ def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(monkeypatch:
     def opened(*where: Any) -> Iterator[None]:
         yield None
 
-    def lost(found: Any) -> None:
+    def lost(state: Any) -> None:
         raise base.StateUnavailableError("ZooKeeper at localhost:1 did not answer")
 
     monkeypatch.setattr(opening, "opened", opened)
@@ -116,6 +116,6 @@ def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(monkeypatch:
         opening.look(lost, tmp_path, "localhost:1")
     with (
         pytest.raises(ZooKeeperUnavailableError, match=r"localhost:1 did not answer\n  The state was changed as a whole, or not at all\."),
-        opening.owned(tmp_path, "localhost:1") as found,
+        opening.owned(tmp_path, "localhost:1") as state,
     ):
-        lost(found)
+        lost(state)

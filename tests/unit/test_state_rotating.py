@@ -108,8 +108,8 @@ def test_an_init_that_fails_stores_nothing(store: MemoryStateStore) -> None:
 def test_values_cannot_be_changed_from_outside(store: MemoryStateStore) -> None:
     state = loose(store)
     value = {"offset": 1}
-    given: Any = state.get_state(1, lambda txid, last: value)
-    value["offset"] = given["offset"] = 2
+    returned: Any = state.get_state(1, lambda txid, last: value)
+    value["offset"] = returned["offset"] = 2
     assert state.find(1) == {"offset": 1}
 
 

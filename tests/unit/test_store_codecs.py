@@ -97,13 +97,13 @@ def test_a_simulated_store_is_of_the_same_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "cure"),
+    ("stored", "cure"),
     [
         ("json", "neither plain=True nor a codec="), ("plain json", "plain=True"), ("roots-1", "codec= the one called 'roots-1'"),
         ("plain roots-1", "plain=True and codec= the one called 'roots-1'"),
     ],
 )  # fmt: skip
-def test_opening_a_store_of_another_form_is_refused_with_the_right_form(found: str, cure: str) -> None:
+def test_opening_a_store_of_another_form_is_refused_with_the_right_form(stored: str, cure: str) -> None:
     with pytest.raises(StateMismatchError, match=rf"^the store here holds .*; it was opened for .*\n.*Open it with {cure}, or use another store"):
-        rows.check_form("here", found, "other-1")
-    rows.check_form("here", found, found)
+        rows.check_form("here", stored, "other-1")
+    rows.check_form("here", stored, stored)

@@ -86,9 +86,9 @@ def test_contrary_settings_of_sparks_own_file_are_replaced_and_told_and_its_java
 def test_two_lines_of_the_same_are_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["words.py", "--master", "yarn", "--print", "--build-dir", "build"]
     first = printed(capsys, *arguments)
-    made = {path: path.stat().st_mtime_ns for path in (place / "build").iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in (place / "build").iterdir()}
     assert printed(capsys, *arguments) == first
-    assert {path: path.stat().st_mtime_ns for path in (place / "build").iterdir()} == made
+    assert {path: path.stat().st_mtime_ns for path in (place / "build").iterdir()} == times
 
 
 def test_options_after_the_dashes_are_spark_submits_and_win(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +190,7 @@ def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what", "cure"),
+    ("arguments", "fact", "cure"),
     [
         (["words.py", "--print"], "it is not said where to run", "--master spark://HOST:7077"),
         (["words.py", "--master", CLUSTER, "--", "--master", "yarn"], "--master comes after --", "before the --"),
@@ -202,10 +202,10 @@ def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_a_line_that_could_not_work_is_refused_with_the_cure(
-    place: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], what: str, cure: str
+    place: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], fact: str, cure: str
 ) -> None:
     said = refused(capsys, *arguments)
-    assert what in said
+    assert fact in said
     assert cure in said
 
 

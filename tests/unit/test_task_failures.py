@@ -116,13 +116,13 @@ def failure_of(ran: Ran) -> Failure:
     return ran.failure
 
 
-def in_processing(hook: str, what: Callable[..., None], cores: int) -> Failure:
-    """``what`` happens in ``hook`` of task 1 of a bolt, in the middle of a chain."""
+def in_processing(hook: str, action: Callable[..., None], cores: int) -> Failure:
+    """``action`` happens in ``hook`` of task 1 of a bolt, in the middle of a chain."""
     declared = builder(parallelism=2)
     bolts: dict[str, Callable[[], Any]] = {
-        "prepare": lambda: NotingBolt(on_prepare=lambda bolt: what() if bolt.context.task_index == 1 else None),
-        "execute": lambda: NotingBolt(on_execute=lambda bolt, tup: what()),
-        "finish_batch": lambda: NotingBolt(on_finish=lambda bolt: what() if bolt.context.task_index == 1 else None),
+        "prepare": lambda: NotingBolt(on_prepare=lambda bolt: action() if bolt.context.task_index == 1 else None),
+        "execute": lambda: NotingBolt(on_execute=lambda bolt, tup: action()),
+        "finish_batch": lambda: NotingBolt(on_finish=lambda bolt: action() if bolt.context.task_index == 1 else None),
     }
     declared.set_bolt("before", NotingBolt(pass_on), 2).none_grouping("spout")
     declared.set_bolt("bad", bolts[hook](), 2).none_grouping("before")
@@ -132,13 +132,13 @@ def in_processing(hook: str, what: Callable[..., None], cores: int) -> Failure:
     return failure_of(ran)
 
 
-@pytest.mark.parametrize(("what", "described"), [error[1:] for error in ERRORS], ids=[error[0] for error in ERRORS])
+@pytest.mark.parametrize(("action", "described"), [error[1:] for error in ERRORS], ids=[error[0] for error in ERRORS])
 @pytest.mark.parametrize("hook", ["prepare", "execute", "finish_batch"])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_any_exception_of_a_bolt_is_told_with_component_task_attempt_and_hook(
-    what: Callable[..., None], described: str, hook: str, cores: int
+    action: Callable[..., None], described: str, hook: str, cores: int
 ) -> None:
-    failure = in_processing(hook, what, cores)
+    failure = in_processing(hook, action, cores)
     assert (failure.kind, failure.component, failure.task, failure.attempt) == ("error", "bad", 1, FIRST)
     assert (failure.phase, failure.hook) == ("processing", hook)
     assert failure.error.startswith(described)

@@ -33,17 +33,17 @@ def test_without_zookeeper_auth_there_are_no_credentials() -> None:
 
 @pytest.mark.parametrize("scheme", ["digest", "sasl"])
 def test_the_password_comes_from_the_environment(scheme: str) -> None:
-    found = credentials.of(Config({**ANN, "zookeeper_auth": scheme}), {"TXTOPO_ZOOKEEPER_PASSWORD": SECRET})
-    assert found is not None
-    assert (found.scheme, found.user, found.reveal()) == (scheme, "ann", SECRET)
+    secret = credentials.of(Config({**ANN, "zookeeper_auth": scheme}), {"TXTOPO_ZOOKEEPER_PASSWORD": SECRET})
+    assert secret is not None
+    assert (secret.scheme, secret.user, secret.reveal()) == (scheme, "ann", SECRET)
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
 def test_the_password_comes_from_a_file_without_the_end_of_its_line(ending: bytes, tmp_path: Path) -> None:
     file = written(tmp_path / "password", f" {SECRET} ü".encode() + ending)
-    found = credentials.of(Config(ANN, zookeeper_password_file=file), {})
-    assert found is not None
-    assert found.reveal() == f" {SECRET} ü"
+    secret = credentials.of(Config(ANN, zookeeper_password_file=file), {})
+    assert secret is not None
+    assert secret.reveal() == f" {SECRET} ü"
 
 
 def test_the_name_of_the_file_begins_at_the_file_of_settings(tmp_path: Path) -> None:
@@ -93,19 +93,19 @@ KEYS = ["zookeeper_password", "zookeeper.password", "zookeeper_secret", "storm.z
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("source", ["code", "spark", "command line", "file"])
 def test_a_password_as_a_setting_is_refused_with_the_cure_wherever_it_is_given(source: str, key: str, tmp_path: Path) -> None:
-    given: dict[str, Any] = {}
+    layers: dict[str, Any] = {}
     match source:
         case "code":
-            given["code"] = {key: SECRET}
+            layers["code"] = {key: SECRET}
         case "spark":
-            given["spark"] = {f"spark.txtopo.{key}": SECRET}
+            layers["spark"] = {f"spark.txtopo.{key}": SECRET}
         case "command line":
-            given["command_line"] = {key: SECRET}
+            layers["command_line"] = {key: SECRET}
         case _:
             (tmp_path / "txtopo.toml").write_text(f'"{key}" = "{SECRET}"\n')
     cure = r"a password is no setting[\s\S]*zookeeper_password_file; or set TXTOPO_ZOOKEEPER_PASSWORD"
     with pytest.raises(errors.ConfigError, match=cure) as refused:
-        config.resolve(**given, environment={}, directory=tmp_path)
+        config.resolve(**layers, environment={}, directory=tmp_path)
     assert SECRET not in str(refused.value)
 
 
@@ -143,10 +143,10 @@ def test_the_password_in_the_environment_is_no_setting_and_config_show_does_not_
 
 
 def test_credentials_show_everything_but_the_password_and_are_not_pickled() -> None:
-    found = credentials.Credentials("digest", "ann", SECRET)
-    assert (repr(found), str(found)) == ("Credentials('digest', 'ann', ***)", "digest user 'ann'")
+    secret = credentials.Credentials("digest", "ann", SECRET)
+    assert (repr(secret), str(secret)) == ("Credentials('digest', 'ann', ***)", "digest user 'ann'")
     with pytest.raises(TypeError, match="not pickled"):
-        pickle.dumps(found)
+        pickle.dumps(secret)
 
 
 def test_kazoo_logs_requests_but_neither_passwords_nor_keys_of_sessions(caplog: pytest.LogCaptureFixture) -> None:

@@ -41,9 +41,9 @@ def _check(schema: Any, columns: Mapping[str, list[Any]], address: str) -> None:
     if schema is None or (isinstance(schema, pyarrow.Schema) and set(schema.names) <= set(columns) and len(set(schema.names)) == len(schema)):
         return
     is_schema = isinstance(schema, pyarrow.Schema)
-    given = f"names {', '.join(map(repr, schema.names))}" if is_schema else f"is a {type(schema).__name__}, no pyarrow.Schema"
+    problem = f"names {', '.join(map(repr, schema.names))}" if is_schema else f"is a {type(schema).__name__}, no pyarrow.Schema"
     raise errors.UsageError(
-        f"to_arrow(schema=...) of the store {address}: the schema {given}\n"
+        f"to_arrow(schema=...) of the store {address}: the schema {problem}\n"
         f"  Its columns are {', '.join(map(repr, columns))}; name each at most once: schema=pa.schema([('value', pa.float64())])."
     )
 
@@ -51,13 +51,13 @@ def _check(schema: Any, columns: Mapping[str, list[Any]], address: str) -> None:
 def _refused(
     column: str, wanted: pyarrow.DataType | None, error: exact_columns.ChangedValueError, keys_of_rows: Sequence[keys.Key], address: str
 ) -> errors.UsageError:
-    what = "its values"
+    refused = "its values"
     if error.row is not None:
         key = keys_of_rows[error.row]
-        what = f"the value of key {key!r}, {error.shown}" if column == "value" else f"the key {key!r}"
+        refused = f"the value of key {key!r}, {error.shown}" if column == "value" else f"the key {key!r}"
     type_named = "" if wanted is None else f", as {wanted}"
     return errors.UsageError(
-        f"column {column!r} of the store {address} cannot hold {what}{type_named}: {error.why}\n"
+        f"column {column!r} of the store {address} cannot hold {refused}{type_named}: {error.why}\n"
         f"  Say a type that holds them all, for example to_arrow(schema=pa.schema([({column!r}, pa.float64())])); or use to_pandas(), whose columns"
         " hold anything."
     )

@@ -42,13 +42,13 @@ class Backend(base.Store):
 
     @contextlib.contextmanager
     def _fenced_session(
-        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> Iterator[sessions.Session]:
         with self.open_session(context.resource) as session:
             number = self._number(context)
             session.is_alone = context.num_tasks == 1
-            self._stand_at_fence(session, context, mine, recorded)
-            session.count(mine, number)
+            self._stand_at_fence(session, context, stamp, recorded)
+            session.count(stamp, number)
             yield session
 
 

@@ -139,15 +139,15 @@ class Store(destination.Destination):
             code catches the exception (R39).
         """
         self._check_may_write(context)
-        mine = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
+        stamp = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
         name = self._known_name(context.component_id)
         with turns.taken(context, name, self.address):
             opened: transactions.StoreTransaction | None = None
             recorded = self._recorded(context)
             try:
-                with self._fenced_session(context, mine, recorded) as session:
+                with self._fenced_session(context, stamp, recorded) as session:
                     earlier = context.store_steps.get(self.address, {})
-                    opened = transactions.StoreTransaction(self.address, self.kind, session, mine, earlier, recorded, self.codec)
+                    opened = transactions.StoreTransaction(self.address, self.kind, session, stamp, earlier, recorded, self.codec)
                     try:
                         yield opened
                         steps = opened.finish()
@@ -293,9 +293,9 @@ class Store(destination.Destination):
 
     @abc.abstractmethod
     def _fenced_session(
-        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> contextlib.AbstractContextManager[sessions.Session]:
-        """A counted session (R34), while which the fence is that of ``mine``.
+        """A counted session (R34), while which the fence is that of ``stamp``.
 
         The fence may be raised in an earlier database transaction, which is not counted.
         """
@@ -351,26 +351,26 @@ class Store(destination.Destination):
         return context.touched_stores.get(self._known_name(context.component_id), 0) + 1
 
     def _stand_at_fence(
-        self, session: sessions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, session: sessions.Session, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
         """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29,
         R31)."""
-        fence = session.read_fence(mine.topology_id, mine.component)
-        last = None if recorded is None else recorded.get(mine.component)
-        where = stamps.fence_standing(fence, mine, recorded)
+        fence = session.read_fence(stamp.topology_id, stamp.component)
+        last = None if recorded is None else recorded.get(stamp.component)
+        where = stamps.fence_standing(fence, stamp, recorded)
         if where == "equal":
             return
         if fence is None:
-            if last is not None or self._known_name(mine.component) in context.touched_stores:
-                raise _emptied(self._place, mine)
+            if last is not None or self._known_name(stamp.component) in context.touched_stores:
+                raise _emptied(self._place, stamp)
             if not begun.may_begin(self.name, context):
-                raise begun.unexpected(self._place, mine, context, self._place.command("adopt", mine.topology_id))
+                raise begun.unexpected(self._place, stamp, context, self._place.command("adopt", stamp.topology_id))
         elif where == "other generation":
-            raise _other_generation(self._place, fence, mine)
+            raise _other_generation(self._place, fence, stamp)
         elif where == "above":
-            raise errors.StaleAttemptError(self.address, mine.component, fence.position, mine.position)
+            raise errors.StaleAttemptError(self.address, stamp.component, fence.position, stamp.position)
         elif self._number(context) > 1 and fence.attempt != stamps.CLOSED_ATTEMPT:
-            raise completeness.lost(self.address, fence, mine)
+            raise completeness.lost(self.address, fence, stamp)
         elif last is not None and where == "behind":
             raise completeness.behind(self.address, fence, last, self._place.command("adopt", fence.topology_id))
         elif last is not None and where in ("incomplete", "overfull"):
@@ -383,10 +383,10 @@ class Store(destination.Destination):
             raise _never_sealed(self._place, fence)
         elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
             self._take_back(session, fence)
-        session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
+        session.write_fence(stamps.Fence(stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt))
         session.has_raised = True
-        if fence is not None and fence.txid < mine.txid:
-            session.sweep(mine)
+        if fence is not None and fence.txid < stamp.txid:
+            session.sweep(stamp)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
         """Undo the writes of the attempts of ``void``, in the transaction that raises the fence
@@ -417,8 +417,8 @@ class Store(destination.Destination):
     def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
         """Refuse if the rows read up to now cannot be shown as of ``as_of``; return the recorded
         attempts of this store."""
-        given: object = as_of
-        if not isinstance(given, visible.VisibleTxid):
+        visibility: object = as_of
+        if not isinstance(visibility, visible.VisibleTxid):
             cure = "Give what txtopo.visible_txid(…) returns."
             raise errors.UsageError(f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n  {cure}")
         if self.plain:
@@ -451,12 +451,12 @@ class _DryRun(Exception):
     """Rolls a change back on purpose."""
 
 
-def _emptied(store: places.Place, mine: stamps.Stamp) -> errors.StateMismatchError:
+def _emptied(store: places.Place, stamp: stamps.Stamp) -> errors.StateMismatchError:
     return errors.StateMismatchError(
-        f"store {store.address} holds nothing of component {mine.component!r}, which wrote its results there before transaction {mine.txid}\n"
+        f"store {store.address} holds nothing of component {stamp.component!r}, which wrote its results there before transaction {stamp.txid}\n"
         "  It was emptied, or it is another store. Restore it, or choose:\n"
-        f"    `{store.command('adopt', mine.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
-        f"    `txtopo state reset {mine.topology_id}`: forget what was committed and begin with the first batch"
+        f"    `{store.command('adopt', stamp.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
+        f"    `txtopo state reset {stamp.topology_id}`: forget what was committed and begin with the first batch"
     )
 
 
@@ -470,13 +470,13 @@ def _never_sealed(store: places.Place, fence: stamps.Fence) -> errors.StateMisma
     )
 
 
-def _other_generation(store: places.Place, fence: stamps.Fence, mine: stamps.Stamp) -> errors.StateMismatchError:
+def _other_generation(store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp) -> errors.StateMismatchError:
     return errors.StateMismatchError(
-        f"store {store.address} belongs to generation {fence.generation} of topology {mine.topology_id!r} (component {mine.component!r}, "
-        f"transaction {fence.txid}), but ZooKeeper is at generation {mine.generation}, transaction {mine.txid}\n"
+        f"store {store.address} belongs to generation {fence.generation} of topology {stamp.topology_id!r} (component {stamp.component!r}, "
+        f"transaction {fence.txid}), but ZooKeeper is at generation {stamp.generation}, transaction {stamp.txid}\n"
         "  Nothing was written. Look with `txtopo state show`, then choose:\n"
-        f"    `{store.command('adopt', mine.topology_id)}`: go on from what the store holds\n"
-        f"    `{store.command('clear', mine.topology_id)}`: empty the store, for a state that begins with the first batch\n"
-        f"    `txtopo state reset {mine.topology_id}`: begin with the first batch; the store must then be cleared or adopted",
-        without_state=f"{store.command('clear', mine.topology_id)} --execute",
+        f"    `{store.command('adopt', stamp.topology_id)}`: go on from what the store holds\n"
+        f"    `{store.command('clear', stamp.topology_id)}`: empty the store, for a state that begins with the first batch\n"
+        f"    `txtopo state reset {stamp.topology_id}`: begin with the first batch; the store must then be cleared or adopted",
+        without_state=f"{store.command('clear', stamp.topology_id)} --execute",
     )

@@ -31,15 +31,15 @@ def is_expected(name: str, patterns: Sequence[str]) -> bool:
     return any(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, flags=re.DOTALL) for pattern in patterns)
 
 
-def unexpected(store: places.Place, mine: stamps.Stamp, context: contexts.TopologyContext, adopt: str) -> errors.StateMismatchError:
+def unexpected(store: places.Place, stamp: stamps.Stamp, context: contexts.TopologyContext, adopt: str) -> errors.StateMismatchError:
     """The refusal; ``adopt`` is the command that takes the store as it is."""
-    before = ", ".join(_of_component(context.known_stores or {}, mine.component))
-    accept = f"txtopo state accept {shlex.quote(mine.topology_id)} --store"
+    before = ", ".join(_of_component(context.known_stores or {}, stamp.component))
+    accept = f"txtopo state accept {shlex.quote(stamp.topology_id)} --store"
     return errors.StateMismatchError(
-        f"store {store.address} is new to component {mine.component!r}, whose results before transaction {mine.txid} are in {before}\n"
+        f"store {store.address} is new to component {stamp.component!r}, whose results before transaction {stamp.txid} are in {before}\n"
         "  A store that has got another name would begin with nothing. Nothing was written to it. Give it its old name; or choose:\n"
-        f"    `{accept} {shlex.quote(f'{mine.component}/{store.name}')}`: the component begins this store with transaction {mine.txid}; its other\n"
-        f"    results stay where they are (`{accept} {shlex.quote(f'{mine.component}/*')}` where names are made of data or dates)\n"
+        f"    `{accept} {shlex.quote(f'{stamp.component}/{store.name}')}`: the component begins this store with transaction {stamp.txid}; its other\n"
+        f"    results stay where they are (`{accept} {shlex.quote(f'{stamp.component}/*')}` where names are made of data or dates)\n"
         f"    `{adopt}`: go on from what it holds, where it was renamed in its database"
     )
 

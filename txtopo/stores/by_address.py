@@ -67,8 +67,8 @@ def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
         store = opener(address, table)
         form = store.stored_form()
         if form is None and must_exist and not store.exists():
-            what = type(store).__name__
-            raise errors.UsageError(f"{store.address} is no store of txtopo\n  The table is the second argument of {what}(…, table).")
+            kind = type(store).__name__
+            raise errors.UsageError(f"{store.address} is no store of txtopo\n  The table is the second argument of {kind}(…, table).")
     except errors.FailedException as error:
         raise errors.UsageError(f"{error}\n  Try again when the server can be reached.") from error
     return store if form is None else opener(address, table, **_arguments(form))

@@ -91,8 +91,8 @@ def checked(codec: Any) -> Codec:
         raise errors.UsageError("a store's codec calls itself 'json', which is the name of txtopo's own\n  Give it another name.")
     if not callable(getattr(codec, "dumps", None)) or not callable(getattr(codec, "loads", None)):
         raise errors.UsageError(f"the codec {name!r} has no dumps(value) and loads(text)\n  Give its class both.")
-    found: Codec = codec
-    return found
+    checked_codec: Codec = codec
+    return checked_codec
 
 
 def encode(codec: Codec, value: Any) -> str:

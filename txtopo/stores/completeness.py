@@ -34,14 +34,14 @@ def unexplained(address: str, fence: stamps.Fence, last: transaction.Transaction
     )
 
 
-def lost(address: str, fence: stamps.Fence, mine: stamps.Stamp) -> errors.FailedException:
-    """Why a task of ``mine``, which has committed store transactions in this attempt, may not go on
+def lost(address: str, fence: stamps.Fence, stamp: stamps.Stamp) -> errors.FailedException:
+    """Why a task of ``stamp``, which has committed store transactions in this attempt, may not go on
     at ``fence``, which is of an earlier attempt.
 
     The replay writes the whole transaction again.
     """
     return errors.FailedException(
-        f"store {address} has lost what attempt {mine.position} of component {mine.component!r} committed: it is at attempt {fence.position}\n"
+        f"store {address} has lost what attempt {stamp.position} of component {stamp.component!r} committed: it is at attempt {fence.position}\n"
         "  A replica or an older copy took the place of the store. The transaction is replayed."
     )
 

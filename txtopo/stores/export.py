@@ -70,5 +70,5 @@ def _imported(module: str, extra: str, address: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         library = "pyarrow" if extra == "arrow" else extra
-        what = f"to show the store {address} as a table {library} is needed, which cannot be imported: {error}"
-        raise errors.SetupError(f"{what}\n  Type: pip install 'txtopo[{extra}]'") from error
+        fact = f"to show the store {address} as a table {library} is needed, which cannot be imported: {error}"
+        raise errors.SetupError(f"{fact}\n  Type: pip install 'txtopo[{extra}]'") from error

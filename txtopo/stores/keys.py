@@ -46,14 +46,14 @@ def encode_key(key: Key) -> str:
         raise errors.UsageError(f"the store key {_short(key)} cannot be stored: {error}\n  Use a shorter or a cleaned key.") from None
 
 
-def encode_keys(given: Iterable[Key]) -> list[str]:
+def encode_keys(keys: Iterable[Key]) -> list[str]:
     """The texts of several keys, in order; as :func:`encode_key`."""
-    given = list(given)
-    if set(map(type, given)) == {str}:
-        texts = cast("list[str]", given)
+    keys = list(keys)
+    if set(map(type, keys)) == {str}:
+        texts = cast("list[str]", keys)
         if "".join(texts).isascii():
             return list(map(_encode_text, texts))
-    return list(map(encode_key, given))
+    return list(map(encode_key, keys))
 
 
 def decode_key(text: str) -> Key:

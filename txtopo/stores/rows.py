@@ -108,14 +108,14 @@ def check_neighbours(place: str, versions: Mapping[str, int]) -> None:
         check_version(place, store, version)
 
 
-def check_form(address: str, found: str, expected: str) -> None:
-    """Refuse values of another form; ``found`` is the stored form, ``expected`` the form of the
+def check_form(address: str, stored: str, expected: str) -> None:
+    """Refuse values of another form; ``stored`` is the stored form, ``expected`` the form of the
     store object at ``address``."""
-    if found == expected:
+    if stored == expected:
         return
     raise errors.StateMismatchError(
-        f"the store {address} holds {described(found)}; it was opened for {described(expected)}\n"
-        f"  Nothing was changed. Open it with {_arguments(found)}, or use another store; an empty one takes the form of who writes to it next."
+        f"the store {address} holds {described(stored)}; it was opened for {described(expected)}\n"
+        f"  Nothing was changed. Open it with {_arguments(stored)}, or use another store; an empty one takes the form of who writes to it next."
     )
 
 
@@ -127,5 +127,5 @@ def described(form: str) -> str:
 
 def _arguments(form: str) -> str:
     plain, _, codec = form.rpartition(" ")
-    given = [*(["plain=True"] if plain else []), *([f"codec= the one called {codec!r}"] if codec != "json" else [])]
-    return " and ".join(given) or "neither plain=True nor a codec="
+    arguments = [*(["plain=True"] if plain else []), *([f"codec= the one called {codec!r}"] if codec != "json" else [])]
+    return " and ".join(arguments) or "neither plain=True nor a codec="

@@ -18,9 +18,9 @@ class RowsChangedError(Exception):
     """Rows were changed by another transaction between reading and writing. Raised by a
     :class:`Session`, and judged here."""
 
-    def __init__(self, found: Mapping[str, stamps.Row | None]) -> None:
-        super().__init__(found)
-        self.found = found
+    def __init__(self, rows: Mapping[str, stamps.Row | None]) -> None:
+        super().__init__(rows)
+        self.found = rows
         """The rows of the other transaction by key; None for a removed row."""
 
 
@@ -32,8 +32,8 @@ class Maintenance(abc.ABC):
         """Make or replace the fence, without any count."""
 
     @abc.abstractmethod
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        """Give the rows of the component the stamp ``mine`` as settled values; return their number.
+    def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
+        """Give the rows of the component the stamp ``stamp`` as settled values; return their number.
 
         Each row keeps its task and its value, and forgets the value before. The counts and the
         lists of the component are removed, because the number of an attempt may come again."""
@@ -86,8 +86,8 @@ class Session(abc.ABC):
         """Make or replace the fence; no store transaction of its attempt is counted yet."""
 
     @abc.abstractmethod
-    def count(self, mine: stamps.Stamp, number: int) -> None:
-        """Count this transaction for the fence, which is the fence of ``mine`` (R34). ``number`` is
+    def count(self, stamp: stamps.Stamp, number: int) -> None:
+        """Count this transaction for the fence, which is the fence of ``stamp`` (R34). ``number`` is
         the number of the transaction within the task and attempt, from 1 on. Add one to the count
         of the task, unless the count has reached ``number``: then the task runs again in its
         attempt. Never add more than one: a copy of the database may lack earlier transactions of
@@ -118,7 +118,7 @@ class Session(abc.ABC):
     """Whether :meth:`merge_rows` may be followed by more reading and writing, or is the last act
     before :meth:`apply`."""
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
         """Combine ``deltas``, by key, with the rows that are there, without reading these first;
         the result is the row that the rules would make of an *ordinary* row.
 
@@ -135,7 +135,7 @@ class Session(abc.ABC):
         """
         return deltas
 
-    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+    def read_rows_to_change(self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
         """As :meth:`read_rows_to_write`, but a database may read only the value of a row whose last
         writer is of the same topology, generation and component, and whose txid is at most
         ``settled_txid``. When the row is written, the database must then make the stored value the
@@ -167,6 +167,6 @@ class Session(abc.ABC):
         earlier one, wrote; remove rows that did not exist before (R31)."""
 
     @abc.abstractmethod
-    def sweep(self, mine: stamps.Stamp) -> None:
+    def sweep(self, stamp: stamps.Stamp) -> None:
         """Remove the component's tombstones of earlier transactions: committed tombstones are never
         read again. Tombstones of another component may be void."""

@@ -141,20 +141,20 @@ rival (another writer's, this transaction) · ahead (of a newer attempt, or sett
 transaction: the writer is late) · foreign (another topology's)."""
 
 
-def fence_standing(fence: Fence | None, mine: Stamp, recorded: Recorded | None) -> FenceStanding:
+def fence_standing(fence: Fence | None, own: Stamp, recorded: Recorded | None) -> FenceStanding:
     """How ``fence`` stands to the attempt that wants to write (R27, R29, R31); ``recorded`` is None
     where no record is kept."""
     if fence is None:
         return "absent"
-    if fence.generation != mine.generation:
+    if fence.generation != own.generation:
         return "other generation"
-    at, here = (fence.txid, fence.attempt), (mine.txid, mine.attempt)
+    at, here = (fence.txid, fence.attempt), (own.txid, own.attempt)
     if at >= here:
         return "equal" if at == here else "above"
-    last = None if recorded is None else recorded.get(mine.component)
+    last = None if recorded is None else recorded.get(own.component)
     if last is not None and at < (last.txid, last.attempt_id):
         return "behind"
-    if fence.txid == mine.txid:
+    if fence.txid == own.txid:
         return "replayed"
     if last is not None and at == (last.txid, last.attempt_id):
         return _completeness(fence, last)
@@ -172,32 +172,32 @@ def _completeness(fence: Fence, last: transaction.TransactionAttempt) -> Literal
     return "incomplete" if fence.count < count else "overfull"
 
 
-def overtaking(fences: Iterable[Fence], mine: Stamp) -> Fence | None:
-    """The highest of the topology's ``fences`` that stands above ``mine``, whose attempt is then
+def overtaking(fences: Iterable[Fence], own: Stamp) -> Fence | None:
+    """The highest of the topology's ``fences`` that stands above ``own``, whose attempt is then
     over; None if no fence says so.
 
     A fence is of one component, but attempts are of the whole topology: a newer one of any
     component begins when the older one has ended.
     """
-    above = [fence for fence in fences if fence.generation == mine.generation and (fence.txid, fence.attempt) > (mine.txid, mine.attempt)]
+    above = [fence for fence in fences if fence.generation == own.generation and (fence.txid, fence.attempt) > (own.txid, own.attempt)]
     return max(above, key=lambda fence: (fence.txid, fence.attempt), default=None)
 
 
-def is_void(stamp: Stamp, mine: Stamp, recorded: Recorded | None) -> bool:
+def is_void(stamp: Stamp, own: Stamp, recorded: Recorded | None) -> bool:
     """Whether ``stamp`` is of an attempt that does not count, at a transaction that was over when
-    ``mine`` began.
+    ``own`` began.
 
     The txid tells: up to the transaction of the component's last recorded attempt, void writes have
     been taken back.
     """
-    if recorded is None or stamp.attempt == UNKNOWN_ATTEMPT or stamp.generation != mine.generation or stamp.txid >= mine.txid:
+    if recorded is None or stamp.attempt == UNKNOWN_ATTEMPT or stamp.generation != own.generation or stamp.txid >= own.txid:
         return False
     last = recorded.get(stamp.component)
     return last is None or stamp.txid > last.txid
 
 
-def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | None) -> Standing:
-    """How ``row`` stands to the writer ``mine`` (R30, R31, R32).
+def standing(row: Row | None, own: Stamp, opaque: bool, recorded: Recorded | None) -> Standing:
+    """How ``row`` stands to the writer ``own`` (R30, R31, R32).
 
     A stamp of another generation is past, without regard to its txid: two generations meet only in
     an adopted store, and all values of an adopted store are settled.
@@ -205,23 +205,23 @@ def standing(row: Row | None, mine: Stamp, opaque: bool, recorded: Recorded | No
     if row is None:
         return "past"
     stamp = row.stamp
-    if stamp.topology_id != mine.topology_id:
+    if stamp.topology_id != own.topology_id:
         return "foreign"
-    if stamp.generation != mine.generation or stamp.txid < mine.txid:
-        return "undone" if is_void(stamp, mine, recorded) else "past"
-    if stamp.txid > mine.txid:
+    if stamp.generation != own.generation or stamp.txid < own.txid:
+        return "undone" if is_void(stamp, own, recorded) else "past"
+    if stamp.txid > own.txid:
         return "ahead"
     # Only a later transaction takes back to a value of this transaction; and an adopted value is of
     # a transaction that is over.
-    if stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
+    if stamp.attempt > own.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
         return "ahead"
-    if opaque and stamp.attempt < mine.attempt:
+    if opaque and stamp.attempt < own.attempt:
         return "undone"
-    return "mine" if (stamp.component, stamp.task) == (mine.component, mine.task) else "rival"
+    return "mine" if (stamp.component, stamp.task) == (own.component, own.task) else "rival"
 
 
-def plain_standing(row: Row | None, mine: Stamp) -> Standing:
-    """How a row of a plain store stands to the writer ``mine``: past if it may be overwritten (R29,
+def plain_standing(row: Row | None, own: Stamp) -> Standing:
+    """How a row of a plain store stands to the writer ``own``: past if it may be overwritten (R29,
     R32).
 
     A write of an earlier attempt of this transaction is overwritten like any other write. Two
@@ -231,14 +231,14 @@ def plain_standing(row: Row | None, mine: Stamp) -> Standing:
     if row is None:
         return "past"
     stamp = row.stamp
-    if stamp.topology_id != mine.topology_id:
+    if stamp.topology_id != own.topology_id:
         return "foreign"
-    if stamp.generation != mine.generation or stamp.txid < mine.txid:
+    if stamp.generation != own.generation or stamp.txid < own.txid:
         return "past"
-    if stamp.txid > mine.txid or stamp.attempt > mine.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
+    if stamp.txid > own.txid or stamp.attempt > own.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
         return "ahead"
-    is_another = (stamp.component, stamp.task) != (mine.component, mine.task)
-    return "rival" if stamp.attempt == mine.attempt and is_another else "past"
+    is_another = (stamp.component, stamp.task) != (own.component, own.task)
+    return "rival" if stamp.attempt == own.attempt and is_another else "past"
 
 
 def seen(row: Row | None, where: Standing, step: int) -> str | None:
@@ -255,22 +255,22 @@ def seen(row: Row | None, where: Standing, step: int) -> str | None:
     return row.prev if where in ("mine", "undone", "rival") else row.curr
 
 
-def advanced(row: Row | None, key: str, where: Standing, mine: Stamp, curr: str | None) -> Row:
-    """The row after one more update by ``mine``; ``row`` itself if the row is of this transaction.
+def advanced(row: Row | None, key: str, where: Standing, own: Stamp, curr: str | None) -> Row:
+    """The row after one more update by ``own``; ``row`` itself if the row is of this transaction.
     """
     if row is None:
-        return Row(key, mine, prev=None, prev_txid=0, steps=[curr])
+        return Row(key, own, prev=None, prev_txid=0, steps=[curr])
     if where == "mine":
-        row.stamp = mine
+        row.stamp = own
         row.steps.append(curr)
         return row
     if where == "undone":
-        return Row(key, mine, row.prev, row.prev_txid, [curr])
+        return Row(key, own, row.prev, row.prev_txid, [curr])
     if row.prev_txid == KEPT:
-        row.stamp, row.prev, row.steps = mine, row.steps[-1], [curr]
+        row.stamp, row.prev, row.steps = own, row.steps[-1], [curr]
         return row
-    same_generation = row.stamp.generation == mine.generation
-    return Row(key, mine, row.curr, row.stamp.txid if same_generation else 0, [curr])
+    same_generation = row.stamp.generation == own.generation
+    return Row(key, own, row.curr, row.stamp.txid if same_generation else 0, [curr])
 
 
 def _position(txid: int, attempt: int) -> str:

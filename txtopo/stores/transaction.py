@@ -52,17 +52,17 @@ class StoreTransaction:
         address: str,
         kind: stamps.Kind,
         session: sessions.Session,
-        mine: stamps.Stamp,
+        stamp: stamps.Stamp,
         earlier_steps: Mapping[str, int],
         recorded: stamps.Recorded | None,
         codec: codecs.Codec = codecs.JSON,
     ) -> None:
-        self._address, self._kind, self._session, self._mine, self._earlier_steps = address, kind, session, mine, earlier_steps
+        self._address, self._kind, self._session, self._mine, self._earlier_steps = address, kind, session, stamp, earlier_steps
         self._recorded, self._codec = recorded, codec
-        last = None if recorded is None else recorded.get(mine.component)
+        last = None if recorded is None else recorded.get(stamp.component)
         # Rows after the last recorded transaction are void, and rows of this transaction are its
         # own (see stamps).
-        self._settled_txid = mine.txid - 1 if recorded is None else min(mine.txid - 1, 0 if last is None else last.txid)
+        self._settled_txid = stamp.txid - 1 if recorded is None else min(stamp.txid - 1, 0 if last is None else last.txid)
         self._read: set[str] = set()
         """Keys of a plain store whose value was asked for before this attempt had set it."""
         self._rows: dict[str, stamps.Row | None] = {}
@@ -100,9 +100,9 @@ class StoreTransaction:
             chunk = dict(zip(keys.encode_keys(portion), portion, strict=True))
             unread = [text for text in chunk if text not in self._rows]
             with self._all_or_nothing():
-                found = self._session.read_rows(unread) if unread else {}
+                rows = self._session.read_rows(unread) if unread else {}
             for text, key in chunk.items():
-                values[key] = self._seen(text, self._rows[text] if text in self._rows else found.get(text))
+                values[key] = self._seen(text, self._rows[text] if text in self._rows else rows.get(text))
         return values
 
     def _seen(self, text: str, row: stamps.Row | None) -> Any:
@@ -188,11 +188,11 @@ class StoreTransaction:
             texts = keys.encode_keys(chunk)
             touched = (self._deltas, self._rows, self._steps, self._earlier_steps)
             if updates.are_small(chunk.values()) and all(not kept or kept.keys().isdisjoint(texts) for kept in touched):
-                given = dict(zip(texts, chunk.values(), strict=True))
+                kept_deltas = dict(zip(texts, chunk.values(), strict=True))
                 if self._deltas:
-                    self._deltas.update(given)
+                    self._deltas.update(kept_deltas)
                 else:
-                    self._deltas = given
+                    self._deltas = kept_deltas
                 continue
             for text, (key, delta) in zip(texts, chunk.items(), strict=True):
                 if updates.are_small([delta]) and not (text in self._deltas or text in self._rows or self._steps_taken(text)):
@@ -225,8 +225,8 @@ class StoreTransaction:
                 self._steps = steps
         # In the order in which they were given, so that every process names the same mistake of
         # several.
-        which = set(refused)
-        self._merge_here({text: delta for text, delta in self._deltas.items() if text in which} if which else {})
+        refused_texts = set(refused)
+        self._merge_here({text: delta for text, delta in self._deltas.items() if text in refused_texts} if refused_texts else {})
 
     def _merge_here(self, deltas: dict[str, int]) -> None:
         self._deltas = {}
@@ -345,8 +345,8 @@ class StoreTransaction:
                 self._rows.clear()
             missing = [text for text in texts if text not in self._rows]
             if missing:
-                found = self._found_to_write(missing)
-                self._rows.update((text, found.get(text)) for text in missing)
+                rows = self._found_to_write(missing)
+                self._rows.update((text, rows.get(text)) for text in missing)
 
     def _found_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         try:
@@ -412,14 +412,14 @@ class StoreTransaction:
     def _standing(self, row: stamps.Row | None) -> stamps.Standing:
         if row is None:
             return "past"
-        found = self._standings.get(id(row.stamp))
-        if found is None:
+        remembered = self._standings.get(id(row.stamp))
+        if remembered is None:
             if self._kind == "plain":
                 where = stamps.plain_standing(row, self._mine)
             else:
                 where = stamps.standing(row, self._mine, self._kind == "opaque", self._recorded)
-            found = self._standings[id(row.stamp)] = row.stamp, where
-        return found[1]
+            remembered = self._standings[id(row.stamp)] = row.stamp, where
+        return remembered[1]
 
     def _steps_taken(self, text: str) -> int:
         return self._steps.get(text) or self._earlier_steps.get(text, 0)
@@ -436,12 +436,12 @@ class StoreTransaction:
             self._refuse(errors.StaleAttemptError(f"{self._address} key {text}", newer.component, newer.position, self._mine.position))
         self._refuse(conflicts.changed_by_others(self._address, text, step))
 
-    def _refuse_changed(self, found: Mapping[str, stamps.Row | None]) -> NoReturn:
+    def _refuse_changed(self, rows: Mapping[str, stamps.Row | None]) -> NoReturn:
         """Another writer was faster: of this transaction, of a newer attempt, or a writer that a
         replay will not meet again."""
-        places = {text: self._standing(row) for text, row in sorted(found.items())}
+        places = {text: self._standing(row) for text, row in sorted(rows.items())}
         for text, where in places.items():
-            row = found[text]
+            row = rows[text]
             if row is not None and where in ("foreign", "rival"):
                 self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
             if row is not None and where == "ahead":

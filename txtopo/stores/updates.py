@@ -31,8 +31,8 @@ class Update(NamedTuple):
 
 def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
     """``items``, so many at a time at ``most``."""
-    given = iter(items)
-    while portion := list(itertools.islice(given, most)):
+    iterator = iter(items)
+    while portion := list(itertools.islice(iterator, most)):
         yield portion
 
 

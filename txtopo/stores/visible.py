@@ -48,9 +48,9 @@ class VisibleTxid(int):
         cls, txid: int, topology_id: str, generation: str, stores: Mapping[str, transaction.TransactionAttempt]
     ) -> VisibleTxid:
         """See the class."""
-        made = super().__new__(cls, txid)
-        made.topology_id, made.generation, made.stores = topology_id, generation, dict(stores)
-        return made
+        visible = super().__new__(cls, txid)
+        visible.topology_id, visible.generation, visible.stores = topology_id, generation, dict(stores)
+        return visible
 
     def __reduce__(self) -> tuple[Any, ...]:
         return VisibleTxid, (int(self), self.topology_id, self.generation, self.stores)
@@ -90,8 +90,8 @@ def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTx
     :raises errors.StateMismatchError: the store is of another generation, or holds less than is
         recorded (R27).
     """
-    found = {fence.component: fence for fence in fences if fence.topology_id == as_of.topology_id}
-    for component, fence in sorted(found.items()):
+    of_component = {fence.component: fence for fence in fences if fence.topology_id == as_of.topology_id}
+    for component, fence in sorted(of_component.items()):
         if fence.generation != as_of.generation:
             raise errors.StateMismatchError(
                 f"store {address} belongs to generation {fence.generation} of topology {as_of.topology_id!r} (component {component!r}), "
@@ -99,7 +99,7 @@ def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTx
                 f"  Look with `txtopo state show {as_of.topology_id}`; adopt or clear the store, or read it as it is."
             )
     for component, last in sorted(recorded.items()):
-        at = found.get(component)
+        at = of_component.get(component)
         if at is None or (at.txid, at.attempt) < (last.txid, last.attempt_id):
             holds = "nothing" if at is None else f"attempt {at.position}"
             raise errors.StateMismatchError(
@@ -108,13 +108,13 @@ def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTx
                 f"  component writes a store {address.rpartition('#')[2]!r} elsewhere: readers tell stores by their names; give each its own."
             )
     for component, last in sorted(recorded.items()):
-        at, count = found[component], transaction.count_of(last)
+        at, count = of_component[component], transaction.count_of(last)
         if (at.txid, at.attempt) == (last.txid, last.attempt_id) and count is not None and at.count is not None and at.count != count:
             raise errors.StateMismatchError(
                 f"store {address} holds {at.count} store transactions of attempt {at.position} of component {component!r} of topology "
                 f"{as_of.topology_id!r}, but ZooKeeper has recorded {count}\n"
                 "  It was restored from an older copy, or it is a replica that lags. Read the newest copy; `txtopo state show` says what is recorded."
             )
-    newest = max((fence.txid for fence in found.values()), default=0)
+    newest = max((fence.txid for fence in of_component.values()), default=0)
     if newest > as_of + 1:
         raise errors.OutrunError(address, as_of.topology_id, int(as_of), newest)

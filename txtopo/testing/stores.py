@@ -170,10 +170,10 @@ class _Session(sessions.Session, sessions.Maintenance):
         self._table.fences[fence.topology_id, fence.component] = fence
         self._table.counts.pop((fence.topology_id, fence.component), None)
 
-    def count(self, mine: stamps.Stamp, number: int) -> None:
-        counts = self._table.counts.setdefault((mine.topology_id, mine.component), {})
-        counted = counts.get(mine.task, 0)
-        counts[mine.task] = counted + (counted < number)
+    def count(self, stamp: stamps.Stamp, number: int) -> None:
+        counts = self._table.counts.setdefault((stamp.topology_id, stamp.component), {})
+        counted = counts.get(stamp.task, 0)
+        counts[stamp.task] = counted + (counted < number)
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         return {text: _copied(self._table.rows[text]) for text in texts if text in self._table.rows}
@@ -181,12 +181,12 @@ class _Session(sessions.Session, sessions.Maintenance):
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         self._table.rows.update((row.key, _copied(row)) for row in rows)
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
-        refused = [key for key in deltas if not _is_ordinary(self._table.rows.get(key), mine, settled_txid)]
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        refused = [key for key in deltas if not _is_ordinary(self._table.rows.get(key), stamp, settled_txid)]
         for key in deltas.keys() - refused:
             row = self._table.rows.get(key)
             curr = str(how(None if row is None or row.curr is None else int(row.curr), deltas[key]))
-            self._table.rows[key] = stamps.advanced(None if row is None else _copied(row), key, "past", mine, curr)
+            self._table.rows[key] = stamps.advanced(None if row is None else _copied(row), key, "past", stamp, curr)
         return refused
 
     def take_back(self, void: stamps.Fence) -> None:
@@ -201,22 +201,22 @@ class _Session(sessions.Session, sessions.Maintenance):
                 stamp = dataclasses.replace(row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT)
                 self._table.rows[row.key] = stamps.Row(row.key, stamp, None, 0, [row.prev])
 
-    def sweep(self, mine: stamps.Stamp) -> None:
-        def is_settled(stamp: stamps.Stamp) -> bool:
-            is_earlier = stamp.txid < mine.txid or stamp.generation != mine.generation
-            return stamp.topology_id == mine.topology_id and stamp.component == mine.component and is_earlier
+    def sweep(self, stamp: stamps.Stamp) -> None:
+        def is_settled(of_row: stamps.Stamp) -> bool:
+            is_earlier = of_row.txid < stamp.txid or of_row.generation != stamp.generation
+            return of_row.topology_id == stamp.topology_id and of_row.component == stamp.component and is_earlier
 
         for row in self._rows_where(is_settled):
             if row.curr is None:
                 del self._table.rows[row.key]
 
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-        rows = self._rows_where(lambda stamp: (stamp.topology_id, stamp.component) == (topology_id, component))
+    def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
+        rows = self._rows_where(lambda of_row: (of_row.topology_id, of_row.component) == (topology_id, component))
         for row in rows:
-            stamp = dataclasses.replace(
-                row.stamp, topology_id=mine.topology_id, generation=mine.generation, txid=mine.txid, attempt=mine.attempt
+            renewed = dataclasses.replace(
+                row.stamp, topology_id=stamp.topology_id, generation=stamp.generation, txid=stamp.txid, attempt=stamp.attempt
             )
-            self._table.rows[row.key] = stamps.Row(row.key, stamp, None, 0, [row.curr])
+            self._table.rows[row.key] = stamps.Row(row.key, renewed, None, 0, [row.curr])
         return len(rows)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
@@ -233,12 +233,12 @@ class _Session(sessions.Session, sessions.Maintenance):
         return [row for row in self._table.rows.values() if is_it(row.stamp)]
 
 
-def _is_ordinary(row: stamps.Row | None, mine: stamps.Stamp, settled_txid: int) -> bool:
+def _is_ordinary(row: stamps.Row | None, stamp: stamps.Stamp, settled_txid: int) -> bool:
     """Whether a database would combine ``row`` with an integer by itself (see
     ``sessions.Session.merge_rows``)."""
     if row is None:
         return True
-    same = (row.stamp.topology_id, row.stamp.generation, row.stamp.component) == (mine.topology_id, mine.generation, mine.component)
+    same = (row.stamp.topology_id, row.stamp.generation, row.stamp.component) == (stamp.topology_id, stamp.generation, stamp.component)
     is_integer = row.curr is not None and re.fullmatch(r"0|-?[1-9][0-9]{0,14}", row.curr) is not None
     return same and row.stamp.txid <= settled_txid and is_integer
 

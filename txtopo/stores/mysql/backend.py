@@ -116,8 +116,8 @@ class Connection(relational_connection.Connection):
     def _prepare(self, raw: sa.Connection, tables_: session.Tables, store: places.Place) -> None:
         tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
 
-    def _session(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, mine: stamps.Stamp) -> Session:
-        return Session(raw, tables_, store, mine)
+    def _session(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
+        return Session(raw, tables_, store, stamp)
 
 
 class Session(session.Session):
@@ -125,8 +125,8 @@ class Session(session.Session):
     fence take turns.
     """
 
-    def __init__(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, mine: stamps.Stamp) -> None:
-        super().__init__(raw, faults, tables_, store, mine)
+    def __init__(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+        super().__init__(raw, faults, tables_, store, stamp)
         self._locked: set[str] = set()
         """Keys of existing rows that no other transaction can change before this transaction ends.
         """
@@ -139,9 +139,9 @@ class Session(session.Session):
         if not self.lists:
             # The attempt may list its keys although this store is transactional: another task may
             # have opened the store as opaque.
-            found = self._run(self._tables.statements.standing, here).first()
-            if found is not None:
-                self.is_listed = bool(found[0])
+            row = self._run(self._tables.statements.standing, here).first()
+            if row is not None:
+                self.is_listed = bool(row[0])
                 self._run(_STAND_ALONE, {**here, "lists": True}) if is_alone else self._run(_COUNT, here)
                 return True
         # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks
@@ -150,7 +150,7 @@ class Session(session.Session):
             self._raw.rollback()
         return False
 
-    def _count(self, mine: stamps.Stamp, number: int) -> None:
+    def _count(self, stamp: stamps.Stamp, number: int) -> None:
         self._run(_STAND_ALONE, {**self._here(number), "lists": True})
 
     def lock_raisers(self, name: str) -> None:
@@ -161,23 +161,23 @@ class Session(session.Session):
 
     def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         try:
-            found = self._read(texts, " FOR UPDATE")
+            rows = self._read(texts, " FOR UPDATE")
         except errors.FailedException as deadlock:
             if not faults.is_deadlock(deadlock):
                 raise
             raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
-        self._locked.update(found)
-        return found
+        self._locked.update(rows)
+        return rows
 
-    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+    def read_rows_to_change(self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
         self._check_keys(texts)
         select = sa.text(f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE")
-        who, earlier = self._who() | {"settled": settled_txid}, dataclasses.replace(mine, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+        who, earlier = self._who() | {"settled": settled_txid}, dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows: dict[str, stamps.Row] = {}
         others: list[str] = []
         try:
-            for _, _, given in self._portions(sorted(texts)):
-                for text, curr in self._run(select, {**who, "given": connections.sent(given)}):
+            for _, _, portion in self._portions(sorted(texts)):
+                for text, curr in self._run(select, {**who, "given": connections.sent(portion)}):
                     if curr is None:
                         others.append(text)
                     else:
@@ -191,14 +191,14 @@ class Session(session.Session):
         self._locked.update(rows)
         return rows
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
         texts = sorted(deltas)
         self._check_keys(texts)
         statement, who = merging.statement(self._tables.name, _KEY, how.operator), {**self._who(), "settled": settled_txid}
         refused: list[str] = []
-        for start, end, given in self._portions(sorted(deltas.items())):
+        for start, end, portion in self._portions(sorted(deltas.items())):
             try:
-                self._run(statement, {**who, "given": connections.sent(given)})
+                self._run(statement, {**who, "given": connections.sent(portion)})
             except (errors.FailedException, errors.TxtopoError) as failed:
                 if faults.is_deadlock(failed):
                     raise sessions.RowsChangedError(self._after(failed, texts)) from failed
@@ -213,9 +213,9 @@ class Session(session.Session):
         ordered = sorted(rows, key=lambda row: row.key)
         new = [row for row in ordered if row.key not in self._locked]
         try:
-            there = [row for row in ordered if row.key in self._locked]
-            self._advance([row for row in there if row.prev_txid == stamps.KEPT])
-            self._write([row for row in there if row.prev_txid != stamps.KEPT], replacing=True)
+            kept = [row for row in ordered if row.key in self._locked]
+            self._advance([row for row in kept if row.prev_txid == stamps.KEPT])
+            self._write([row for row in kept if row.prev_txid != stamps.KEPT], replacing=True)
             self._write(new, replacing=False)
         except errors.FailedException as failed:
             if faults.is_duplicate(failed):
@@ -236,38 +236,38 @@ class Session(session.Session):
         who = {"component": void.component, "txid": void.txid, "topology": void.topology_id, "generation": void.generation, "attempt": void.attempt}
         restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
         portions = self._listed_undone(void, undone, who) if self.is_listed else self._undone(_BEFORE, undone, who)
-        for found in portions:
-            self._given(self._delete_from(f"{undone} AND kept.prev IS NULL"), [key for key, prev, _ in found if prev is None], who)
+        for portion in portions:
+            self._given(self._delete_from(f"{undone} AND kept.prev IS NULL"), [key for key, prev, _ in portion if prev is None], who)
             update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
-            self._given(update, [[key, prev, None, txid, None] for key, prev, txid in found if prev is not None], who)
+            self._given(update, [[key, prev, None, txid, None] for key, prev, txid in portion if prev is not None], who)
         self._forget_written(void.topology_id, void.component)
 
-    def sweep(self, mine: stamps.Stamp) -> None:
+    def sweep(self, stamp: stamps.Stamp) -> None:
         settled = (
             "kept.deleted AND kept.component = :component AND kept.topology = :topology"
             " AND (kept.txid < :txid OR kept.generation <> :generation)"
         )
-        who = {"component": mine.component, "txid": mine.txid, "topology": mine.topology_id, "generation": mine.generation}
-        for found in self._undone("kept.`key`", settled, who):
-            self._given(self._delete_from(settled), [key for (key,) in found], who)
+        who = {"component": stamp.component, "txid": stamp.txid, "topology": stamp.topology_id, "generation": stamp.generation}
+        for portion in self._undone("kept.`key`", settled, who):
+            self._given(self._delete_from(settled), [key for (key,) in portion], who)
         if self.is_listed:
-            self._forget_written(mine.topology_id, mine.component)
+            self._forget_written(stamp.topology_id, stamp.component)
 
-    def _listed_undone(self, void: stamps.Fence, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
+    def _listed_undone(self, void: stamps.Fence, condition: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
         """Rows to be undone, by the lists of written keys; as :meth:`_undone`."""
-        select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {which}"
+        select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {condition}"
         texts = self._listed(void)
         for start in range(0, len(texts), UNDONE_ROWS):
             for result in self._given(select, texts[start : start + UNDONE_ROWS], who):
                 yield sorted(result)
 
-    def _undone(self, columns: str, which: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
+    def _undone(self, columns: str, condition: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
         """Rows to be undone, found without locking any; a portion at a time, after each of which
         they are no longer such."""
-        select = sa.text(f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {which} LIMIT {UNDONE_ROWS}")
-        while found := self._run(select, who).all():
-            yield sorted(found)
-            if len(found) < UNDONE_ROWS:
+        select = sa.text(f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {condition} LIMIT {UNDONE_ROWS}")
+        while portion := self._run(select, who).all():
+            yield sorted(portion)
+            if len(portion) < UNDONE_ROWS:
                 return
 
     def _check_keys(self, texts: Sequence[str]) -> None:
@@ -281,7 +281,7 @@ class Session(session.Session):
     def _read(self, texts: Sequence[str], lock: str) -> dict[str, stamps.Row]:
         self._check_keys(texts)
         select = f"SELECT {_COLUMNS} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}{lock}"
-        return {found[0]: layout.row_of(*found) for result in self._given(select, sorted(texts)) for found in result}
+        return {columns[0]: layout.row_of(*columns) for result in self._given(select, sorted(texts)) for columns in result}
 
     def _write(self, rows: Sequence[stamps.Row], replacing: bool) -> None:
         """Add rows, or replace rows that are locked."""
@@ -307,8 +307,8 @@ class Session(session.Session):
 
     def _who(self) -> dict[str, Any]:
         """The stamp of the rows that this transaction writes."""
-        mine = self._mine
-        return dict(zip(_WHO, (mine.topology_id, mine.generation, mine.component, mine.task, mine.txid, mine.attempt), strict=True))
+        stamp = self._mine
+        return dict(zip(_WHO, (stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt), strict=True))
 
     def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
         """Run ``statement`` with ``items`` as its parameter; several times if ``items`` are too
@@ -351,15 +351,15 @@ class Session(session.Session):
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
         """The rows after the other tasks of this attempt have ended: the blocking task has then
         committed."""
-        mine = self._mine
+        stamp = self._mine
         self._raw.rollback()
-        if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
+        if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
             raise deadlock
-        there = self.read_rows(texts)
-        return {text: there.get(text) for text in texts}
+        rows = self.read_rows(texts)
+        return {text: rows.get(text) for text in texts}
 
-    def _delete_from(self, which: str) -> str:
-        return f"DELETE kept FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {which}"
+    def _delete_from(self, condition: str) -> str:
+        return f"DELETE kept FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {condition}"
 
     @property
     def _kept(self) -> str:
@@ -370,9 +370,9 @@ class Session(session.Session):
 class Reader(session.Reader):
     """One reading: all statements see the state of the first statement."""
 
-    def __init__(self, run: session.Run, tables_: session.Tables, made: session.Made) -> None:
-        super().__init__(run, tables_, made.version)
-        self.form = made.form
+    def __init__(self, run: session.Run, tables_: session.Tables, schema: session.Made) -> None:
+        super().__init__(run, tables_, schema.version)
+        self.form = schema.form
         """Of what is there."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
@@ -383,12 +383,12 @@ class Reader(session.Reader):
         """
         key = self._tables.values.c.key
         select = self.select_from(text).limit(PORTION_ROWS)
-        while found := self._run(select).all():
-            for row in found:
+        while portion := self._run(select).all():
+            for row in portion:
                 yield layout.row_of(*row)
-            if len(found) < PORTION_ROWS:
+            if len(portion) < PORTION_ROWS:
                 return
-            select = sa.select(*self._tables.columns).where(key > found[-1][0]).order_by(key).limit(PORTION_ROWS)
+            select = sa.select(*self._tables.columns).where(key > portion[-1][0]).order_by(key).limit(PORTION_ROWS)
 
 
 @contextlib.contextmanager
@@ -397,10 +397,10 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
-        made = session.made(run, tables_, store.address, functools.partial(tables.has_table, run))
-        if made is not None and not any_form:
-            layout.check_form(store.address, made.form, store.form)
-        yield None if made is None else Reader(run, tables_, made)
+        schema = session.made(run, tables_, store.address, functools.partial(tables.has_table, run))
+        if schema is not None and not any_form:
+            layout.check_form(store.address, schema.form, store.form)
+        yield None if schema is None else Reader(run, tables_, schema)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, faults.DRIVER_ERROR):
             raw.close()

@@ -125,8 +125,8 @@ def _settings(raw: sa.Connection, store: places.Place, statement_s: float, for_r
 
 def _check_version(raw: sa.Connection, address: str) -> None:
     kind = "MariaDB" if _is_mariadb(raw) else "MySQL"
-    found, least = raw.dialect.server_version_info or (), SERVER_VERSION_MIN[kind]
-    numbers = tuple(part for part in found if isinstance(part, int))
+    reported, least = raw.dialect.server_version_info or (), SERVER_VERSION_MIN[kind]
+    numbers = tuple(part for part in reported if isinstance(part, int))
     if numbers < least:
         wanted = " or newer, or ".join(f"{name} {'.'.join(map(str, version))}" for name, version in SERVER_VERSION_MIN.items())
         raise errors.SetupError(f"the server of {address} is {kind} {'.'.join(map(str, numbers))}, which is too old\n  Use {wanted} or newer.")

@@ -152,8 +152,8 @@ def meaning(address: str, error: BaseException, connecting: bool, lost: bool) ->
         return failures.unreachable(address, f"the connection is lost ({said})")
     if number in _FULL:
         return failures.full(address, f"{said} ({number})")
-    what = f"{said} ({number or type(error).__name__})"
-    return failures.failed(address, what)
+    reason = f"{said} ({number or type(error).__name__})"
+    return failures.failed(address, reason)
 
 
 def _while_connecting(address: str, said: str) -> Exception:
@@ -165,8 +165,8 @@ def _while_connecting(address: str, said: str) -> Exception:
 
 def _number(error: BaseException | None) -> int:
     """The error's number; 0 if it has none."""
-    given = error.args[0] if isinstance(error, DRIVER_ERROR) and error.args else 0
-    return given if isinstance(given, int) else 0
+    number = error.args[0] if isinstance(error, DRIVER_ERROR) and error.args else 0
+    return number if isinstance(number, int) else 0
 
 
 def _said(error: BaseException) -> str:

@@ -90,21 +90,21 @@ def has_table(run: session.Run, name: str) -> bool:
 def prepare(run: session.Run, tables: session.Tables, store: places.Place, lock: Callable[[str], None]) -> None:
     """Make the missing parts of the layout; where nothing is, no right to make anything is needed.
     ``lock`` has processes take turns."""
-    there = functools.partial(has_table, run)
-    if session.made(run, tables, store.address, there) != (wanted := (layout.LAYOUT_VERSION, store.form)):
+    exists = functools.partial(has_table, run)
+    if session.made(run, tables, store.address, exists) != (wanted := (layout.LAYOUT_VERSION, store.form)):
         with _alone(run, store):
-            made = session.made(run, tables, store.address, there)
-            if made is None:
+            schema = session.made(run, tables, store.address, exists)
+            if schema is None:
                 _make(run, tables, store)
-                made = session.made(run, tables, store.address, there)
-            if made is not None and made != wanted:
-                if made.version != layout.LAYOUT_VERSION:
+                schema = session.made(run, tables, store.address, exists)
+            if schema is not None and schema != wanted:
+                if schema.version != layout.LAYOUT_VERSION:
                     # Each of these statements commits by itself, so no lock is held yet.
                     session.add_counts(run, tables, functools.partial(_has_column, run))
                 lock(f"schema\0{tables.name}")
-                if made.form != store.form:
-                    session.change_form(run, tables, store.address, made.form, store.form)
-                if made.version != layout.LAYOUT_VERSION:
+                if schema.form != store.form:
+                    session.change_form(run, tables, store.address, schema.form, store.form)
+                if schema.version != layout.LAYOUT_VERSION:
                     session.bring_forward(run, tables)
     _check_engines(run, tables, store.address)
 
@@ -126,10 +126,10 @@ def _alone(run: session.Run, store: places.Place) -> Iterator[None]:
 def _make(run: session.Run, tables: session.Tables, store: places.Place) -> None:
     """After a process died here, the next process skips the existing parts, and goes on.
     """
-    there = functools.partial(has_table, run)
-    session.check_neighbours(run, tables, store.address, there)
+    exists = functools.partial(has_table, run)
+    session.check_neighbours(run, tables, store.address, exists)
     if not _is_being_made(run, tables):
-        session.check_names_are_free(tables, store.address, there)
+        session.check_names_are_free(tables, store.address, exists)
     for table in (tables.schema, tables.fence, tables.count, _LOCKS):
         run(sa.schema.CreateTable(table, if_not_exists=True))
     session.add_counted(run, tables, functools.partial(_has_column, run))
@@ -138,8 +138,8 @@ def _make(run: session.Run, tables: session.Tables, store: places.Place) -> None
     run(sa.schema.CreateTable(tables.written, if_not_exists=True))
     _make_index(run, tables, tables.deleted_index)
     schema = tables.schema
-    made = sa.update(schema).where(schema.c.store == tables.name, schema.c.version == layout.BEING_MADE)
-    run(made.values(version=layout.LAYOUT_VERSION))
+    finished = sa.update(schema).where(schema.c.store == tables.name, schema.c.version == layout.BEING_MADE)
+    run(finished.values(version=layout.LAYOUT_VERSION))
 
 
 def _is_being_made(run: session.Run, tables: session.Tables) -> bool:

@@ -43,10 +43,10 @@ _VALUES = {
 
 @functools.cache
 def statement(table: str, key: str, operator: merge.Operator) -> sa.TextClause:
-    """Combines ``given``, a JSON list of pairs of a key and a number; ``key`` declares the column
+    """Combines ``deltas``, a JSON list of pairs of a key and a number; ``key`` declares the column
     of a key.
 
-    :returns: a statement with the parameters ``given``, ``settled`` (the newest transaction whose
+    :returns: a statement with the parameters ``deltas``, ``settled`` (the newest transaction whose
         rows are ordinary), and those of a stamp.
     """
     names, values = ", ".join(f"`{name}`" for name in _VALUES), ", ".join(_VALUES.values())
@@ -54,5 +54,5 @@ def statement(table: str, key: str, operator: merge.Operator) -> sa.TextClause:
         f"kept.task = IF({_IS_ORDINARY}, :task, NULL), kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = {_MADE[operator]},"
         " kept.txid = :txid, kept.attempt = :attempt, kept.steps = NULL"
     ).replace("kept.", f"`{table}`.")
-    given = f"JSON_TABLE({GIVEN}, '$[*]' COLUMNS ({key} PATH '$[0]', delta BIGINT PATH '$[1]')) AS given"
-    return sa.text(f"INSERT INTO `{table}`({names}) SELECT {values} FROM {given} ON DUPLICATE KEY UPDATE {changes}")
+    deltas = f"JSON_TABLE({GIVEN}, '$[*]' COLUMNS ({key} PATH '$[0]', delta BIGINT PATH '$[1]')) AS given"
+    return sa.text(f"INSERT INTO `{table}`({names}) SELECT {values} FROM {deltas} ON DUPLICATE KEY UPDATE {changes}")

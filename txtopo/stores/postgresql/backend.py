@@ -102,26 +102,26 @@ class Connection(relational_connection.Connection):
     def _prepare(self, raw: sa.Connection, tables: session.Tables, store: places.Place) -> None:
         _prepare(raw, tables, store)
 
-    def _session(self, raw: sa.Connection, tables: session.Tables, store: places.Place, mine: stamps.Stamp) -> Session:
-        return Session(raw, tables, store, mine)
+    def _session(self, raw: sa.Connection, tables: session.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
+        return Session(raw, tables, store, stamp)
 
 
 class Session(session.Session):
     """Reading and writing in bulk in PostgreSQL; and the lock by which tasks that raise a fence
     take turns."""
 
-    def __init__(self, raw: sa.Connection, tables: session.Tables, store: places.Place, mine: stamps.Stamp) -> None:
-        super().__init__(raw, faults, tables, store, mine)
+    def __init__(self, raw: sa.Connection, tables: session.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+        super().__init__(raw, faults, tables, store, stamp)
         self._versions: dict[str, str | None] = {}
         """Of rows that are there, by key: the version that was read; None after this transaction
         has written the row."""
 
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
-        found = self._run(_STAND_ALONE if is_alone else _STAND, self._here(number)).first()
-        self.is_listed = found is not None and bool(found[0])
-        return found is not None
+        row = self._run(_STAND_ALONE if is_alone else _STAND, self._here(number)).first()
+        self.is_listed = row is not None and bool(row[0])
+        return row is not None
 
-    def _count(self, mine: stamps.Stamp, number: int) -> None:
+    def _count(self, stamp: stamps.Stamp, number: int) -> None:
         self._run(_STAND_ALONE, self._here(number))
 
     def lock_raisers(self, name: str) -> None:
@@ -129,14 +129,14 @@ class Session(session.Session):
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         self._check_keys(texts)
-        found = self._read(texts)
-        self._versions.update((row.key, version) for row, version in found)
-        return {row.key: row for row, _ in found}
+        versioned = self._read(texts)
+        self._versions.update((row.key, version) for row, version in versioned)
+        return {row.key: row for row, _ in versioned}
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
         self._check_keys(deltas)
         try:
-            refused = postgresql_merge.merged(self._run, self._tables.name, deltas, how, mine, settled_txid)
+            refused = postgresql_merge.merged(self._run, self._tables.name, deltas, how, stamp, settled_txid)
         except errors.FailedException as deadlock:
             if not faults.is_deadlock(deadlock):
                 raise
@@ -184,25 +184,25 @@ class Session(session.Session):
 
     def _read(self, texts: Sequence[str]) -> list[tuple[stamps.Row, str]]:
         statement = f"SELECT {', '.join(layout.COLUMNS)}, {_VERSION} FROM {self._table} WHERE key = ANY({_GIVEN_KEYS})"
-        return [(layout.row_of(*found[:-1]), found[-1]) for found in self._run(sa.text(statement), {"keys": "\n".join(texts)}).all()]
+        return [(layout.row_of(*columns[:-1]), columns[-1]) for columns in self._run(sa.text(statement), {"keys": "\n".join(texts)}).all()]
 
     def _not_written(self, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
         """The rows that other transactions have put in the place of ``rows``; None where they
         removed a row."""
         own = str(self._run(sa.text("SELECT pg_current_xact_id()::xid::text")).scalar_one())
-        there = {row.key: (row, version) for row, version in self._read([row.key for row in rows])}
-        changed: dict[str, stamps.Row | None] = {key: row for key, (row, version) in there.items() if version != own}
-        return changed | {row.key: None for row in rows if row.key not in there}
+        kept = {row.key: (row, version) for row, version in self._read([row.key for row in rows])}
+        changed: dict[str, stamps.Row | None] = {key: row for key, (row, version) in kept.items() if version != own}
+        return changed | {row.key: None for row in rows if row.key not in kept}
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
         """The rows after the other tasks of this attempt have ended: the blocking task has then
         committed."""
-        mine = self._mine
+        stamp = self._mine
         self._raw.rollback()
-        if self._read_fence(mine.topology_id, mine.component, lock=True) is None:
+        if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
             raise deadlock
-        there = {row.key: row for row, _ in self._read(texts)}
-        return {text: there.get(text) for text in texts}
+        rows = {row.key: row for row, _ in self._read(texts)}
+        return {text: rows.get(text) for text in texts}
 
     def _check_keys(self, texts: Collection[str]) -> None:
         if max(map(len, texts), default=0) * 4 <= KEY_BYTES_MAX:
@@ -222,10 +222,10 @@ class Session(session.Session):
 class Reader(session.Reader):
     """One reading, with a cursor that stays on the server."""
 
-    def __init__(self, raw: sa.Connection, tables: session.Tables, address: str, made: session.Made) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables, made.version)
+    def __init__(self, raw: sa.Connection, tables: session.Tables, address: str, schema: session.Made) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables, schema.version)
         self._raw, self._address = raw, address
-        self.form = made.form
+        self.form = schema.form
         """Of what is there."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
@@ -240,8 +240,8 @@ class Reader(session.Reader):
                     portion = next(portions, None)
                 if portion is None:
                     return
-                for found in portion:
-                    yield layout.row_of(*found)
+                for columns in portion:
+                    yield layout.row_of(*columns)
         finally:
             # Also when the reader has seen enough. Where the connection is lost, so is its cursor.
             with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
@@ -255,10 +255,10 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
-        made = session.made(run, tables, store.address, functools.partial(_has_table, run))
-        if made is not None and not any_form:
-            layout.check_form(store.address, made.form, store.form)
-        yield None if made is None else Reader(raw, tables, store.address, made)
+        schema = session.made(run, tables, store.address, functools.partial(_has_table, run))
+        if schema is not None and not any_form:
+            layout.check_form(store.address, schema.form, store.form)
+        yield None if schema is None else Reader(raw, tables, store.address, schema)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
             raw.close()
@@ -272,13 +272,13 @@ def _prepare(raw: sa.Connection, tables: session.Tables, store: places.Place) ->
     if session.made(run, tables, store.address, has_table) == (layout.LAYOUT_VERSION, store.form):
         return
     run(_LOCK, {"number": _lock_number("schema")})
-    made = session.made(run, tables, store.address, has_table)
-    if made is None:
+    schema = session.made(run, tables, store.address, has_table)
+    if schema is None:
         session.make(run, tables, store.address, store.form, has_table, has_column)
         return
-    if made.form != store.form:
-        session.change_form(run, tables, store.address, made.form, store.form)
-    if made.version != layout.LAYOUT_VERSION:
+    if schema.form != store.form:
+        session.change_form(run, tables, store.address, schema.form, store.form)
+    if schema.version != layout.LAYOUT_VERSION:
         session.add_counts(run, tables, has_column)
         session.bring_forward(run, tables)
 

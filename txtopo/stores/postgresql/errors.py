@@ -100,8 +100,8 @@ def meaning(address: str, error: BaseException, connecting: bool, lost: bool) ->
         return failures.unreachable(address, f"the connection is lost ({said})")
     if state in ("53100", "58030"):
         return failures.full(address, f"{said} ({state})")
-    what = f"{said} ({state or type(error).__name__})"
-    return failures.failed(address, what)
+    reason = f"{said} ({state or type(error).__name__})"
+    return failures.failed(address, reason)
 
 
 def _while_connecting(address: str, said: str) -> Exception:

@@ -38,28 +38,28 @@ _STAMP = {"topology": "text", "generation": "text", "component": "text", "task":
 
 
 def merged(
-    run: session.Run, table: str, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int
+    run: session.Run, table: str, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
 ) -> Collection[str]:
     """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
     ``run``. No key has a line feed: it is JSON."""
     keys = sorted(deltas)
     who = {
-        "topology": mine.topology_id, "generation": mine.generation, "component": mine.component, "task": mine.task, "txid": mine.txid,
-        "attempt": mine.attempt, "keys": "\n".join(keys),
+        "topology": stamp.topology_id, "generation": stamp.generation, "component": stamp.component, "task": stamp.task, "txid": stamp.txid,
+        "attempt": stamp.attempt, "keys": "\n".join(keys),
     }  # fmt: skip
-    given = {**who, "deltas": ",".join([str(deltas[key]) for key in keys]), "settled": settled_txid}
-    if run(_merge(table, how.operator), given).rowcount == len(keys):
+    parameters = {**who, "deltas": ",".join([str(deltas[key]) for key in keys]), "settled": settled_txid}
+    if run(_merge(table, how.operator), parameters).rowcount == len(keys):
         return ()
     return deltas.keys() - set(run(_own(table), who).scalars())
 
 
 @functools.cache
 def _merge(table: str, operator: merge.Operator) -> sa.TextClause:
-    made = _MADE[operator].format(old="CAST(kept.curr AS bigint)", new="CAST(excluded.curr AS bigint)")
+    merged_value = _MADE[operator].format(old="CAST(kept.curr AS bigint)", new="CAST(excluded.curr AS bigint)")
     stamp = ", ".join(f"CAST(:{name} AS {kind})" for name, kind in _STAMP.items())
     return sa.text(
         f'INSERT INTO "{table}" AS kept(key, curr, {", ".join(_STAMP)}, prev_txid) SELECT given.key, given.delta, {stamp}, 0 FROM {_GIVEN}'
-        f" ON CONFLICT (key) DO UPDATE SET prev = kept.curr, prev_txid = kept.txid, curr = CAST({made} AS text),"
+        f" ON CONFLICT (key) DO UPDATE SET prev = kept.curr, prev_txid = kept.txid, curr = CAST({merged_value} AS text),"
         f" task = excluded.task, txid = excluded.txid, attempt = excluded.attempt, steps = NULL WHERE {_IS_ORDINARY}"
     )
 

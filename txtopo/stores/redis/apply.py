@@ -71,8 +71,8 @@ class Change:
         arguments: list[Any] = [self.born, self.held, self.field, self.fence, self.new_fence, self.length, int(self.forgets), together, self.form]
         arguments += [*_merging(self.merges), self.task, self.number]
         arguments.append(len(self.rows))
-        for text, (there, row) in self.rows.items():
-            arguments += (text, there, row)
+        for text, (kept, row) in self.rows.items():
+            arguments += (text, kept, row)
         for text, is_deleted in self.marks.items():
             arguments += (int(is_deleted), text)
         return arguments

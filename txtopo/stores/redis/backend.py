@@ -49,29 +49,29 @@ class Connection:
         """By store."""
         self._turn = threading.Lock()
 
-    def open(self, store: places.Place, mine: stamps.Stamp, accept_loss: bool) -> sessions.Session:
-        """A transaction of the task ``mine``, which has seen the fence; the store is made if it is
+    def open(self, store: places.Place, stamp: stamps.Stamp, accept_loss: bool) -> sessions.Session:
+        """A transaction of the task of ``stamp``, which has seen the fence; the store is made if it is
         not there."""
 
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(accept_loss)
-            names, field = layout.Names(store.name), layout.fence_field(mine.topology_id, mine.component)
-            keys = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(mine.topology_id, mine.component)]
+            names, field = layout.Names(store.name), layout.fence_field(stamp.topology_id, stamp.component)
+            keys = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(stamp.topology_id, stamp.component)]
             # As of now: other threads go on, and acknowledgements to these threads may be newer
             # than the answer.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
-                who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, layout.EARLIER_VERSION, mine.task]
-                found = link.run(layout.OPEN, keys, who)
-                if found:
+                who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, layout.EARLIER_VERSION, stamp.task]
+                answer = link.run(layout.OPEN, keys, who)
+                if answer:
                     break
                 maintenance.make(link, store.name, store.address, store.form)
             else:
                 raise errors.FailedException(f"the store {store.address} was removed as soon as it was made")
-            readings.check_layout(store.address, store.name, found[0])
-            opened = sessions.Opened._make(part.decode() if isinstance(part, bytes) else part for part in found[1:])
+            readings.check_layout(store.address, store.name, answer[0])
+            opened = sessions.Opened._make(part.decode() if isinstance(part, bytes) else part for part in answer[1:])
             rows.check_form(store.address, opened.form, store.form)
-            return sessions.Session(store, link, mine, opened, known, self._acknowledge)
+            return sessions.Session(store, link, stamp, opened, known, self._acknowledge)
 
         return self._at_home(store, begin)
 
@@ -88,9 +88,9 @@ class Connection:
         yield session
         session.commit()
 
-    def read(self, store: places.Place, what: Callable[[readings.Reader], T]) -> T:
-        """``what``, of a reader at the place where the store is."""
-        return self._at_home(store, lambda link: what(readings.Reader(link, store.name, store.address, store.form)))
+    def read(self, store: places.Place, function: Callable[[readings.Reader], T]) -> T:
+        """``function``, of a reader at the place where the store is."""
+        return self._at_home(store, lambda link: function(readings.Reader(link, store.name, store.address, store.form)))
 
     def close(self) -> None:
         """Close it; the next transaction opens it again."""
@@ -130,7 +130,7 @@ class Connection:
             return link
 
 
-def read(store: places.Place, what: Callable[[readings.Reader], T]) -> T:
-    """``what``, of a reader with a connection of its own."""
+def read(store: places.Place, function: Callable[[readings.Reader], T]) -> T:
+    """``function``, of a reader with a connection of its own."""
     with contextlib.closing(Connection()) as connection:
-        return connection.read(store, what)
+        return connection.read(store, function)

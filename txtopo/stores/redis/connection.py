@@ -127,7 +127,7 @@ class Link:
 
     def _check_remembers(self) -> None:
         if not int(self._facts.get("aof_enabled", "0")):
-            what = "it keeps no append-only file"
+            reason = "it keeps no append-only file"
         else:
             try:
                 fsync = b"".join(self.ask("CONFIG", "GET", "appendfsync")[1:]).decode() or None
@@ -135,9 +135,9 @@ class Link:
                 fsync = None
             if fsync == "always":
                 return
-            what = "it does not say when it syncs its append-only file" if fsync is None else f"appendfsync is {fsync}"
+            reason = "it does not say when it syncs its append-only file" if fsync is None else f"appendfsync is {fsync}"
         raise errors.SetupError(
-            f"the server of {self._address} may forget what it has acknowledged: {what}\n"
+            f"the server of {self._address} may forget what it has acknowledged: {reason}\n"
             "  Type: redis-cli CONFIG SET appendonly yes, redis-cli CONFIG SET appendfsync always; and write both into its configuration.\n"
             "  Or give accept_loss=True: results that a crash of the server loses are then noticed in most cases, not in all."
         )

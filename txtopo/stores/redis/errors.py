@@ -74,42 +74,42 @@ def meaning(address: str, error: BaseException, connecting: bool = False) -> Exc
     for words, cure in _CURES.items():
         if said.startswith(words) or (isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD):
             return failures.unusable(address, said, cure)
-    for words, what in _BUSY.items():
+    for words, reason in _BUSY.items():
         if said.startswith(words):
-            return failures.busy(address, f"{what} ({said})")
-    for words, what in _FULL.items():
+            return failures.busy(address, f"{reason} ({said})")
+    for words, reason in _FULL.items():
         if said.startswith(words):
-            return _full(address, what, said)
+            return _full(address, reason, said)
     return _by_kind(address, error, said, connecting)
 
 
 def _by_kind(address: str, error: BaseException, said: str, connecting: bool) -> Exception:
     """The meaning of ``error`` by the exception class of redis-py. Where redis-py has a class, it
     strips the server's word from the message."""
-    found = redis.exceptions
-    if isinstance(error, found.NoPermissionError):
+    kinds = redis.exceptions
+    if isinstance(error, kinds.NoPermissionError):
         return failures.unusable(address, said, _CURES['NOPERM'])
-    if isinstance(error, found.OutOfMemoryError):
+    if isinstance(error, kinds.OutOfMemoryError):
         return _full(address, _FULL["OOM"], said)
-    if isinstance(error, found.ReadOnlyError):
+    if isinstance(error, kinds.ReadOnlyError):
         return failures.busy(address, f"{_BUSY['READONLY']} ({said})")
-    if isinstance(error, found.MovedError | found.AskError | found.TryAgainError | found.ClusterDownError | found.MasterDownError):
+    if isinstance(error, kinds.MovedError | kinds.AskError | kinds.TryAgainError | kinds.ClusterDownError | kinds.MasterDownError):
         return failures.busy(address, f"the cluster is changing ({said})")
-    if isinstance(error, found.BusyLoadingError | found.MaxConnectionsError):
+    if isinstance(error, kinds.BusyLoadingError | kinds.MaxConnectionsError):
         return failures.busy(address, said)
-    if isinstance(error, found.TimeoutError):
-        what = "cannot be connected to" if connecting else "did not answer in time"
-        return failures.unreachable(address, f"the server {what} ({said})")
-    if isinstance(error, found.ConnectionError | OSError):
+    if isinstance(error, kinds.TimeoutError):
+        reason = "cannot be connected to" if connecting else "did not answer in time"
+        return failures.unreachable(address, f"the server {reason} ({said})")
+    if isinstance(error, kinds.ConnectionError | OSError):
         if "certificate" in said.lower() or "ssl" in said.lower():
             return failures.unusable(address, said, "Check rediss:// and the ssl_… options of the URL.")
-        what = "it cannot be connected to" if connecting else "the connection is lost"
-        return failures.unreachable(address, f"{what} ({said})")
+        reason = "it cannot be connected to" if connecting else "the connection is lost"
+        return failures.unreachable(address, f"{reason} ({said})")
     return failures.failed(address, said)
 
 
-def _full(address: str, what: str, said: str) -> errors.TxtopoError:
-    return failures.full(address, f"{what} ({said})")
+def _full(address: str, reason: str, said: str) -> errors.TxtopoError:
+    return failures.full(address, f"{reason} ({said})")
 
 
 def moved_to(error: BaseException) -> tuple[str, int] | None:

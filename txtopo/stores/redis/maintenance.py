@@ -37,18 +37,18 @@ class Maintenance(sessions.Maintenance):
         self._names = layout.Names(name)
         reader = readings.Reader(link, name, address, form)
         self._exists = reader.exists
-        self._state, found = reader.state()
-        self._there = {key.decode(): row.decode() for key, row in found}
+        self._state, pairs = reader.state()
+        self._there = {key.decode(): row.decode() for key, row in pairs}
         self._rows = {key: layout.row_of(key, row) for key, row in self._there.items()}
         self._changed: set[str] = set()
         self._fences = {(fence.topology_id, fence.component): fence for fence in reader.fences()}
         self._new_fences: dict[tuple[str, str], stamps.Fence | None] = {}
 
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+    def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
         chosen = self._of(topology_id, component)
         for row in chosen:
-            stamp = dataclasses.replace(mine, component=row.stamp.component, task=row.stamp.task)
-            self._rows[row.key] = stamps.Row(row.key, stamp, prev=None, prev_txid=0, steps=[row.curr])
+            renewed = dataclasses.replace(stamp, component=row.stamp.component, task=row.stamp.task)
+            self._rows[row.key] = stamps.Row(row.key, renewed, prev=None, prev_txid=0, steps=[row.curr])
             self._changed.add(row.key)
         return len(chosen)
 

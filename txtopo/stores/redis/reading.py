@@ -41,10 +41,10 @@ class Reader:
     def exists(self) -> bool:
         """True if there is such a store; raises if it is of another version of txtopo, or holds
         values of another form."""
-        found = self.form
-        if found is not None:
-            versions.check_form(self._address, found, self._form)
-        return found is not None
+        stored = self.form
+        if stored is not None:
+            versions.check_form(self._address, stored, self._form)
+        return stored is not None
 
     @property
     def form(self) -> str | None:
@@ -57,8 +57,8 @@ class Reader:
 
     def row(self, text: str) -> stamps.Row | None:
         """One committed row."""
-        found = self._link.ask("HGET", self._names.rows, text) if self.exists else None
-        return None if found is None else layout.row_of(text, found.decode())
+        kept = self._link.ask("HGET", self._names.rows, text) if self.exists else None
+        return None if kept is None else layout.row_of(text, kept.decode())
 
     def fences(self) -> list[stamps.Fence]:
         """Every fence of the store, in order."""
@@ -67,16 +67,16 @@ class Reader:
     def rows_from(self, text: str, beginning: str = "") -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order,
         all of one state; read before this returns."""
-        found = self.state(text, beginning)[1] if self.exists else []
-        return (layout.row_of(key.decode(), row.decode()) for key, row in found)
+        pairs = self.state(text, beginning)[1] if self.exists else []
+        return (layout.row_of(key.decode(), row.decode()) for key, row in pairs)
 
     def state(self, text: str = "", beginning: str = "") -> tuple[str, list[tuple[bytes, bytes]]]:
         """``born`` and version of a state of the store, and its rows with their keys, as they are
         kept."""
         size = PAGE_ROWS
         for _ in range(READINGS_MAX - 1):
-            if (found := self._pages(text, beginning, size)) is not None:
-                return found
+            if (pages := self._pages(text, beginning, size)) is not None:
+                return pages
             size *= 10
         state, keys, rows = self._page(*_bounds(text, beginning), -1)
         return state, _pairs(keys, rows)
@@ -85,24 +85,24 @@ class Reader:
         """All pages, None if the store was changed between two of them."""
         low, high = _bounds(text, beginning)
         first, keys, rows = self._page(low, high, size)
-        found = _pairs(keys, rows)
+        pairs = _pairs(keys, rows)
         while len(keys) == size:
             state, keys, rows = self._page(b"(" + keys[-1], high, size)
             if state != first:
                 return None
-            found += _pairs(keys, rows)
-        return first, found
+            pairs += _pairs(keys, rows)
+        return first, pairs
 
     def _page(self, low: bytes, high: bytes, size: int) -> tuple[str, list[bytes], list[bytes]]:
         state, keys, rows = self._link.run(layout.PAGE, [self._names.meta, self._names.order, self._names.rows], [low, high, size])
         return state.decode(), keys, rows
 
 
-def check_layout(address: str, name: str, found: bytes) -> None:
+def check_layout(address: str, name: str, version: bytes) -> None:
     """Refuse a store of another version of txtopo."""
-    if int(found) not in (layout.LAYOUT_VERSION, layout.EARLIER_VERSION):
+    if int(version) not in (layout.LAYOUT_VERSION, layout.EARLIER_VERSION):
         raise errors.StateMismatchError(
-            f"the server of {address} holds store {name!r} in layout {int(found)}; this txtopo knows layout {layout.LAYOUT_VERSION}\n"
+            f"the server of {address} holds store {name!r} in layout {int(version)}; this txtopo knows layout {layout.LAYOUT_VERSION}\n"
             "  Nothing was changed. Use the txtopo that wrote it, or another name."
         )
 

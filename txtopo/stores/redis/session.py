@@ -66,9 +66,9 @@ class FenceMovedError(Exception):
     applied.
     """
 
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
+    def __init__(self, fence: str) -> None:
+        super().__init__(fence)
+        self.found = fence
         """The fence that is there, as it is kept; empty if there is none."""
 
 
@@ -99,21 +99,21 @@ class Acknowledged(NamedTuple):
 
 
 class Session(sessions.Session):
-    """One transaction of the task ``mine``."""
+    """One transaction of the task of ``stamp``."""
 
     def __init__(
         self,
         store: places.Place,
         link: connections.Link,
-        mine: stamps.Stamp,
+        stamp: stamps.Stamp,
         opened: Opened,
         known: Acknowledged | None,
         acknowledge: Callable[[str, Acknowledged], None],
     ) -> None:
         super().__init__()
-        self._store, self._link, self._mine, self._opened, self._known, self._acknowledge = store, link, mine, opened, known, acknowledge
+        self._store, self._link, self._mine, self._opened, self._known, self._acknowledge = store, link, stamp, opened, known, acknowledge
         self._names = layout.Names(store.name)
-        self._field = layout.fence_field(mine.topology_id, mine.component)
+        self._field = layout.fence_field(stamp.topology_id, stamp.component)
         self._fence, self._count, self._number = opened.fence, opened.counted, 0
         self._counted_of_task = opened.counted_of_task
         self._raised: stamps.Fence | None = None
@@ -141,7 +141,7 @@ class Session(sessions.Session):
     def write_fence(self, fence: stamps.Fence) -> None:
         self._raised = fence
 
-    def count(self, mine: stamps.Stamp, number: int) -> None:
+    def count(self, stamp: stamps.Stamp, number: int) -> None:
         # One that was counted before, when the task ran for the first time in this attempt, finds
         # all that it writes there, and applies nothing.
         self._number, self.is_counted = number, number <= self._counted_of_task
@@ -149,7 +149,7 @@ class Session(sessions.Session):
     def take_back(self, void: stamps.Fence) -> None:
         self._void = void
 
-    def sweep(self, mine: stamps.Stamp) -> None:
+    def sweep(self, stamp: stamps.Stamp) -> None:
         self._sweeps = self._opened.deleted > 0
 
     def raise_fence(self) -> bool:
@@ -159,10 +159,10 @@ class Session(sessions.Session):
             return True
         lists = [("LRANGE", self._names.written(self._mine.topology_id, self._mine.component), 0, -1)] if self._void else []
         sets = [("SMEMBERS", self._names.deleted)] if self._sweeps else []
-        found = self._link.ask_all([*lists, *sets]) if lists or sets else []
-        written = found[0] if lists else []
+        answers = self._link.ask_all([*lists, *sets]) if lists or sets else []
+        written = answers[0] if lists else []
         texts = {key for portion in written for key in portion.decode().split("\n")}
-        texts.update(key.decode() for key in sorted(found[-1] if sets else [])[:SWEPT_MAX])
+        texts.update(key.decode() for key in sorted(answers[-1] if sets else [])[:SWEPT_MAX])
         changes = dict(self._settled(self.read_rows(sorted(texts)).values())) if texts else {}
         is_over = self._void is not None or not self._fence or self._raised.txid != layout.fence_of(self._field, self._fence)[0].txid
         fence = layout.fence_text(self._raised, self._opened.tenure)
@@ -192,8 +192,8 @@ class Session(sessions.Session):
             raised its fence: the store may lack writes of the attempt, and only a new attempt
             writes them again.
         """
-        if self._known is not None and (found := _contradiction(self._opened, self._known)) is not None:
-            why = f"lost {self._known.version} {found}"
+        if self._known is not None and (contradiction := _contradiction(self._opened, self._known)) is not None:
+            why = f"lost {self._known.version} {contradiction}"
             # For all later writers, also for a new run, which knows of no loss.
             self._link.ask("HSET", self._names.meta, "held", why)
             raise _held(self._store, self._mine.topology_id, why)
@@ -222,10 +222,10 @@ class Session(sessions.Session):
         unread = [text for text in texts if text not in rows]
         answer = self._link.ask("HMGET", self._names.rows, *unread) if unread else []
         for text, kept in zip(unread, answer, strict=True):
-            self._found[text] = there = "" if kept is None else kept.decode()
-            if there:
-                rows[text] = layout.row_of(text, there)
-            self._deleted[text] = bool(there) and rows[text].curr is None
+            self._found[text] = decoded = "" if kept is None else kept.decode()
+            if decoded:
+                rows[text] = layout.row_of(text, decoded)
+            self._deleted[text] = bool(decoded) and rows[text].curr is None
         return rows
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
@@ -241,18 +241,18 @@ class Session(sessions.Session):
         self._check_bounds(0, 0)
 
     def _check_bounds(self, more_rows: int, more_bytes: int) -> None:
-        what = f"what one task writes to the store {self._store.address} in a transaction"
+        writes = f"what one task writes to the store {self._store.address} in a transaction"
         rows, size = len(self._written) + more_rows, self._bytes + more_bytes
         if rows > ROWS_MAX:
-            raise errors.TxtopoError(f"{what} has {rows} rows; the bound is {ROWS_MAX}\n  {_SMALLER}")
+            raise errors.TxtopoError(f"{writes} has {rows} rows; the bound is {ROWS_MAX}\n  {_SMALLER}")
         if size > BYTES_MAX:
-            raise errors.BatchTooLargeError(what, size, BYTES_MAX, "BYTES_MAX", _SMALLER)
+            raise errors.BatchTooLargeError(writes, size, BYTES_MAX, "BYTES_MAX", _SMALLER)
 
     merges_midway = False
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
-        self._check_bounds(len(deltas), sum(map(len, deltas)) + len(deltas) * (len(layout.stamp_text(mine)) + MERGED_BYTES_MAX))
-        merges = applying.Merges(deltas, how, mine, settled_txid)
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
+        self._check_bounds(len(deltas), sum(map(len, deltas)) + len(deltas) * (len(layout.stamp_text(stamp)) + MERGED_BYTES_MAX))
+        merges = applying.Merges(deltas, how, stamp, settled_txid)
         # All of the transaction, or nothing: written rows go with the merge, or wait until the
         # rules have combined the other rows.
         return deltas if self._apply_written(merges) == "unmerged" else ()
@@ -270,30 +270,30 @@ class Session(sessions.Session):
             self._written, self._marks = {}, {}
         return outcome
 
-    def _change(self, **what: Any) -> applying.Change:
-        return applying.Change(self._opened.born, "", self._opened.form, self._field, self._fence, **what)
+    def _change(self, **parts: Any) -> applying.Change:
+        return applying.Change(self._opened.born, "", self._opened.form, self._field, self._fence, **parts)
 
     def _apply(self, change: applying.Change) -> str:
         """What became of it: done; or of nothing: written (the list of written keys has changed),
         unmerged; or, where the fence could not be raised, fence, rows."""
-        names, mine = self._names, self._mine
-        keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(mine.topology_id, mine.component)]
-        keys.append(names.counts(mine.topology_id, mine.component))
-        answer, *found = self._link.run(applying.APPLY, keys, change.arguments())
+        names, stamp = self._names, self._mine
+        keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(stamp.topology_id, stamp.component)]
+        keys.append(names.counts(stamp.topology_id, stamp.component))
+        answer, *values = self._link.run(applying.APPLY, keys, change.arguments())
         outcome = str(answer.decode())
         if outcome == "done":
-            self._acknowledge(self._store.name, Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, found[0]))
+            self._acknowledge(self._store.name, Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, values[0]))
         elif outcome == "held":
-            what = "it is being adopted or cleared, was emptied, or is of another form by now"
-            raise failures.busy(self._store.address, f"{what}")
+            fact = "it is being adopted or cleared, was emptied, or is of another form by now"
+            raise failures.busy(self._store.address, f"{fact}")
         elif outcome == "many":
-            what = f"what component {mine.component!r} writes to the store {self._store.address} in a transaction"
-            raise errors.TxtopoError(f"{what} has {found[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}")
+            fact = f"what component {stamp.component!r} writes to the store {self._store.address} in a transaction"
+            raise errors.TxtopoError(f"{fact} has {values[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}")
         elif outcome == "fence" and not change.new_fence:
-            raise FenceMovedError(found[0].decode())
+            raise FenceMovedError(values[0].decode())
         elif outcome == "rows" and not change.new_fence:
-            there = {key.decode(): kept.decode() for key, kept in zip(found[0][::2], found[0][1::2], strict=True)}
-            raise sessions.RowsChangedError({key: layout.row_of(key, kept) if kept else None for key, kept in there.items()})
+            texts = {key.decode(): kept.decode() for key, kept in zip(values[0][::2], values[0][1::2], strict=True)}
+            raise sessions.RowsChangedError({key: layout.row_of(key, kept) if kept else None for key, kept in texts.items()})
         return outcome
 
 
@@ -304,11 +304,11 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
     """
     answer = link.ask("HGETALL", names.fences)
     for _ in range(READINGS_MAX):
-        found = [layout.fence_of(field.decode(), text.decode())[0] for field, text in zip(answer[::2], answer[1::2], strict=True)]
-        counts = [("HVALS", names.counts(fence.topology_id, fence.component)) for fence in found]
+        fences = [layout.fence_of(field.decode(), text.decode())[0] for field, text in zip(answer[::2], answer[1::2], strict=True)]
+        counts = [("HVALS", names.counts(fence.topology_id, fence.component)) for fence in fences]
         *numbers, now = link.ask_all([*counts, ("HGETALL", names.fences)])
         if now == answer:  # the counts are of these fences
-            counted = (dataclasses.replace(fence, count=sum(map(int, of))) for fence, of in zip(found, numbers, strict=True))
+            counted = (dataclasses.replace(fence, count=sum(map(int, of))) for fence, of in zip(fences, numbers, strict=True))
             return sorted(counted, key=lambda fence: (fence.topology_id, fence.component))
         answer = now
     raise errors.FailedException(f"the fences of the store were raised {READINGS_MAX} times while they were read")

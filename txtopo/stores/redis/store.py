@@ -123,27 +123,27 @@ class RedisStore(base.Store):
 
     @contextlib.contextmanager
     def _fenced_session(
-        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> Iterator[sessions.Session]:
         backend = self._backend()
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
-            session = connection.open(self._place, mine, self.accept_loss)
+            session = connection.open(self._place, stamp, self.accept_loss)
             session.check_is_not_held()
-            self._stand_at_fence(session, context, mine, recorded)
+            self._stand_at_fence(session, context, stamp, recorded)
             session.check_nothing_is_lost()
             if session.raise_fence():
                 break
         else:
             raise failures.busy(self.address, f"its fence was changed {RAISES_MAX} times while it was being raised")
-        session.count(mine, self._number(context))
+        session.count(stamp, self._number(context))
         try:
             yield session
         except backend.FenceMovedError as moved:
             # Nothing was written. The judgement names the attempt that moved the fence; if there is
             # nothing to say against this attempt, a replay will see.
-            self._stand_at_fence(session.at(moved.found), context, mine, recorded)
-            raise errors.FailedException(f"store {self.address}: the fence of {mine.component!r} was changed by others") from moved
+            self._stand_at_fence(session.at(moved.found), context, stamp, recorded)
+            raise errors.FailedException(f"store {self.address}: the fence of {stamp.component!r} was changed by others") from moved
 
     def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
         maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(resources).maintenance(self._place, self.accept_loss)
@@ -169,9 +169,9 @@ class RedisStore(base.Store):
         under = [row for row in rows if row.key == itself or row.key.startswith(beginning)]
         yield from sorted(under, key=lambda row: row.key != itself)
 
-    def _read(self, what: Callable[[Any], Any]) -> Any:
-        """``what``, of a reader with a connection of its own."""
-        return self._backend().read(self._place, what)
+    def _read(self, function: Callable[[Any], Any]) -> Any:
+        """``function``, of a reader with a connection of its own."""
+        return self._backend().read(self._place, function)
 
     def _backend(self) -> Any:
         try:

@@ -60,17 +60,17 @@ class Connection(abc.ABC):
         """Make the missing tables. Where no table is missing, no right to make tables is needed."""
 
     @abc.abstractmethod
-    def _session(self, raw: sa.Connection, tables: relational.Tables, store: places.Place, mine: stamps.Stamp) -> Any:
-        """The statements of one transaction of the task ``mine``."""
+    def _session(self, raw: sa.Connection, tables: relational.Tables, store: places.Place, stamp: stamps.Stamp) -> Any:
+        """The statements of one transaction of the task of ``stamp``."""
 
     @contextlib.contextmanager
-    def transaction(self, store: places.Place, mine: stamps.Stamp) -> Iterator[Any]:
+    def transaction(self, store: places.Place, stamp: stamps.Stamp) -> Iterator[Any]:
         """A transaction for one task, with the store's tables ready: committed on normal exit,
         rolled back when the block raises."""
         with self._turn_of(store):
             raw = self._ready(store, store.limits["statement_timeout_s"])
             with self._ending(raw, store):
-                yield self._session(raw, self._tables[store.name], store, mine)
+                yield self._session(raw, self._tables[store.name], store, stamp)
 
     @contextlib.contextmanager
     def maintenance(self, store: places.Place) -> Iterator[relational.Maintenance]:

@@ -147,8 +147,8 @@ class Statements:
 
     def _raise_or_make(self, fence: stamps.Fence, listed: bool, counted: int, is_there: bool = True) -> None:
         values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": listed, "counted": counted}
-        which = _of(fence.topology_id, fence.component)
-        if is_there and self._run(self._tables.statements.raise_fence, {**values, **which}).rowcount:
+        of_fence = _of(fence.topology_id, fence.component)
+        if is_there and self._run(self._tables.statements.raise_fence, {**values, **of_fence}).rowcount:
             return
         # Where the store was adopted meanwhile, this statement violates the primary key, and the
         # attempt fails.
@@ -176,33 +176,33 @@ class Maintenance(Statements, sessions.Maintenance):
     def write_fence(self, fence: stamps.Fence) -> None:
         self._raise_or_make(fence, self._lists, counted=0)
 
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+    def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
         row = self._tables.values.c
-        who = {"topology": mine.topology_id, "generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
+        who = {"topology": stamp.topology_id, "generation": stamp.generation, "txid": stamp.txid, "attempt": stamp.attempt}
         settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
-        which = sa.and_(row.topology == topology_id, row.component == component)
+        is_chosen = sa.and_(row.topology == topology_id, row.component == component)
         self._forget_written(topology_id, component)
         kept = self._tables.count.c
-        counted = sa.and_(kept.store == self._tables.name, kept.component == component, kept.topology.in_([topology_id, mine.topology_id]))
+        counted = sa.and_(kept.store == self._tables.name, kept.component == component, kept.topology.in_([topology_id, stamp.topology_id]))
         self._run(sa.delete(self._tables.count).where(counted))
-        return int(self._run(sa.update(self._tables.values).where(which).values(settled)).rowcount)
+        return int(self._run(sa.update(self._tables.values).where(is_chosen).values(settled)).rowcount)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
         removed = []
         shared = (self._tables.count, self._tables.fence)
         for table in (self._tables.written, self._tables.values, *shared):
-            which = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
+            conditions = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
             whose = [table.c.store == self._tables.name] if table in shared else []
-            removed.append(self._run(sa.delete(table).where(*which, *whose)).rowcount)
+            removed.append(self._run(sa.delete(table).where(*conditions, *whose)).rowcount)
         return removed[1], removed[3]
 
 class Session(Statements, sessions.Session):
-    """The statements of one transaction of the task ``mine``."""
+    """The statements of one transaction of the task of ``stamp``."""
 
-    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place, mine: stamps.Stamp) -> None:
+    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place, stamp: stamps.Stamp) -> None:
         Statements.__init__(self, raw, faults, tables, store)
         sessions.Session.__init__(self, lists=store.opaque)
-        self._mine = mine
+        self._mine = stamp
         self._taken: stamps.Fence | None = None
         """The fence, where this transaction has the fence for itself."""
         self._has_no_fence = False
@@ -232,27 +232,27 @@ class Session(Statements, sessions.Session):
 
         The statement that raises the fence counts this transaction too.
         """
-        mine = self._mine
-        found = self._run(self._tables.statements.taken_fence, _of(mine.topology_id, mine.component)).first()
-        if found is not None:
-            generation, txid, attempt, self.is_listed, counted = found
+        stamp = self._mine
+        row = self._run(self._tables.statements.taken_fence, _of(stamp.topology_id, stamp.component)).first()
+        if row is not None:
+            generation, txid, attempt, self.is_listed, counted = row
             # An only task that counts in the fence does so alone; then there is no sum to be read.
-            whole = stamps.Fence(mine.topology_id, mine.component, generation, txid, attempt, counted)
-            self._taken = whole if counted > 0 else self._read_fence(mine.topology_id, mine.component, lock=True)
+            whole = stamps.Fence(stamp.topology_id, stamp.component, generation, txid, attempt, counted)
+            self._taken = whole if counted > 0 else self._read_fence(stamp.topology_id, stamp.component, lock=True)
         return self._taken is not None
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         if self._taken is not None:
             return self._taken
-        mine = self._mine
+        stamp = self._mine
         self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
         # Another task of this attempt may have raised the fence just now. Then the fence is not
         # locked here, so that this task does not wait for the rows of the other task.
-        found = self._read_fence(topology_id, component)
-        if found is not None and (found.generation, found.txid, found.attempt) != (mine.generation, mine.txid, mine.attempt):
-            found = self._read_fence(topology_id, component, lock=True)
-        self._has_no_fence = found is None
-        return found
+        fence = self._read_fence(topology_id, component)
+        if fence is not None and (fence.generation, fence.txid, fence.attempt) != (stamp.generation, stamp.txid, stamp.attempt):
+            fence = self._read_fence(topology_id, component, lock=True)
+        self._has_no_fence = fence is None
+        return fence
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
         return _fences(self._run, self._tables, self._tables.fence.c.topology == topology_id)
@@ -263,19 +263,19 @@ class Session(Statements, sessions.Session):
         self._is_counted = self._taken is not None
         self._raise_or_make(fence, self.lists, int(self._is_counted), is_there=not self._has_no_fence)
 
-    def count(self, mine: stamps.Stamp, number: int) -> None:
+    def count(self, stamp: stamps.Stamp, number: int) -> None:
         if not self._is_counted:
-            self._count(mine, number)
+            self._count(stamp, number)
             self._is_counted = True
 
     @abc.abstractmethod
-    def _count(self, mine: stamps.Stamp, number: int) -> None:
+    def _count(self, stamp: stamps.Stamp, number: int) -> None:
         """See :meth:`count`; a statement for this alone, of a task that has taken the fence."""
 
     def apply(self) -> None:
         for keys in _lists_of(self.written):
-            mine = self._mine
-            who = {"topology": mine.topology_id, "component": mine.component, "id": secrets.randbits(63)}
+            stamp = self._mine
+            who = {"topology": stamp.topology_id, "component": stamp.component, "id": secrets.randbits(63)}
             self._run(self._tables.statements.add_list, {**who, "keys": keys})
         self.written.clear()
 
@@ -301,28 +301,28 @@ class Session(Statements, sessions.Session):
     def _listed(self, fence: stamps.Fence) -> list[str]:
         """The keys that were written in the transaction of ``fence``, in order."""
         lists = self._run(self._tables.statements.lists, _of(fence.topology_id, fence.component))
-        return sorted({text for (found,) in lists for text in found.split("\n")})
+        return sorted({text for (listed,) in lists for text in listed.split("\n")})
 
-    def sweep(self, mine: stamps.Stamp) -> None:
-        settled = {**_of(mine.topology_id, mine.component), "of_generation": mine.generation, "of_txid": mine.txid}
+    def sweep(self, stamp: stamps.Stamp) -> None:
+        settled = {**_of(stamp.topology_id, stamp.component), "of_generation": stamp.generation, "of_txid": stamp.txid}
         self._run(self._tables.statements.sweep, settled)
         if self.is_listed:
-            self._forget_written(mine.topology_id, mine.component)
+            self._forget_written(stamp.topology_id, stamp.component)
 
     def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
         statements = self._tables.statements
-        found = self._run(statements.locked_fence if lock else statements.fence, _of(topology_id, component)).first()
-        if found is None:
+        row = self._run(statements.locked_fence if lock else statements.fence, _of(topology_id, component)).first()
+        if row is None:
             return None
-        generation, txid, attempt, self.is_listed, counted, total = found
+        generation, txid, attempt, self.is_listed, counted, total = row
         return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
 
     def _here(self, number: int) -> dict[str, Any]:
         """The fence that a task stands at, and how it is counted there."""
-        mine = self._mine
+        stamp = self._mine
         return {
-            **_of(mine.topology_id, mine.component), "of_store": self._tables.name, "of_task": mine.task, "of_generation": mine.generation,
-            "of_txid": mine.txid, "of_attempt": mine.attempt, "number": number,
+            **_of(stamp.topology_id, stamp.component), "of_store": self._tables.name, "of_task": stamp.task, "of_generation": stamp.generation,
+            "of_txid": stamp.txid, "of_attempt": stamp.attempt, "number": number,
         }  # fmt: skip
 
 
@@ -334,8 +334,8 @@ class Reader:
 
     def row(self, text: str) -> stamps.Row | None:
         """One committed row."""
-        found = self._run(sa.select(*self._tables.columns).where(self._tables.values.c.key == text)).first()
-        return None if found is None else layout.row_of(*found)
+        columns = self._run(sa.select(*self._tables.columns).where(self._tables.values.c.key == text)).first()
+        return None if columns is None else layout.row_of(*columns)
 
     def select_from(self, text: str) -> sa.Select[Any]:
         """Selects the rows whose key's text is not below ``text``, in order."""
@@ -365,14 +365,14 @@ def _of(topology_id: str, component: str) -> dict[str, Any]:
     return {"of_topology": topology_id, "of_component": component}
 
 
-def _fences(run: Run, tables: Tables, *which: sa.ColumnElement[bool], is_counting: bool = True) -> list[stamps.Fence]:
+def _fences(run: Run, tables: Tables, *conditions: sa.ColumnElement[bool], is_counting: bool = True) -> list[stamps.Fence]:
     fence = tables.fence.c
     counts = (fence.counted, tables.statements.total) if is_counting else (sa.literal(layout.UNCOUNTED), sa.null())
     columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt, *counts)
-    found = run(sa.select(*columns).where(fence.store == tables.name, *which).order_by(fence.topology, fence.component))
+    rows = run(sa.select(*columns).where(fence.store == tables.name, *conditions).order_by(fence.topology, fence.component))
     return [
         stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
-        for topology, component, generation, txid, attempt, counted, total in found
+        for topology, component, generation, txid, attempt, counted, total in rows
     ]
 
 
@@ -389,11 +389,11 @@ def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool
     if not has_table(tables.schema.name):
         return None
     schema = tables.schema.c
-    found = run(sa.select(schema.version, schema.form).where(schema.store == tables.name)).one_or_none()
-    if found is None or found.version == layout.BEING_MADE:
+    row = run(sa.select(schema.version, schema.form).where(schema.store == tables.name)).one_or_none()
+    if row is None or row.version == layout.BEING_MADE:
         return None
-    layout.check_version(address, tables.name, found.version)
-    return Made(int(found.version), str(found.form))
+    layout.check_version(address, tables.name, row.version)
+    return Made(int(row.version), str(row.form))
 
 
 def add_counts(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
@@ -448,13 +448,13 @@ def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str]
     """
     for table in (tables.values, tables.written):
         if has_table(table.name):
-            what = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
-            raise errors.SetupError(f"{what}\n  Choose another table name.")
+            fact = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
+            raise errors.SetupError(f"{fact}\n  Choose another table name.")
 
 
-def change_form(run: Run, tables: Tables, address: str, found: str, form: str) -> None:
+def change_form(run: Run, tables: Tables, address: str, stored: str, form: str) -> None:
     """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once.
     """
     if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
-        layout.check_form(address, found, form)
+        layout.check_form(address, stored, form)
     run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))

@@ -52,12 +52,12 @@ def statements_of(store: str, fences: sa.Table, counts: sa.Table, lists: sa.Tabl
     is_settled = sa.or_(row.txid < txid, row.generation != generation)
     of_same = (counts.c[name] == fence[name] for name in ("store", "topology", "component", "generation", "txid", "attempt"))
     total = sa.select(sa.func.sum(counts.c.transactions)).where(*of_same).correlate(fences).scalar_subquery()
-    found = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted, total).where(is_fence)
+    selected = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted, total).where(is_fence)
     return Statements(
         total=total,
         standing=sa.select(fence.listed).where(is_fence, is_here).with_for_update(read=True),
-        fence=found,
-        locked_fence=found.with_for_update(of=fences),
+        fence=selected,
+        locked_fence=selected.with_for_update(of=fences),
         taken_fence=sa.select(fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted).where(is_fence).with_for_update(),
         raise_fence=sa.update(fences).where(is_fence),
         lists=sa.select(lists.c["keys"]).where(is_list),

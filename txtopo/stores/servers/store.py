@@ -181,22 +181,22 @@ class SqlStore(base.Store):
 
     @contextlib.contextmanager
     def _fenced_session(
-        self, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> Iterator[sessions.Session]:
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
-            with connection.transaction(self._place, mine) as session:
+            with connection.transaction(self._place, stamp) as session:
                 number = self._number(context)
                 # Where this task has raised the fence, the next time it just stands there.
                 if context.num_tasks == 1 and number == 1 and session.takes_fence():
-                    self._stand_at_fence(session, context, mine, recorded)
-                    session.count(mine, number)
+                    self._stand_at_fence(session, context, stamp, recorded)
+                    session.count(stamp, number)
                     yield session
                     return
                 if session.stands_at_fence(number, context.num_tasks == 1):
                     yield session
                     return
-                self._stand_at_fence(session, context, mine, recorded)
+                self._stand_at_fence(session, context, stamp, recorded)
         raise failures.busy(self.address, f"its fence was changed {RAISES_MAX} times while it was being raised")
 
     def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
@@ -236,8 +236,8 @@ class SqlStore(base.Store):
         try:
             return importlib.import_module(dialect.module)
         except ImportError as error:
-            what = f"the store {self.address} needs SQLAlchemy and {dialect.driver}, which cannot be imported: {error}"
-            raise errors.SetupError(f"{what}\n  {dialect.install}") from error
+            fact = f"the store {self.address} needs SQLAlchemy and {dialect.driver}, which cannot be imported: {error}"
+            raise errors.SetupError(f"{fact}\n  {dialect.install}") from error
 
 
 def _database(url: str) -> str:

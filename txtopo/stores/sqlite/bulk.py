@@ -37,7 +37,7 @@ _IS_INTEGER = "length(curr) < 16 AND CAST(CAST(curr AS INTEGER) AS TEXT) = curr"
 
 
 def ordinary_values(
-    connection: sqlite3.Connection, table: str, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int
+    connection: sqlite3.Connection, table: str, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int
 ) -> tuple[dict[str, str | None], list[str]]:
     """The values of those rows of ``texts`` that are ordinary, None for a tombstone; and the keys
     of the others that there are."""
@@ -46,16 +46,16 @@ def ordinary_values(
         # CROSS JOIN: begin at the given keys, even if SQLite's statistics advise otherwise.
         f' FROM json_each(:given) AS given CROSS JOIN "{table}" AS kept ON kept.key = given.value'
     )
-    found = connection.execute(select, _who(mine) | {"settled": settled_txid, "given": json.dumps(texts)}).fetchall()
-    return {key: curr for key, curr, is_ordinary in found if is_ordinary}, [key for key, _, is_ordinary in found if not is_ordinary]
+    rows = connection.execute(select, _who(stamp) | {"settled": settled_txid, "given": json.dumps(texts)}).fetchall()
+    return {key: curr for key, curr, is_ordinary in rows if is_ordinary}, [key for key, _, is_ordinary in rows if not is_ordinary]
 
 
 def replace(connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Row], settled_txid: int) -> None:
     """Write ``rows``, whose predecessors are ordinary or not there; all were looked at in this
     transaction, which has the file to itself."""
     for portion in _portions(rows):
-        given = json.dumps({row.key: row.curr for row in portion})
-        parameters = _who(portion[0].stamp) | {"settled": settled_txid, "given": given}
+        values = json.dumps({row.key: row.curr for row in portion})
+        parameters = _who(portion[0].stamp) | {"settled": settled_txid, "given": values}
         if connection.execute(_upsert(table, "excluded.curr", _IS_ORDINARY), parameters).rowcount != len(portion):
             raise errors.FailedException(f"rows of {table} were changed by others while a transaction had the file to itself")
     composed = ((layout.steps_of(row), row.key) for row in rows if len(row.steps) > 1)
@@ -75,35 +75,35 @@ def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:
 
 
 def merged(
-    connection: sqlite3.Connection, table: str, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int
+    connection: sqlite3.Connection, table: str, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
 ) -> Collection[str]:
     """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
     ``connection``."""
     if not IS_POSSIBLE:
         return deltas
-    made = _MADE[how.operator].replace("old", _OLD).replace("new", _NEW)
-    parameters = _who(mine) | {"settled": settled_txid, "given": json.dumps(deltas)}
+    value = _MADE[how.operator].replace("old", _OLD).replace("new", _NEW)
+    parameters = _who(stamp) | {"settled": settled_txid, "given": json.dumps(deltas)}
     connection.execute("SAVEPOINT merge")
-    done = connection.execute(_upsert(table, made, f"{_IS_ORDINARY} AND {_IS_INTEGER}"), parameters).rowcount == len(deltas)
+    done = connection.execute(_upsert(table, value, f"{_IS_ORDINARY} AND {_IS_INTEGER}"), parameters).rowcount == len(deltas)
     if not done:
         connection.execute("ROLLBACK TO merge")
     connection.execute("RELEASE merge")
     return () if done else deltas
 
 
-def _upsert(table: str, made: str, condition: str) -> str:
+def _upsert(table: str, value: str, condition: str) -> str:
     return (
         f'INSERT INTO "{table}"(key, curr, prev, topology, generation, component, task, txid, attempt, prev_txid, steps)'
         " SELECT given.key, given.value, NULL, :topology, :generation, :component, :task, :txid, :attempt, 0, NULL FROM json_each(:given) AS given"
         # without which the parser takes ON for a join's
         " WHERE true"
-        f" ON CONFLICT(key) DO UPDATE SET prev = curr, prev_txid = txid, curr = {made}, task = :task, txid = :txid, attempt = :attempt, steps = NULL"
+        f" ON CONFLICT(key) DO UPDATE SET prev = curr, prev_txid = txid, curr = {value}, task = :task, txid = :txid, attempt = :attempt, steps = NULL"
         f" WHERE {condition}"
     )
 
 
-def _who(mine: stamps.Stamp) -> dict[str, Any]:
+def _who(stamp: stamps.Stamp) -> dict[str, Any]:
     return {
-        "topology": mine.topology_id, "generation": mine.generation, "component": mine.component, "task": mine.task,
-        "txid": mine.txid, "attempt": mine.attempt,
+        "topology": stamp.topology_id, "generation": stamp.generation, "component": stamp.component, "task": stamp.task,
+        "txid": stamp.txid, "attempt": stamp.attempt,
     }  # fmt: skip

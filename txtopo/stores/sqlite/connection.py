@@ -151,7 +151,7 @@ def _switch_to_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> str
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

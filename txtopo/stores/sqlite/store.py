@@ -81,14 +81,14 @@ class SqliteStore(backend.Backend):
         codec: codecs.Codec | None = None,
         busy_timeout_s: float = 30.0,
     ) -> None:
-        given = os.fspath(path)
-        if not given or given == ":memory:":
-            raise errors.UsageError(f"SqliteStore needs a file that outlives the process, not {given!r}\n  Give the path of a file.")
+        path_text = os.fspath(path)
+        if not path_text or path_text == ":memory:":
+            raise errors.UsageError(f"SqliteStore needs a file that outlives the process, not {path_text!r}\n  Give the path of a file.")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", table) or table.lower().startswith(("sqlite_", "txtopo_")):
             raise errors.UsageError(
                 f"SqliteStore cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
             )
-        self.path = os.path.realpath(os.path.expanduser(given))
+        self.path = os.path.realpath(os.path.expanduser(path_text))
         """The file, absolute and without symbolic links: two spellings of one path are one store.
         """
         self.busy_timeout_s = busy_timeout_s
@@ -132,14 +132,14 @@ class SqliteStore(backend.Backend):
         with self._reading() as connection:
             if connection is None:
                 return None
-            found = connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key = ?', [text]).fetchone()
-            return None if found is None else layout.row_of(*found)
+            columns = connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key = ?', [text]).fetchone()
+            return None if columns is None else layout.row_of(*columns)
 
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as connection:
             if connection is not None:
-                for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]):
-                    yield layout.row_of(*found)
+                for columns in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]):
+                    yield layout.row_of(*columns)
 
     def read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as connection:
@@ -147,8 +147,8 @@ class SqliteStore(backend.Backend):
                 return
             connection.execute("BEGIN")  # both statements see one state
             for where, text in (("key = ?", itself), ("key >= ? ORDER BY key", beginning)):
-                for found in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE {where}', [text]):
-                    row = layout.row_of(*found)
+                for columns in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE {where}', [text]):
+                    row = layout.row_of(*columns)
                     if text == beginning and not row.key.startswith(beginning):
                         return
                     if text == itself or row.key != itself:
@@ -193,14 +193,14 @@ class _Session(sessions.Session, sessions.Maintenance):
         return faults.translating(self._path)
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
-        which = "store = ? AND topology = ? AND component = ?"
-        select = f"SELECT generation, txid, attempt, counted, {_TOTAL}, listed FROM txtopo_fence AS fence WHERE {which}"
+        condition = "store = ? AND topology = ? AND component = ?"
+        select = f"SELECT generation, txid, attempt, counted, {_TOTAL}, listed FROM txtopo_fence AS fence WHERE {condition}"
         with faults.translating(self._path):
-            found = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
+            row = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
         self._who = topology_id, component
-        if found is None:
+        if row is None:
             return None
-        generation, txid, attempt, counted, total, self.is_listed = found
+        generation, txid, attempt, counted, total, self.is_listed = row
         return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
@@ -213,11 +213,11 @@ class _Session(sessions.Session, sessions.Maintenance):
         columns = "store, topology, component, generation, txid, attempt, listed, counted"
         self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
-    def count(self, mine: stamps.Stamp, number: int) -> None:
+    def count(self, stamp: stamps.Stamp, number: int) -> None:
         if self._is_counted:
             return
-        who = {"store": self._table, "topology": mine.topology_id, "component": mine.component, "task": mine.task}
-        at = {"generation": mine.generation, "txid": mine.txid, "attempt": mine.attempt}
+        who = {"store": self._table, "topology": stamp.topology_id, "component": stamp.component, "task": stamp.task}
+        at = {"generation": stamp.generation, "txid": stamp.txid, "attempt": stamp.attempt}
         with faults.translating(self._path):
             self._connection.execute(_COUNT_ALONE if self.is_alone else _COUNT, {**who, **at, "number": number})
 
@@ -227,15 +227,15 @@ class _Session(sessions.Session, sessions.Maintenance):
             for start in range(0, len(texts), LOOKUP_KEYS_MAX):
                 some = texts[start : start + LOOKUP_KEYS_MAX]
                 select = f'SELECT {_COLUMNS} FROM "{self._table}" WHERE key IN ({", ".join("?" * len(some))})'
-                rows.update((found[0], layout.row_of(*found)) for found in self._connection.execute(select, some))
+                rows.update((columns[0], layout.row_of(*columns)) for columns in self._connection.execute(select, some))
         return rows
 
-    def read_rows_to_change(self, texts: Sequence[str], mine: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+    def read_rows_to_change(self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
         if not bulk.IS_POSSIBLE:
             return self.read_rows(texts)
         with faults.translating(self._path):
-            ordinary, others = bulk.ordinary_values(self._connection, self._table, texts, mine, settled_txid)
-        self._settled_txid, earlier = settled_txid, dataclasses.replace(mine, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+            ordinary, others = bulk.ordinary_values(self._connection, self._table, texts, stamp, settled_txid)
+        self._settled_txid, earlier = settled_txid, dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows = {text: stamps.Row(text, earlier, None, stamps.KEPT, [curr]) for text, curr in ordinary.items()}
         if others:
             rows |= self.read_rows(others)
@@ -243,9 +243,9 @@ class _Session(sessions.Session, sessions.Maintenance):
         self._absent.update(text for text in texts if text not in rows)
         return rows
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, mine: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
         with faults.translating(self._path):
-            refused = bulk.merged(self._connection, self._table, deltas, how, mine, settled_txid)
+            refused = bulk.merged(self._connection, self._table, deltas, how, stamp, settled_txid)
         self.note(deltas.keys() if not refused else ())
         return refused
 
@@ -257,8 +257,8 @@ class _Session(sessions.Session, sessions.Maintenance):
             if light:
                 bulk.replace(self._connection, self._table, light, self._settled_txid)
             marks = ", ".join("?" * len(layout.COLUMNS))
-            given = map(layout.columns_of, whole)
-            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', given)
+            parameters = map(layout.columns_of, whole)
+            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', parameters)
         self._absent.difference_update(row.key for row in light)
         self.note(row.key for row in (*light, *whole))
 
@@ -269,18 +269,18 @@ class _Session(sessions.Session, sessions.Maintenance):
 
     def take_back(self, void: stamps.Fence) -> None:
         undone = f"component = ? AND txid = ? AND topology = ? AND generation = ? AND attempt <= ? AND attempt <> {stamps.UNKNOWN_ATTEMPT}"
-        which = [void.component, void.txid, void.topology_id, void.generation, void.attempt]
+        parameters = [void.component, void.txid, void.topology_id, void.generation, void.attempt]
         restored = f"curr = prev, txid = prev_txid, attempt = {stamps.UNKNOWN_ATTEMPT}, prev = NULL, prev_txid = 0, steps = NULL"
         if not self.is_listed:
             # Every row is looked at. A transactional store comes here only when user code skipped
             # its writes on replay.
-            self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', which)
-            self._change(f'UPDATE "{self._table}" SET {restored} WHERE {undone}', which)
+            self._change(f'DELETE FROM "{self._table}" WHERE {undone} AND prev IS NULL', parameters)
+            self._change(f'UPDATE "{self._table}" SET {restored} WHERE {undone}', parameters)
             return
         select = f'SELECT keys FROM "{self._table}_written" WHERE topology = ? AND component = ?'
         with faults.translating(self._path):
-            lists = [found for (found,) in self._connection.execute(select, [void.topology_id, void.component])]
-            each = [(text, *which) for text in dict.fromkeys(text for found in lists for text in found.split("\n"))]
+            lists = [listed for (listed,) in self._connection.execute(select, [void.topology_id, void.component])]
+            each = [(text, *parameters) for text in dict.fromkeys(text for listed in lists for text in listed.split("\n"))]
             self._connection.executemany(f'DELETE FROM "{self._table}" WHERE key = ? AND {undone} AND prev IS NULL', each)
             self._connection.executemany(f'UPDATE "{self._table}" SET {restored} WHERE key = ? AND {undone}', each)
         self._forget_written(void.topology_id, void.component)
@@ -288,36 +288,36 @@ class _Session(sessions.Session, sessions.Maintenance):
     def _forget_written(self, topology_id: str, component: str) -> None:
         self._change(f'DELETE FROM "{self._table}_written" WHERE topology = ? AND component = ?', [topology_id, component])
 
-    def sweep(self, mine: stamps.Stamp) -> None:
+    def sweep(self, stamp: stamps.Stamp) -> None:
         settled = "curr IS NULL AND topology = ? AND component = ? AND (txid < ? OR generation <> ?)"
-        self._change(f'DELETE FROM "{self._table}" WHERE {settled}', [mine.topology_id, mine.component, mine.txid, mine.generation])
+        self._change(f'DELETE FROM "{self._table}" WHERE {settled}', [stamp.topology_id, stamp.component, stamp.txid, stamp.generation])
         if self.is_listed:
-            self._forget_written(mine.topology_id, mine.component)
+            self._forget_written(stamp.topology_id, stamp.component)
 
-    def restamp(self, topology_id: str, component: str, mine: stamps.Stamp) -> int:
+    def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
         settled = "topology = ?, generation = ?, txid = ?, attempt = ?, prev = NULL, prev_txid = 0, steps = NULL"
-        values = [mine.topology_id, mine.generation, mine.txid, mine.attempt, topology_id, component]
+        values = [stamp.topology_id, stamp.generation, stamp.txid, stamp.attempt, topology_id, component]
         self._forget_written(topology_id, component)
-        which = "store = ? AND component = ? AND topology IN (?, ?)"
-        self._change(f"DELETE FROM txtopo_count WHERE {which}", [self._table, component, topology_id, mine.topology_id])
+        condition = "store = ? AND component = ? AND topology IN (?, ?)"
+        self._change(f"DELETE FROM txtopo_count WHERE {condition}", [self._table, component, topology_id, stamp.topology_id])
         return self._change(f'UPDATE "{self._table}" SET {settled} WHERE topology = ? AND component = ?', values)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
-        which, values = "topology = ?", [topology_id]
+        condition, values = "topology = ?", [topology_id]
         if component is not None:
-            which, values = f"{which} AND component = ?", [topology_id, component]
-        rows = self._change(f'DELETE FROM "{self._table}" WHERE {which}', values)
-        self._change(f'DELETE FROM "{self._table}_written" WHERE {which}', values)
-        self._change(f"DELETE FROM txtopo_count WHERE {which} AND store = ?", [*values, self._table])
-        return rows, self._change(f"DELETE FROM txtopo_fence WHERE {which} AND store = ?", [*values, self._table])
+            condition, values = f"{condition} AND component = ?", [topology_id, component]
+        rows = self._change(f'DELETE FROM "{self._table}" WHERE {condition}', values)
+        self._change(f'DELETE FROM "{self._table}_written" WHERE {condition}', values)
+        self._change(f"DELETE FROM txtopo_count WHERE {condition} AND store = ?", [*values, self._table])
+        return rows, self._change(f"DELETE FROM txtopo_fence WHERE {condition} AND store = ?", [*values, self._table])
 
     def _change(self, statement: str, values: Sequence[object]) -> int:
         with faults.translating(self._path):
             return self._connection.execute(statement, tuple(values)).rowcount
 
 
-def _fences(found: Iterable[tuple[Any, ...]]) -> list[stamps.Fence]:
+def _fences(rows: Iterable[tuple[Any, ...]]) -> list[stamps.Fence]:
     return [
         stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
-        for topology, component, generation, txid, attempt, counted, total in found
+        for topology, component, generation, txid, attempt, counted, total in rows
     ]

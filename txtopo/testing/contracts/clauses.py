@@ -43,8 +43,8 @@ class Clause(Generic[S]):
         except BrokenClauseError as broken:
             raise violation.ContractError(self.contract, rule, f"{self.claim}: {broken}", self.cure) from broken
         except Exception as error:
-            what = f"{self.claim}: it raised {type(error).__name__}: {error}"
-            raise violation.ContractError(self.contract, rule, what, self.cure) from error
+            violated = f"{self.claim}: it raised {type(error).__name__}: {error}"
+            raise violation.ContractError(self.contract, rule, violated, self.cure) from error
 
     def __str__(self) -> str:
         return self.claim
@@ -67,19 +67,19 @@ class Contract(Generic[S]):
         return add
 
 
-def equal(found: Any, expected: Any, what: str) -> None:
-    """``found`` must be ``expected``; ``what`` names it."""
-    if found != expected:
-        raise BrokenClauseError(f"{what}: expected {expected!r}, found {found!r}")
+def equal(actual: Any, expected: Any, name: str) -> None:
+    """``actual`` must be ``expected``; ``name`` names it."""
+    if actual != expected:
+        raise BrokenClauseError(f"{name}: expected {expected!r}, found {actual!r}")
 
 
-def true(condition: bool, what: str) -> None:
-    """``condition`` must hold; ``what`` describes the violation."""
+def true(condition: bool, violated: str) -> None:
+    """``condition`` must hold; ``violated`` describes the violation."""
     if not condition:
-        raise BrokenClauseError(what)
+        raise BrokenClauseError(violated)
 
 
-def refused(kind: type[E], action: Callable[[], Any], what: str, *naming: str) -> E:
+def refused(kind: type[E], action: Callable[[], Any], attempted: str, *naming: str) -> E:
     """``action()`` must raise ``kind``, with a message that contains all of ``naming``; returns the
     error."""
     try:
@@ -87,8 +87,8 @@ def refused(kind: type[E], action: Callable[[], Any], what: str, *naming: str) -
     except kind as error:
         missing = [part for part in naming if part not in str(error)]
         if missing:
-            raise BrokenClauseError(f"{what} is refused, but the message does not name {', '.join(map(repr, missing))}: {error}") from error
+            raise BrokenClauseError(f"{attempted} is refused, but the message does not name {', '.join(map(repr, missing))}: {error}") from error
         return error
     except Exception as error:
-        raise BrokenClauseError(f"{what} must be refused with {kind.__name__}, not with {type(error).__name__}: {error}") from error
-    raise BrokenClauseError(f"{what} must be refused with {kind.__name__}, but was accepted")
+        raise BrokenClauseError(f"{attempted} must be refused with {kind.__name__}, not with {type(error).__name__}: {error}") from error
+    raise BrokenClauseError(f"{attempted} must be refused with {kind.__name__}, but was accepted")

@@ -246,10 +246,10 @@ def _late(subject: Subject) -> None:
     subject.write(directory, 2, 1, second)
     before = subject.contents(directory)
     for txid, attempt in ((2, 0), (1, 5), (1, 9)):
-        what = f"a task of attempt {txid}:{attempt} after attempt 2:1 has written"
+        late_task = f"a task of attempt {txid}:{attempt} after attempt 2:1 has written"
         for task in range(_TASKS):
-            refused(errors.FailedException, functools.partial(subject.write, directory, txid, attempt, late, task=task), what)
-            equal(subject.contents(directory), before, f"the rows after {what}")
+            refused(errors.FailedException, functools.partial(subject.write, directory, txid, attempt, late, task=task), late_task)
+            equal(subject.contents(directory), before, f"the rows after {late_task}")
 
 
 @CONTRACT.clause("a task that dies at any line leaves all of its rows or none, and a replay completes them", 28, cure=_WHOLE)

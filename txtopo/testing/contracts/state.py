@@ -57,10 +57,10 @@ class Subject:
 CONTRACT = clauses.Contract[Subject]("state")
 
 
-def _eventually(condition: Callable[[], bool], what: str) -> None:
+def _eventually(condition: Callable[[], bool], expected: str) -> None:
     deadline, tick = time.monotonic() + _WAIT_S, threading.Event()
     while not condition():
-        true(time.monotonic() < deadline, f"{what}: not within {_WAIT_S:g} s")
+        true(time.monotonic() < deadline, f"{expected}: not within {_WAIT_S:g} s")
         tick.wait(_LOOK_AGAIN_S)
 
 

@@ -31,8 +31,8 @@ _CHANCE_S = 0.2
 @CONTRACT.clause("the processing phase may not write", 32, cure="Call Store.transaction's own checks before the database is asked.")
 def _phase(subject: Subject) -> None:
     store = subject.store()
-    what = "a transaction in the processing phase"
-    refused(errors.UsageError, lambda: run(store, subject.task(phase="processing"), 1, 0, dog=1), what, "'count'", "processing phase", "ICommitter")
+    case = "a transaction in the processing phase"
+    refused(errors.UsageError, lambda: run(store, subject.task(phase="processing"), 1, 0, dog=1), case, "'count'", "processing phase", "ICommitter")
     true(not store.exists(), "the store was made all the same")
 
 
@@ -120,8 +120,8 @@ def _own_fences(subject: Subject) -> None:
     run(store, subject.task("count"), 5, 0, dog=1)
     run(store, subject.task("sum"), 4, 0, cat=1)
     run(store, subject.task("count", topology_id="letters"), 1, 0, a=1)
-    found = [(fence.topology_id, fence.component, fence.txid) for fence in store.fences()]
-    equal(found, [("letters", "count", 1), ("words", "count", 5), ("words", "sum", 4)], "fences()")
+    fences = [(fence.topology_id, fence.component, fence.txid) for fence in store.fences()]
+    equal(fences, [("letters", "count", 1), ("words", "count", 5), ("words", "sum", 4)], "fences()")
 
 
 @CONTRACT.clause(
@@ -200,8 +200,8 @@ def _cleared_between(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, context, 1, 0, dog=1)
     store.clear("words")
-    what = "a store cleared under a running task"
-    refused(errors.StateMismatchError, lambda: run(store, context, 1, 0, dog=1), what, "holds nothing of component 'count'")
+    case = "a store cleared under a running task"
+    refused(errors.StateMismatchError, lambda: run(store, context, 1, 0, dog=1), case, "holds nothing of component 'count'")
 
 
 @CONTRACT.clause("a store is reported as touched once it has committed", 27, cure="Count component/name in context.touched_stores after the commit.")

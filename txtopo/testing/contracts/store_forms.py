@@ -54,8 +54,8 @@ def _put(subject: Subject) -> None:
     block(store, subject.task(), 2, 0, lambda t: t.put(("dog", 7), [2]))
     put(store, subject.task(), 2, 0, dog=5)
     put(store, subject.task(), 2, 1, dog=5)
-    found = store.inspect("dog")
-    equal(found and (found.curr, found.prev, found.txid), (5, 1, 2), "curr, prev and txid of a value that was set, and set again by a replay")
+    row = store.inspect("dog")
+    equal(row and (row.curr, row.prev, row.txid), (5, 1, 2), "curr, prev and txid of a value that was set, and set again by a replay")
     equal(run(store, subject.task(), 3, 0, dog=1), {"dog": Update(5, 6, applied=True)}, "the update after it")
     refused(StoreConflict, lambda: put(store, subject.task(task=1), 3, 0, dog=9), "setting what another task updated")
     equal(store.get("dog"), 6, "what is stored after that")
@@ -97,8 +97,8 @@ def _codec(subject: Subject) -> None:
     equal((copied.get("j"), dict(copied.scan("i"))), (2j, {"i": 1 + 1j}), "get() and scan()")
     updates = block(copied, subject.task(), 2, 0, lambda t: t.update_many({"i": 1j}, operator.add))
     equal(updates, {"i": Update(1 + 1j, 1 + 2j, applied=True)}, "the updates of the next transaction")
-    found = copied.inspect("i")
-    equal(found and (found.curr, found.prev), (1 + 2j, 1 + 1j), "curr and prev")
+    row = copied.inspect("i")
+    equal(row and (row.curr, row.prev), (1 + 2j, 1 + 1j), "curr and prev")
 
 
 @CONTRACT.clause("a text that not every database keeps is refused, naming the codec", cure="Have codecs.encode check what a codec made.")
@@ -118,11 +118,11 @@ def _other_form(subject: Subject) -> None:
         put(store, subject.task(), 1, 0, dog=1)
         equal(store.stored_form(), store.form, "the form that is stored")
         for other in (subject.store(f"of_form_{number}", **form) for form in forms if form is not held):
-            what = f"a store of form {store.form!r}, opened as {other.form!r}"
+            case = f"a store of form {store.form!r}, opened as {other.form!r}"
             equal(other.stored_form(), store.form, "the form that is stored, asked by who expects another")
-            refused(errors.StateMismatchError, functools.partial(put, other, subject.task(), 2, 0, cat=1), what, other.address)
+            refused(errors.StateMismatchError, functools.partial(put, other, subject.task(), 2, 0, cat=1), case, other.address)
             for read in (functools.partial(other.get, "dog"), functools.partial(contents, other)):
-                refused(errors.StateMismatchError, read, f"reading {what}", "codec")
+                refused(errors.StateMismatchError, read, f"reading {case}", "codec")
         equal(contents(store), {"dog": 1}, "what is stored")
     store.clear("words")
     emptied = subject.store(f"of_form_{number}")

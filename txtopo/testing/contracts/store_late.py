@@ -33,8 +33,8 @@ def _taken_over(subject: Subject) -> None:
         run(store, subject.task("sum"), 2, 1, dog=5)
         run(store, subject.task("sum"), 2, 2)
         equal(contents(store), before, "what is stored once the update was taken over and taken back")
-        what = "another update by the late task"
-        refused(errors.StaleAttemptError, functools.partial(run, store, late, 2, 0, dog=5), what, "'sum' is fenced at attempt 2:2; attempt 2:0")
+        attempted = "another update by the late task"
+        refused(errors.StaleAttemptError, functools.partial(run, store, late, 2, 0, dog=5), attempted, "'sum' is fenced at attempt 2:2; attempt 2:0")
         equal(contents(store), before, "what is stored after that")
 
 

@@ -43,13 +43,13 @@ def merged(store: base.Store, context: TopologyContext, txid: int, attempt: int 
 @CONTRACT.clause("merging makes of every value what updating makes of it, and leaves the same row", 28, 30, cure=_ORDINARY)
 def _same(subject: Subject) -> None:
     keys = [(value, delta) for value in [*_VALUES, "absent"] for delta in _DELTAS]
-    there = {key: _VALUES[key[0]] for key in keys if key[0] != "absent"}
+    values = {key: _VALUES[key[0]] for key in keys if key[0] != "absent"}
     deltas = {key: _DELTAS[key[1]] for key in keys}
     for how in (merge.ADD, merge.MIN, merge.MAX):
         by_database, by_function = subject.store(f"merged_{how.operator}"), subject.store(f"updated_{how.operator}")
         for store in (by_database, by_function):
             with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
-                opened.put_many(there)
+                opened.put_many(values)
         for txid in (2, 3):
             with by_database.transaction(subject.task(), TransactionAttempt(txid, 0)) as opened:
                 opened.merge_many(deltas, how)

@@ -47,8 +47,8 @@ def _last_write(subject: Subject) -> None:
     equal(contents(store), {"dog": 2, ("ant", 7): None}, "what is stored after a replay")
     put(store, subject.task(task=1), 2, 0, dog=7, cat=7)
     equal(contents(store), {"cat": 7, "dog": 7, ("ant", 7): None}, "what is stored after the next transaction, of another task")
-    found = store.inspect("dog")
-    equal(found and (found.curr, found.prev, found.txid, found.task), (7, None, 2, 1), "the value and its stamp")
+    row = store.inspect("dog")
+    equal(row and (row.curr, row.prev, row.txid, row.task), (7, None, 2, 1), "the value and its stamp")
 
 
 @CONTRACT.clause("what a failed attempt wrote is overwritten, by whichever task, and not taken back", 29, 32, cure=_LAST, only="plain")

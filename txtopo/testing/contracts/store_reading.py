@@ -39,8 +39,8 @@ _NOT_VALUES: list[Any] = [{1}, object(), b"x", {1: "a"}, [{"a": {True: 1}}], flo
 )
 def _never_written(subject: Subject) -> None:
     store = subject.store()
-    found = (store.get("dog"), list(store.items()), list(store.scan("d")), store.fences(), store.inspect("dog"))
-    equal(found, (None, [], [], [], None), "what it reads")
+    read = (store.get("dog"), list(store.items()), list(store.scan("d")), store.fences(), store.inspect("dog"))
+    equal(read, (None, [], [], [], None), "what it reads")
     true(not store.exists(), "exists() is true although nothing was written")
 
 
@@ -96,9 +96,9 @@ def _scan_of_one_state(subject: Subject) -> None:
         before, begun = store.scan(prefix), store.scan(prefix)
         first = next(begun)
         block(store, subject.task(), 2, 0, functools.partial(_put_all, keys, 2))
-        for what, found in (("made", dict(before)), ("begun", dict([first, *begun]))):
-            equal(sorted(found, key=repr), sorted(keys, key=repr), f"the keys of a scan that was {what} before a transaction")
-            equal(len(set(found.values())), 1, f"the states that a scan shows which was {what} before a transaction")
+        for moment, items in (("made", dict(before)), ("begun", dict([first, *begun]))):
+            equal(sorted(items, key=repr), sorted(keys, key=repr), f"the keys of a scan that was {moment} before a transaction")
+            equal(len(set(items.values())), 1, f"the states that a scan shows which was {moment} before a transaction")
 
 
 def _put_all(keys: Sequence[Key], value: int, opened: StoreTransaction) -> None:
@@ -143,9 +143,9 @@ def _bad_keys(subject: Subject) -> None:
 def _bad_values(subject: Subject) -> None:
     store = subject.store()
     for value in _NOT_VALUES:
-        what, update = f"the value {value!r}", functools.partial(block, store, subject.task(), 1, 0, functools.partial(_update, "dog", value))
-        refused(errors.UsageError, update, what, "Store None, bool, int")
-        equal(store.get("dog"), None, f"what is stored after {what} was refused")
+        case, update = f"the value {value!r}", functools.partial(block, store, subject.task(), 1, 0, functools.partial(_update, "dog", value))
+        refused(errors.UsageError, update, case, "Store None, bool, int")
+        equal(store.get("dog"), None, f"what is stored after {case} was refused")
 
 
 @CONTRACT.clause("a FailedException in the block passes as it is", 7, cure="Roll back, and let the exception through.")

@@ -31,7 +31,7 @@ def _transactional_example(subject: Subject) -> None:
         equal(opened.update("dog", never), Update(3, 4, applied=False), "the update of 'dog', which was")
 
     block(store, subject.task(), 3, 1, replay)
-    stamped = {key: (found.curr, found.txid) for key in ("man", "dog", "apple") if (found := store.inspect(key))}
+    stamped = {key: (row.curr, row.txid) for key in ("man", "dog", "apple") if (row := store.inspect(key))}
     equal(stamped, {"man": (5, 3), "dog": (4, 3), "apple": (10, 2)}, "values and stamps")
 
 

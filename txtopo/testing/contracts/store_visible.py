@@ -30,12 +30,12 @@ def _known(store: Store, txid: int, attempt: int = 0, component: str = "count") 
 
 def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
     """What it shows; the ways to ask must agree."""
-    found = dict(store.items(as_of=visible))
+    items = dict(store.items(as_of=visible))
     for key in ("ant", "bird", "cat", "dog"):
-        equal(store.get(key, as_of=visible), found.get(key), f"get({key!r}) beside items()")
-        equal(dict(store.scan(key, as_of=visible)), {key: found[key]} if key in found else {}, f"scan({key!r}) beside items()")
-        equal(store.count(key, as_of=visible), int(key in found), f"count({key!r}) beside items()")
-    return found
+        equal(store.get(key, as_of=visible), items.get(key), f"get({key!r}) beside items()")
+        equal(dict(store.scan(key, as_of=visible)), {key: items[key]} if key in items else {}, f"scan({key!r}) beside items()")
+        equal(store.count(key, as_of=visible), int(key in items), f"count({key!r}) beside items()")
+    return items
 
 
 def _change(opened: Any) -> None:
@@ -157,9 +157,9 @@ def _mismatch(subject: Subject) -> None:
         "a store that is behind by an attempt": (visible_at(3, _known(store, 3, 2)), "holds attempt 3:1"),
         "another component's results": (visible_at(3, _known(store, 3, 1, "sum")), "holds nothing of component 'sum'"),
     }
-    for what, (visible, named) in cases.items():
+    for case, (visible, named) in cases.items():
         for read in (functools.partial(store.get, "dog", as_of=visible), functools.partial(store.items, as_of=visible)):
-            equal(refused(errors.StateMismatchError, read, what, named).exit_code, 6, "the exit code")
+            equal(refused(errors.StateMismatchError, read, case, named).exit_code, 6, "the exit code")
     empty = subject.store("empty")
     refused(errors.StateMismatchError, lambda: empty.get("dog", as_of=visible_at(1, _known(empty, 1))), "an emptied store", "holds nothing")
 

@@ -104,24 +104,24 @@ class Ledger(base.Store):
         return update.applied
 
     def _stand_at_fence(
-        self, session: sessions.Session, context: contexts.TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, session: sessions.Session, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
         if self.has_one_attempt:
-            fence = session.read_fence(mine.topology_id, mine.component)
-            if fence is not None and (fence.generation, fence.txid) == (mine.generation, mine.txid) and fence.attempt != mine.attempt:
-                raise DividedOtherwiseError(fence.attempt, mine.attempt)
-            last = None if recorded is None else recorded.get(mine.component)
-            if fence is not None and fence.txid < mine.txid and (last is None or last.txid == fence.txid):
+            fence = session.read_fence(stamp.topology_id, stamp.component)
+            if fence is not None and (fence.generation, fence.txid) == (stamp.generation, stamp.txid) and fence.attempt != stamp.attempt:
+                raise DividedOtherwiseError(fence.attempt, stamp.attempt)
+            last = None if recorded is None else recorded.get(stamp.component)
+            if fence is not None and fence.txid < stamp.txid and (last is None or last.txid == fence.txid):
                 # Any division of the earlier transaction is over; so is any earlier transaction,
                 # for a caller without a known attempt before this one.
-                recorded = {mine.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
+                recorded = {stamp.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
         if self.target.has_undo_log:
-            fence = session.read_fence(mine.topology_id, mine.component)
+            fence = session.read_fence(stamp.topology_id, stamp.component)
             if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:
                 # The store was cleared or adopted, which knows nothing of the undo log.
                 # Transactions that are in there may come again.
-                self._writer().forget(session, self.target, sql_target.writer_of(mine))
-        super()._stand_at_fence(session, context, mine, recorded)
+                self._writer().forget(session, self.target, sql_target.writer_of(stamp))
+        super()._stand_at_fence(session, context, stamp, recorded)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
         if self.target.mark is None and not self.target.has_undo_log:

@@ -216,9 +216,9 @@ def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> Non
         return
     other = " OR ".join(f'kept.{quoted(name)}::text COLLATE "C" <> given.{quoted(name)}::text COLLATE "C"' for name in loose)
     kept = ", ".join(f"kept.{quoted(column)}" for column in target.key)
-    given = ", ".join(f"given.{quoted(column)}" for column in target.columns)
+    columns = ", ".join(f"given.{quoted(column)}" for column in target.columns)
     joined = f"{staged} AS given JOIN {target.quoted} AS kept ON {target.matches('given', 'kept')}"
-    _run(cursor, f"SELECT {kept}, {given} FROM {joined} WHERE {other} ORDER BY given.sink_number LIMIT 1")
+    _run(cursor, f"SELECT {kept}, {columns} FROM {joined} WHERE {other} ORDER BY given.sink_number LIMIT 1")
     if (misspelt := cursor.fetchone()) is not None:
         raise work.misspelt(0, misspelt[len(target.key) :], misspelt[: len(target.key)])
 

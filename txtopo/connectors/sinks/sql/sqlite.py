@@ -121,11 +121,11 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})", parameters)
     places = [target.columns.index(column) for column in target.key]
     columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
-    given = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
+    selected = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
     log = (
         f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
         f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
-        f" FROM (SELECT {given}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given', collations)}"
+        f" FROM (SELECT {selected}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given', collations)}"
         f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
         f" AND {target.matches('undo', 'given', collations)})"
     )

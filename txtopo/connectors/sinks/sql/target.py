@@ -133,10 +133,10 @@ class Work:
         keys = ", ".join(f"other.{quoted(column)}" for column in self.target.key)
         # Not a join: a database that does not know yet how many rows there are would compare each
         # with each.
-        mine = f"SELECT mine.sink_task FROM {self.target.undo} AS mine WHERE {self.target.matches('mine', 'other', collations)}"
+        own_mark = f"SELECT mine.sink_task FROM {self.target.undo} AS mine WHERE {self.target.matches('mine', 'other', collations)}"
         return (
             f"SELECT other.sink_writer, other.sink_mark, {keys} FROM {self.target.undo} AS other"
-            f" WHERE SUBSTR(other.sink_writer, 1, {len(self.topology)}) <> {value} AND ({mine} AND mine.sink_mark = {value}) = {value} LIMIT 1"
+            f" WHERE SUBSTR(other.sink_writer, 1, {len(self.topology)}) <> {value} AND ({own_mark} AND mine.sink_mark = {value}) = {value} LIMIT 1"
         )
 
     def shared(self, row: Sequence[Any]) -> errors.StateMismatchError:
