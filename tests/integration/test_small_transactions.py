@@ -73,7 +73,7 @@ def test_without_a_task_that_stays_each_transaction_has_a_spark_job_of_its_own(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a cluster, whose executors may not reach the driver."""
-    monkeypatch.setattr(resident_task.StandingTasks, "ask", lambda self, group, request: None)
+    monkeypatch.setattr(resident_task.ResidentTasks, "ask", lambda self, group, request: None)
     topology = Small("stays-not", tmp_path)
     run_to_idle(cluster, topology.make(), max_spout_pending=1, **SMALL)
     assert shared_tasks(topology, range(4, LAST + 1)) == [{txid} for txid in range(4, LAST + 1)]

@@ -63,6 +63,6 @@ def test_sockets_of_a_run_are_in_a_private_directory_and_gone_at_its_end(tmp_pat
     )
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout.splitlines()[-1])
-    assert any(socket.startswith(name) for socket in report["seen"]), "of workers, or of a standing task"
+    assert any(socket.startswith(name) for socket in report["seen"]), "of workers, or of a resident task"
     assert report["mode"] == stat.S_IRWXU
     assert not Path(report["directory"]).exists()

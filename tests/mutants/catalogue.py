@@ -683,11 +683,11 @@ MUTATIONS = (
         STRAIGHT,
     ),
     Mutation(
-        "a standing task keeps its slot although others want it",
+        "a resident task keeps its slot although others want it",
         "txtopo/spark/resident_task.py",
         "            stays = self._others == 0 and task.used",
         "            stays = task.used",
-        ("tests/unit/test_standing_task.py", "-k", "a_task_at_work_makes_room_when_it_has_answered"),
+        ("tests/unit/test_resident_task.py", "-k", "a_task_at_work_makes_room_when_it_has_answered"),
     ),
     Mutation(
         "on one slot all tasks get the same list",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutation import STANDING, STORE, Mutation
+from tests.mutants.mutation import RESIDENT, STORE, Mutation
 
 _CONNECT = ("tests/unit/test_spark_connect.py",)
 _BACK_OFF = ("tests/unit/test_engine_backs_off.py",)
@@ -251,7 +251,7 @@ EDGES = (
         "txtopo/spark/resident_task.py",
         "            while len(remembered) > _REMEMBERED_MAX:\n",
         "            while False:\n",
-        STANDING,
+        RESIDENT,
     ),
     Mutation(
         "a simulated driver that is dead writes on",

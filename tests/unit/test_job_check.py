@@ -13,7 +13,7 @@ from txtopo import TransactionAttempt
 from txtopo.dataplane import worker
 from txtopo.dataplane.job import Job, Part
 from txtopo.spark import task
-from txtopo.spark.task import ForwardFunction, LevelFunction, RepeatedTaskError, StandingFunction, WrongJobError
+from txtopo.spark.task import ForwardFunction, LevelFunction, RepeatedTaskError, ResidentFunction, WrongJobError
 
 pytestmark = pytest.mark.rule(33)
 
@@ -109,19 +109,19 @@ NOWHERE = "/nowhere/socket"
     [
         (Context("run/2:1:straight"), WrongJobError),
         (Context(None), WrongJobError),
-        (Context("run/standing-1", earlier_attempts=1), RepeatedTaskError),
+        (Context("run/resident-1", earlier_attempts=1), RepeatedTaskError),
     ],
 )
-def test_a_standing_task_of_another_job_or_begun_again_does_not_ask_for_work(
+def test_a_resident_task_of_another_job_or_begun_again_does_not_ask_for_work(
     context: Context, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    with pytest.raises(error, match="run/standing-1"):
-        list(StandingFunction(None, "run", "run/standing-1", NOWHERE)(0, NeverRead()))
+    with pytest.raises(error, match="run/resident-1"):
+        list(ResidentFunction(None, "run", "run/resident-1", NOWHERE)(0, NeverRead()))
 
 
-def test_a_standing_task_of_its_own_job_asks_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TaskContext, "get", lambda: Context("run/standing-1"))
+def test_a_resident_task_of_its_own_job_asks_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: Context("run/resident-1"))
     monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
     with pytest.raises(FileNotFoundError):
-        list(StandingFunction(None, "run", "run/standing-1", NOWHERE)(0, iter([b""])))
+        list(ResidentFunction(None, "run", "run/resident-1", NOWHERE)(0, iter([b""])))

@@ -18,7 +18,7 @@ from txtopo.dataplane.receive import MixedEmissionsError
 from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import reading, result_of
 from txtopo.spark.jobs import PinnedBlocks, SparkJobs
-from txtopo.spark.resident_task import Seats, StandingTasks
+from txtopo.spark.resident_task import ResidentTasks, Seats
 
 pytestmark = pytest.mark.rule(33)
 
@@ -111,17 +111,17 @@ def test_pinned_results_are_cut_off_from_their_lineage_so_that_a_lost_block_fail
     assert rdd.done[:3] == ["persist", "cut off", "compute"]
 
 
-def test_a_standing_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transaction() -> None:
+def test_a_resident_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transaction() -> None:
     def gone(group: str, address: str) -> None:
         raise ConnectionRefusedError("Connection refused")
 
     on_spark: Any = object.__new__(SparkJobs)
-    on_spark._standing = standing = StandingTasks("run", 2, gone, lambda group: None, Seats())
+    on_spark._resident = resident = ResidentTasks("run", 2, gone, lambda group: None, Seats())
     try:
         with pytest.raises(errors.SparkLostError, match="Connection refused"):
             on_spark.run(dataclasses.replace(JOB, part="straight"), dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of))
     finally:
-        standing.close()
+        resident.close()
 
 
 class GoneRdd:
@@ -142,5 +142,5 @@ def test_in_a_jvm_that_has_ended_no_task_runs() -> None:
         raise ConnectionRefusedError("Connection refused")
 
     on_spark: Any = object.__new__(SparkJobs)
-    on_spark._standing, on_spark._context = None, types.SimpleNamespace(statusTracker=gone)
+    on_spark._resident, on_spark._context = None, types.SimpleNamespace(statusTracker=gone)
     assert not on_spark.is_running("group")

@@ -30,7 +30,7 @@ from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source, reading, result_of
 from txtopo.plan.compiler import Plan
 from txtopo.spark import task
-from txtopo.spark.resident_task import StandingTasks, TaskLostError
+from txtopo.spark.resident_task import ResidentTasks, TaskLostError
 from txtopo.topology import pickling
 
 
@@ -67,14 +67,14 @@ class SparkJobs:
         self._partitioners: dict[int, Any] = {}
         self._seeds: dict[int, Any] = {}
         self._thread = threading.local()
-        self._standing: StandingTasks | None = None
+        self._resident: ResidentTasks | None = None
         if run.local_master:
-            self._standing = StandingTasks(run.token, run.cores, self._stand, self._cancel, slot_is_wanted=self._others_have_jobs)
+            self._resident = ResidentTasks(run.token, run.cores, self._launch, self._cancel, slot_is_wanted=self._others_have_jobs)
 
     def close(self) -> None:
         """Release the broadcasts of the run, which its jobs shared."""
-        if self._standing is not None:
-            self._standing.close()
+        if self._resident is not None:
+            self._resident.close()
         with contextlib.suppress(*_GONE):
             self._broadcast.destroy()
 
@@ -83,11 +83,11 @@ class SparkJobs:
         of user code is in the result."""
         job = reading(job, plan.levels_of(job.part), source)
         try:
-            if job.part == "straight" and self._standing is not None:
-                answer = self._standing.ask(self.group(job), pickling.dumps(job))
+            if job.part == "straight" and self._resident is not None:
+                answer = self._resident.ask(self.group(job), pickling.dumps(job))
                 if answer is not None:
                     return result_of(job, pickle.loads(answer), 1)
-            with contextlib.nullcontext() if self._standing is None else self._standing.making_room():
+            with contextlib.nullcontext() if self._resident is None else self._resident.making_room():
                 self._begin(self.group(job), "commit" if job.part in COMMITTING else "process", description)
                 rdd = self._chain(job, plan, source)
                 levels = plan.levels_of(job.part).levels
@@ -157,13 +157,13 @@ class SparkJobs:
             self._seeds[slots] = rdd
         return rdd
 
-    def _stand(self, group: str, address: str) -> None:
+    def _launch(self, group: str, address: str) -> None:
         """A job whose one task serves the listener at ``address``, until the listener hangs up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
-        _raw(self._seed((), 1).mapPartitionsWithIndex(task.StandingFunction(self._broadcast, self._run.token, group, address))).collect()
+        _raw(self._seed((), 1).mapPartitionsWithIndex(task.ResidentFunction(self._broadcast, self._run.token, group, address))).collect()
 
     def _others_have_jobs(self) -> bool:
-        """Whether Spark has a job besides our standing task, a job of the session's user included.
+        """Whether Spark has a job besides our resident task, a job of the session's user included.
         """
         with contextlib.suppress(*_GONE):
             return len(self._context.statusTracker().getActiveJobsIds()) > 1
@@ -198,8 +198,8 @@ class SparkJobs:
     def cancel(self, group: str) -> None:
         """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks
         have stopped."""
-        if self._standing is not None:
-            self._standing.cancel(group)
+        if self._resident is not None:
+            self._resident.cancel(group)
         self._cancel(group)
 
     def _cancel(self, group: str) -> None:
@@ -208,7 +208,7 @@ class SparkJobs:
 
     def is_running(self, group: str) -> bool:
         """Whether a task of ``group`` still runs, as far as Spark knows."""
-        group = (self._standing and self._standing.spark_group(group)) or group
+        group = (self._resident and self._resident.spark_group(group)) or group
         with contextlib.suppress(*_GONE):  # the next job finds out, and ends the run
             tracker = self._context.statusTracker()
             for id in tracker.getJobIdsForGroup(group):

@@ -7,7 +7,7 @@ transaction is a millisecond of work. So the task that runs a small transaction 
 transaction is recorded. For the coordinator each transaction is still a job, with a seal before the
 job and a record after the job.
 
-Runs on: driver; ``task.StandingFunction`` is the other end. Local masters only: executors elsewhere
+Runs on: driver; ``task.ResidentFunction`` is the other end. Local masters only: executors elsewhere
 might not reach the driver.
 
 Invariants:
@@ -42,7 +42,7 @@ _END_S = 5.0
 _REMEMBERED_MAX = 1_000
 
 _numbers = itertools.count(1)
-"""Of the standing tasks of this process, for their addresses."""
+"""Of the resident tasks of this process, for their addresses."""
 
 Launch = Callable[[str, str], None]
 """Runs a Spark job of this group, whose one task is told this address, to the end of the job; raises
@@ -55,7 +55,7 @@ class TaskLostError(Exception):
 
 
 class Seats:
-    """How many standing tasks a process has; all runs of a session share its slots."""
+    """How many resident tasks a process has; all runs of a session share its slots."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,8 +171,8 @@ class _Task:
             os.unlink(self.address)
 
 
-class StandingTasks:
-    """The standing task of a run, one after the other; asked by one thread at a time, cancelled by
+class ResidentTasks:
+    """The resident tasks of a run, one after the other; asked by one thread at a time, cancelled by
     any."""
 
     def __init__(
@@ -200,7 +200,7 @@ class StandingTasks:
         """Groups that were given up when a task served them, with its group of Spark's."""
 
     def ask(self, group: str, request: bytes) -> bytes | None:
-        """The answer to ``request``; ``None`` if there can be no standing task now.
+        """The answer to ``request``; ``None`` if there can be no resident task now.
         :class:`TaskLostError` if there is no answer.
 
         The request can be cancelled as ``group``.
@@ -287,10 +287,10 @@ class StandingTasks:
         if self._threads is None:
             # A thread that holds the job and a thread that watches; and two for the task before,
             # whose end is not awaited.
-            self._threads = WorkThreads("standing", 4)
+            self._threads = WorkThreads("resident", 4)
         self._launched += 1
         try:
-            task = _Task(f"{self._run}/standing-{self._launched}:straight")
+            task = _Task(f"{self._run}/resident-{self._launched}:straight")
         except OSError:
             return None
         self._threads.submit(lambda: task.hold(self._launch))

@@ -70,7 +70,7 @@ class LevelFunction:
         return one_task.computation(known, self._job, self._level, slot, task_attempt).run(incoming)
 
 
-class StandingFunction:
+class ResidentFunction:
     """Runs whole small transactions, one after the other, for the listener at ``address`` (see
     ``resident_task``): the answer to a pickled job is the pickled records of its last level. Ends
     when the listener hangs up."""
@@ -79,7 +79,7 @@ class StandingFunction:
         self._run, self._token, self._group, self._address = run, token, group, address
 
     def __call__(self, slot: int, incoming: Iterator[bytes]) -> Iterator[bytes]:
-        context = _context_of(self._group, "a standing task", has_effects=True)
+        context = _context_of(self._group, "a resident task", has_effects=True)
         for _ in incoming:
             pass  # A worker that leaves input behind dies.
         known = worker.worker_run(self._token, lambda: self._run.value, time.perf_counter)

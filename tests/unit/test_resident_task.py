@@ -17,7 +17,7 @@ from typing import NoReturn
 import pytest
 
 from txtopo.spark import resident_task, sockets
-from txtopo.spark.resident_task import Seats, StandingTasks, TaskLostError
+from txtopo.spark.resident_task import ResidentTasks, Seats, TaskLostError
 
 BOUND_S = 8.0
 
@@ -77,8 +77,8 @@ def _stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def tasks(spark: Spark, cores: int = 2, launch: Callable[[str, str], None] | None = None, seats: Seats | None = None) -> Iterator[StandingTasks]:
-    resident_tasks = StandingTasks("run", cores, launch or spark.launch, spark.cancel, seats or Seats())
+def tasks(spark: Spark, cores: int = 2, launch: Callable[[str, str], None] | None = None, seats: Seats | None = None) -> Iterator[ResidentTasks]:
+    resident_tasks = ResidentTasks("run", cores, launch or spark.launch, spark.cancel, seats or Seats())
     try:
         yield resident_tasks
     finally:
@@ -87,7 +87,7 @@ def tasks(spark: Spark, cores: int = 2, launch: Callable[[str, str], None] | Non
 
 
 def first(number: int = 1) -> bytes:
-    return f"run/standing-{number}:straight".encode()
+    return f"run/resident-{number}:straight".encode()
 
 
 def in_background(asked: Callable[[], object]) -> Callable[[], object]:
@@ -106,24 +106,24 @@ def in_background(asked: Callable[[], object]) -> Callable[[], object]:
 
 
 def test_one_task_answers_one_request_after_the_other(spark: Spark) -> None:
-    with tasks(spark) as standing_tasks:
-        assert [standing_tasks.ask(f"run/{n}", b"%d" % n) for n in range(5)] == [first() + b" %d" % n for n in range(5)]
-        assert spark.jobs == ["run/standing-1:straight"]
-        assert standing_tasks.spark_group("run/4") is None, "it has answered"
+    with tasks(spark) as resident_tasks:
+        assert [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in range(5)] == [first() + b" %d" % n for n in range(5)]
+        assert spark.jobs == ["run/resident-1:straight"]
+        assert resident_tasks.spark_group("run/4") is None, "it has answered"
 
 
 def test_an_idle_task_ends_and_the_next_request_gets_a_new_task(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
-    with tasks(spark) as standing_tasks:
-        standing_tasks.ask("run/1", b"a")
-        assert spark.ended.get(timeout=BOUND_S) == "run/standing-1:straight"
-        assert standing_tasks.ask("run/2", b"b") == first(2) + b" b"
+    with tasks(spark) as resident_tasks:
+        resident_tasks.ask("run/1", b"a")
+        assert spark.ended.get(timeout=BOUND_S) == "run/resident-1:straight"
+        assert resident_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
 def test_a_task_at_work_is_not_idle(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.001)
-    with tasks(spark) as standing_tasks:
-        answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
+    with tasks(spark) as resident_tasks:
+        answer = in_background(lambda: resident_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)
         assert not spark.goes_on.wait(0.1), "a hundred times as long as an idle task stays"
         spark.goes_on.set()
@@ -132,43 +132,43 @@ def test_a_task_at_work_is_not_idle(spark: Spark, monkeypatch: pytest.MonkeyPatc
 
 def test_an_old_task_answers_and_ends(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
-    with tasks(spark) as standing_tasks:
-        assert [standing_tasks.ask(f"run/{n}", b"a") for n in (1, 2)] == [first(1) + b" a", first(2) + b" a"]
-        assert {spark.ended.get(timeout=BOUND_S) for _ in (1, 2)} == {"run/standing-1:straight", "run/standing-2:straight"}
+    with tasks(spark) as resident_tasks:
+        assert [resident_tasks.ask(f"run/{n}", b"a") for n in (1, 2)] == [first(1) + b" a", first(2) + b" a"]
+        assert {spark.ended.get(timeout=BOUND_S) for _ in (1, 2)} == {"run/resident-1:straight", "run/resident-2:straight"}
 
 
 def test_the_end_of_a_task_is_told_and_only_its_request_is_lost(spark: Spark) -> None:
-    with tasks(spark) as standing_tasks:
-        standing_tasks.ask("run/1", b"a")
+    with tasks(spark) as resident_tasks:
+        resident_tasks.ask("run/1", b"a")
         with pytest.raises(TaskLostError, match="the worker died"):
-            standing_tasks.ask("run/2", b"die")
-        assert standing_tasks.ask("run/3", b"c") == first(2) + b" c"
-        assert standing_tasks.spark_group("run/2") == "run/standing-1:straight", "its Spark job is what may still be running"
-        assert standing_tasks.spark_group("run/1") is None
+            resident_tasks.ask("run/2", b"die")
+        assert resident_tasks.ask("run/3", b"c") == first(2) + b" c"
+        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight", "its Spark job is what may still be running"
+        assert resident_tasks.spark_group("run/1") is None
 
 
 def test_a_job_that_spark_refuses_is_an_error_of_the_request(spark: Spark, directory: Path) -> None:
     def refused(group: str, address: str) -> None:
         raise RuntimeError("no executor")
 
-    with tasks(spark, launch=refused) as standing_tasks:
+    with tasks(spark, launch=refused) as resident_tasks:
         with pytest.raises(TaskLostError, match="no executor"):
-            standing_tasks.ask("run/1", b"a")
+            resident_tasks.ask("run/1", b"a")
     assert list(directory.iterdir()) == []
 
 
 @pytest.mark.rule(33)
 def test_a_request_is_cancelled_with_the_spark_job_that_serves_it(spark: Spark) -> None:
-    with tasks(spark) as standing_tasks:
-        standing_tasks.ask("run/1", b"a")
-        answer = in_background(lambda: standing_tasks.ask("run/2", b"hang"))
+    with tasks(spark) as resident_tasks:
+        resident_tasks.ask("run/1", b"a")
+        answer = in_background(lambda: resident_tasks.ask("run/2", b"hang"))
         assert spark.in_request.wait(BOUND_S)
-        assert standing_tasks.spark_group("run/2") == "run/standing-1:straight"
-        standing_tasks.cancel("run/2")
+        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight"
+        resident_tasks.cancel("run/2")
         assert isinstance(answer(), TaskLostError)
-        assert spark.cancelled == ["run/standing-1:straight"]
-        assert standing_tasks.spark_group("run/2") == "run/standing-1:straight"
-        assert standing_tasks.ask("run/3", b"c") == first(2) + b" c"
+        assert spark.cancelled == ["run/resident-1:straight"]
+        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight"
+        assert resident_tasks.ask("run/3", b"c") == first(2) + b" c"
 
 
 @pytest.mark.rule(33)
@@ -177,7 +177,7 @@ def test_an_answer_that_comes_while_its_request_is_cancelled_does_not_count(spar
 
     def ask() -> object:
         try:
-            return standing_tasks.ask("run/1", b"hang")
+            return resident_tasks.ask("run/1", b"hang")
         finally:
             answered.set()
 
@@ -186,30 +186,30 @@ def test_an_answer_that_comes_while_its_request_is_cancelled_does_not_count(spar
         assert answered.wait(BOUND_S)
 
     monkeypatch.setattr(spark, "cancel", cancel)
-    with tasks(spark) as standing_tasks:
+    with tasks(spark) as resident_tasks:
         answer = in_background(ask)
         assert spark.in_request.wait(BOUND_S)
-        standing_tasks.cancel("run/1")
+        resident_tasks.cancel("run/1")
         assert isinstance(answer(), TaskLostError)
 
 
 @pytest.mark.rule(33)
 def test_a_request_that_was_answered_is_not_cancelled_with_the_next(spark: Spark) -> None:
-    with tasks(spark) as standing_tasks:
-        standing_tasks.ask("run/1", b"a")
-        answer = in_background(lambda: standing_tasks.ask("run/2", b"hang"))
+    with tasks(spark) as resident_tasks:
+        resident_tasks.ask("run/1", b"a")
+        answer = in_background(lambda: resident_tasks.ask("run/2", b"hang"))
         assert spark.in_request.wait(BOUND_S)
-        standing_tasks.cancel("run/1")
+        resident_tasks.cancel("run/1")
         assert spark.cancelled == []
         spark.goes_on.set()
         assert answer() == first() + b" hang"
 
 
 def test_a_request_cancelled_beforehand_is_never_sent(spark: Spark) -> None:
-    with tasks(spark) as standing_tasks:
-        standing_tasks.cancel("run/1")
+    with tasks(spark) as resident_tasks:
+        resident_tasks.cancel("run/1")
         with pytest.raises(TaskLostError, match="run/1 was cancelled"):
-            standing_tasks.ask("run/1", b"a")
+            resident_tasks.ask("run/1", b"a")
         assert spark.jobs == []
 
 
@@ -236,18 +236,18 @@ class Turnstile:
 def test_the_idle_timer_does_not_end_a_task_with_a_new_request(spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str) -> None:
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.2 if ended_by == "the watch" else BOUND_S)
     asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-    with tasks(spark) as standing_tasks:
+    with tasks(spark) as resident_tasks:
 
         def ask() -> None:
-            asked.put(in_background(lambda: standing_tasks.ask("run/2", b"hang")))
+            asked.put(in_background(lambda: resident_tasks.ask("run/2", b"hang")))
             assert spark.in_request.wait(BOUND_S)
 
-        standing_tasks.ask("run/1", b"a")
-        on = "txtopo-standing" if ended_by == "the watch" else threading.current_thread().name
+        resident_tasks.ask("run/1", b"a")
+        on = "txtopo-resident" if ended_by == "the watch" else threading.current_thread().name
         monkeypatch.setattr(resident_task, "_IDLE_S", 0.1 if ended_by == "the watch" else BOUND_S)
-        monkeypatch.setattr(standing_tasks, "_lock", Turnstile(threading.Lock(), on, ask))
+        monkeypatch.setattr(resident_tasks, "_lock", Turnstile(threading.Lock(), on, ask))
         if ended_by == "another job":
-            with standing_tasks.making_room():
+            with resident_tasks.making_room():
                 pass
         answer = asked.get(timeout=BOUND_S)
         spark.goes_on.set()
@@ -255,28 +255,28 @@ def test_the_idle_timer_does_not_end_a_task_with_a_new_request(spark: Spark, mon
 
 
 def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
-    with tasks(spark) as standing_tasks:
-        standing_tasks.ask("run/1", b"a")
-        with standing_tasks.making_room():
-            assert spark.ended.get(timeout=BOUND_S) == "run/standing-1:straight"
-        assert standing_tasks.ask("run/2", b"b") == first(2) + b" b"
+    with tasks(spark) as resident_tasks:
+        resident_tasks.ask("run/1", b"a")
+        with resident_tasks.making_room():
+            assert spark.ended.get(timeout=BOUND_S) == "run/resident-1:straight"
+        assert resident_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
 def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_IDLE_S", 10 * BOUND_S)  # so that the task ends by this rule only
-    with tasks(spark) as standing_tasks:
-        answer = in_background(lambda: standing_tasks.ask("run/1", b"hang"))
+    with tasks(spark) as resident_tasks:
+        answer = in_background(lambda: resident_tasks.ask("run/1", b"hang"))
         assert spark.in_request.wait(BOUND_S)
-        with standing_tasks.making_room():
+        with resident_tasks.making_room():
             spark.goes_on.set()
             assert answer() == first() + b" hang"
-            assert spark.ended.get(timeout=BOUND_S) == "run/standing-1:straight"
-        standing_tasks.ask("run/2", b"b")
-        assert standing_tasks.ask("run/3", b"c") == first(2) + b" c", "nobody else wants the slot any more"
+            assert spark.ended.get(timeout=BOUND_S) == "run/resident-1:straight"
+        resident_tasks.ask("run/2", b"b")
+        assert resident_tasks.ask("run/3", b"c") == first(2) + b" c", "nobody else wants the slot any more"
 
 
 @pytest.mark.parametrize(("cores", "served"), [(1, [True, False]), (2, [True, False]), (3, [True, True])])
-def test_standing_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served: list[bool]) -> None:
+def test_resident_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served: list[bool]) -> None:
     seats = Seats()
     with tasks(spark, cores, seats=seats) as one, tasks(spark, cores, seats=seats) as other:
         assert [one.ask("a", b"a") is not None, other.ask("b", b"b") is not None] == served
@@ -298,11 +298,11 @@ def test_with_one_slot_a_task_makes_room_for_jobs_of_others(
 
     monkeypatch.setattr(resident_task._Task, "__init__", aged)
     wanted = iter([True, True, False, False])
-    standing_tasks = StandingTasks("run", cores, spark.launch, spark.cancel, Seats(), lambda: next(wanted))
+    resident_tasks = ResidentTasks("run", cores, spark.launch, spark.cancel, Seats(), lambda: next(wanted))
     try:
-        assert [standing_tasks.ask(f"run/{n}", b"a") for n in range(4)] == [first(number) + b" a" for number in answered_by]
+        assert [resident_tasks.ask(f"run/{n}", b"a") for n in range(4)] == [first(number) + b" a" for number in answered_by]
     finally:
-        standing_tasks.close()
+        resident_tasks.close()
 
 
 def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, directory: Path) -> None:
@@ -320,28 +320,28 @@ def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, dir
             with contextlib.suppress(EOFError):
                 channel.recv_bytes()
 
-    with tasks(spark, launch=twice) as standing_tasks:
-        assert standing_tasks.ask("run/1", b"a") == b"a"
+    with tasks(spark, launch=twice) as resident_tasks:
+        assert resident_tasks.ask("run/1", b"a") == b"a"
         assert second.get(timeout=BOUND_S) == "refused"
         assert list(directory.iterdir()) == []
 
 
-def test_where_a_socket_has_no_path_there_is_no_standing_task(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_socket_has_no_path_there_is_no_resident_task(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     monkeypatch.setattr(sockets, "directory", lambda: deep)
     seats = Seats()
-    with tasks(spark, seats=seats) as standing_tasks:
-        assert standing_tasks.ask("run/1", b"a") is None
+    with tasks(spark, seats=seats) as resident_tasks:
+        assert resident_tasks.ask("run/1", b"a") is None
     assert spark.jobs == []
     assert list(deep.iterdir()) == []
     assert seats.take(2), "the seat was given back"
 
 
 def test_closing_ends_the_task(spark: Spark) -> None:
-    with tasks(spark) as standing_tasks:
-        standing_tasks.ask("run/1", b"a")
-    assert spark.ended.get_nowait() == "run/standing-1:straight"
+    with tasks(spark) as resident_tasks:
+        resident_tasks.ask("run/1", b"a")
+    assert spark.ended.get_nowait() == "run/resident-1:straight"
 
 
 def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,14 +350,14 @@ def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monke
     monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     monkeypatch.setattr(resident_task, "_END_S", 0.01)
-    cancelled = {f"run/standing-{number}:straight": threading.Event() for number in (1, 2, 3)}
+    cancelled = {f"run/resident-{number}:straight": threading.Event() for number in (1, 2, 3)}
 
     def suspended(group: str, address: str) -> None:
         with Client(address, "AF_UNIX") as channel:
             channel.send_bytes(channel.recv_bytes())
             cancelled[group].wait(BOUND_S)
 
-    resident_tasks = StandingTasks("run", 2, suspended, lambda group: cancelled[group].set(), Seats())
+    resident_tasks = ResidentTasks("run", 2, suspended, lambda group: cancelled[group].set(), Seats())
     answers = in_background(lambda: [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in (1, 2, 3)])
     try:
         assert [event.wait(BOUND_S / 4) for event in cancelled.values()] == [True] * 3
@@ -393,9 +393,9 @@ def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypa
         channel.recv_bytes()
         raise RuntimeError("the worker died")
 
-    with tasks(spark, launch=dies) as standing_tasks:
+    with tasks(spark, launch=dies) as resident_tasks:
         with pytest.raises(TaskLostError, match="the worker died"):
-            standing_tasks.ask("run/1", b"a")
+            resident_tasks.ask("run/1", b"a")
         assert closed_while_read == [False]
         assert closed.wait(BOUND_S)
 
@@ -415,7 +415,7 @@ def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark
             return super().accept()
 
     monkeypatch.setattr(socket, "socket", LetIn)
-    task = resident_task._Task("run/standing-1:straight")
+    task = resident_task._Task("run/resident-1:straight")
     lost = in_background(lambda: task.ask(b"a"))()
     assert isinstance(lost, TaskLostError)
     assert "the worker died" in str(lost)
@@ -426,13 +426,13 @@ def test_a_driver_that_cannot_let_the_task_in_does_not_wait_for_it(spark: Spark,
         def accept(self) -> NoReturn:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with tasks(spark) as standing_tasks:
+    with tasks(spark) as resident_tasks:
         with monkeypatch.context() as no_more:
             no_more.setattr(socket, "socket", Full)
-            lost = in_background(lambda: standing_tasks.ask("run/1", b"a"))()
+            lost = in_background(lambda: resident_tasks.ask("run/1", b"a"))()
         assert isinstance(lost, TaskLostError)
         assert list(directory.iterdir()) == []
-        assert standing_tasks.ask("run/2", b"b") == first(2) + b" b"
+        assert resident_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
 @pytest.mark.parametrize("lacking", ["descriptors", "threads"])
@@ -444,35 +444,35 @@ def test_a_task_that_cannot_be_begun_leaves_nothing_behind(spark: Spark, monkeyp
         raise RuntimeError("can't start new thread")
 
     seats = Seats()
-    with tasks(spark, seats=seats) as standing_tasks:
+    with tasks(spark, seats=seats) as resident_tasks:
         with monkeypatch.context() as lacks:
             if lacking == "descriptors":
                 lacks.setattr(socket, "socket", no_socket)
-                assert standing_tasks.ask("run/1", b"a") is None
+                assert resident_tasks.ask("run/1", b"a") is None
             else:
                 lacks.setattr(resident_task, "WorkThreads", no_threads)
                 with pytest.raises(RuntimeError, match="new thread"):
-                    standing_tasks.ask("run/1", b"a")
+                    resident_tasks.ask("run/1", b"a")
         assert list(directory.iterdir()) == []
-        assert standing_tasks.ask("run/2", b"b") is not None, "the seat was given back"
+        assert resident_tasks.ask("run/2", b"b") is not None, "the seat was given back"
 
 
 @pytest.mark.rule(33)
 def test_a_lost_request_is_remembered_after_any_number_of_cancellations(spark: Spark) -> None:
     """With a transaction fail all after it, and each of them has several groups."""
-    with tasks(spark) as standing_tasks:
+    with tasks(spark) as resident_tasks:
         with pytest.raises(TaskLostError):
-            standing_tasks.ask("run/1", b"die")
+            resident_tasks.ask("run/1", b"die")
         for n in range(3_000):
-            standing_tasks.cancel(f"run/{n}:processing")
-        assert standing_tasks.spark_group("run/1") == "run/standing-1:straight"
+            resident_tasks.cancel(f"run/{n}:processing")
+        assert resident_tasks.spark_group("run/1") == "run/resident-1:straight"
 
 
 def test_cancellations_are_remembered_within_a_bound(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_REMEMBERED_MAX", 3)
-    with contextlib.closing(StandingTasks("run", 2, spark.launch, spark.cancel, Seats())) as tasks:
+    with contextlib.closing(ResidentTasks("run", 2, spark.launch, spark.cancel, Seats())) as tasks:
         for number in range(20):
             tasks.cancel(f"group {number}")
         with pytest.raises(TaskLostError, match="group 19 was cancelled before it began"):
             tasks.ask("group 19", b"late")
-        assert tasks.ask("group 0", b"early") == b"run/standing-1:straight early", "it was forgotten long ago"
+        assert tasks.ask("group 0", b"early") == b"run/resident-1:straight early", "it was forgotten long ago"
