@@ -125,7 +125,7 @@ def is_same(value: Any, came: Any, type: pa.DataType) -> bool:
     if isinstance(value, list | tuple):
         return isinstance(came, list) and [is_same(*pair, type.value_type) for pair in zip(value, came, strict=True)] == [True] * len(value)
     if isinstance(value, dict):
-        return list(value) == list(came) and all(is_same(value[name], came[name], type.field(name).type) for name in value)
+        return value.keys() == came.keys() and all(is_same(value[name], came[name], type.field(name).type) for name in value)
     if isinstance(value, bool) or isinstance(came, bool) or value is None or came is None:
         return value is came
     if isinstance(value, float):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import pickle
 from typing import Any
 
 from txtopo import errors
@@ -15,6 +14,7 @@ from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import Subject, block, contents, plus, put, run
+from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
@@ -92,7 +92,7 @@ def _codec(subject: Subject) -> None:
         opened.delete("k")
         equal((opened.get("i"), opened.get("k")), (1j, None), "what the task reads")
         equal(opened.update("i", lambda old: old + 1), Update(1j, 1 + 1j, applied=True), "an update")
-    copied = pickle.loads(pickle.dumps(store))
+    copied = pickling.loads(pickling.dumps(store))
     equal(contents(copied), {"i": 1 + 1j, "j": 2j}, "items() of a pickled copy")
     equal((copied.get("j"), dict(copied.scan("i"))), (2j, {"i": 1 + 1j}), "get() and scan()")
     updates = block(copied, subject.task(), 2, 0, lambda t: t.update_many({"i": 1j}, operator.add))

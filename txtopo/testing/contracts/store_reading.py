@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, set_to, swallowed
+from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
@@ -109,7 +109,7 @@ def _put_all(keys: Sequence[Key], value: int, opened: StoreTransaction) -> None:
 def _pickles(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=3)
-    copied = pickle.loads(pickle.dumps(store))
+    copied = pickling.loads(pickling.dumps(store))
     equal(copied.get("dog"), 3, "what a pickled copy reads")
     equal(run(copied, subject.task(), 2, 0, dog=1), {"dog": Update(3, 4, applied=True)}, "what a pickled copy updates")
     equal(copy.deepcopy(store).get("dog"), 4, "what a deep copy reads")
