@@ -21,7 +21,7 @@ KINDS = {"mariadb": "MariaServer", "postgres": "PostgresServer"}
 OWNER = """
 import importlib, sys
 
-with getattr(importlib.import_module("tests." + sys.argv[2]), sys.argv[3])() as server:
+with getattr(importlib.import_module("tests.servers." + sys.argv[2]), sys.argv[3])() as server:
     print(server._directory, server._process.pid, flush=True)
     sys.stdin.read()
     sys.exit("failed" if sys.argv[1] == "fail" else 0)
