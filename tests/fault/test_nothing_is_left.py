@@ -64,7 +64,7 @@ class Driver:
 
 def kinds(processes: dict[int, str]) -> set[str]:
     """What the processes are."""
-    names = {"zookeeper": "QuorumPeerMain", "spark": "org.apache.spark.deploy", "daemon": "runtime.daemon"}
+    names = {"zookeeper": "QuorumPeerMain", "spark": "org.apache.spark.deploy", "daemon": "spark.daemon"}
     return {name for name, word in names.items() if any(word in command for command in processes.values())}
 
 

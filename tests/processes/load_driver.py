@@ -131,7 +131,7 @@ def rss_of(pid: int) -> int:
 def is_worker(pid: int) -> bool:
     """Whether ``pid`` is one of Spark's Python processes."""
     with contextlib.suppress(OSError):
-        return b"\0txtopo.runtime.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"\0txtopo.spark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 
@@ -200,6 +200,7 @@ def sample(cluster: Any, run: Any, local: Path) -> Sample:
     held = held_by_driver()
     gc.collect()
     workers = [pid for pid in children(os.getpid()) if is_worker(pid)]
+    assert workers or not status.committed, "Spark's Python processes are not told from others"
     files = files_below(local)
     count, size = znodes_of(cluster.zookeeper)
     jvm = cluster.context._jvm
