@@ -37,6 +37,8 @@ from txtopo import errors
 from txtopo.state import credentials, directory, protection, server_process
 
 START_TIMEOUT_S = 30.0
+REPORT_WAIT_S = 5.0
+"""How long the watchdog of a server that has ended may take to say so."""
 PORT_ATTEMPTS = 5
 
 OWNED = "user.json.complete"
@@ -86,7 +88,8 @@ class EmbeddedZooKeeper:
     def is_alive(self) -> bool:
         """Whether the server is started and has not ended since; :meth:`restart` brings back a
         server that has ended."""
-        return self._server is not None and not self._server.has_ended(0)
+        # The watchdog of a killed server reports its end a moment later.
+        return self._server is not None and not self._server.has_ended(REPORT_WAIT_S if self._server.is_gone() else 0)
 
     def start(self) -> Self:
         """Own the data directory, start the server, and return when it serves: :meth:`launch` and

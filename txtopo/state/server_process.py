@@ -132,6 +132,14 @@ class ServerProcess:
             wait_s = 0
         return self._ended
 
+    def is_gone(self) -> bool:
+        """Whether the server's process has ended, also before its watchdog has reported so."""
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return self.pid > 0 and Path("/proc/self").exists()
+        return state in "ZX"
+
     def end(self) -> None:
         """End the server and its watchdog, and wait until both have gone. Only in the process that
         started them."""
