@@ -3,8 +3,11 @@ alone, and leaves no process or file behind."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -234,3 +237,18 @@ def test_the_jars_of_a_spark_distribution_are_found_where_pyspark_has_none(tmp_p
 def test_asking_for_the_address_before_the_start_names_the_cure(tmp_path: Path) -> None:
     with pytest.raises(errors.UsageError, match="Call start"):
         _ = embedded.EmbeddedZooKeeper(tmp_path).hosts
+
+
+def test_a_killed_server_is_not_alive_before_its_watchdog_has_reported_the_end(tmp_path: Path) -> None:
+    with embedded.EmbeddedZooKeeper(tmp_path) as owned:
+        guardian = owned._require_server()._watchdog.pid
+        os.kill(guardian, signal.SIGSTOP)
+        try:
+            os.kill(owned.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 20.0
+            while owned.is_alive:
+                assert time.monotonic() < deadline, "the server was killed"
+        finally:
+            os.kill(guardian, signal.SIGCONT)
+        owned.restart()
+        assert owned.is_alive

@@ -260,4 +260,11 @@ EDGES = (
         "    def multi(self, operations: Sequence[base.Operation]) -> None:\n",
         ("tests/unit/test_simulator_driver.py",),
     ),
+    Mutation(
+        "a killed ZooKeeper is alive until its watchdog has reported the end",
+        "txtopo/state/embedded.py",
+        " and not self._server.is_gone()",
+        "",
+        ("tests/integration/test_embedded_zookeeper.py", "-k", "before_its_watchdog_has_reported"),
+    ),
 )

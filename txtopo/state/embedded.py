@@ -37,8 +37,6 @@ from txtopo import errors
 from txtopo.state import credentials, directory, protection, server_process
 
 START_TIMEOUT_S = 30.0
-REPORT_WAIT_S = 5.0
-"""How long the watchdog of a server that has ended may take to say so."""
 PORT_ATTEMPTS = 5
 
 OWNED = "user.json.complete"
@@ -88,8 +86,7 @@ class EmbeddedZooKeeper:
     def is_alive(self) -> bool:
         """Whether the server is started and has not ended since; :meth:`restart` brings back a
         server that has ended."""
-        # The watchdog of a killed server reports its end a moment later.
-        return self._server is not None and not self._server.has_ended(REPORT_WAIT_S if self._server.is_gone() else 0)
+        return self._server is not None and not self._server.is_gone() and not self._server.has_ended(0)
 
     def start(self) -> Self:
         """Own the data directory, start the server, and return when it serves: :meth:`launch` and
