@@ -916,6 +916,21 @@ GUARDS = (
         (_ALONE,),
     ),
     Guard(
+        "whole input",
+        (11, 33),
+        "the worker of a killed driver, or of a cancelled task, commits a part of its batch: PySpark tells it that its input has ended",
+        (
+            Mutation(
+                "input from the driver is not missed",
+                "txtopo/dataplane/receive.py",
+                "not sending_slots and not senders and seeds != 1:\n",
+                "not sending_slots and not senders and seeds > 1:\n",
+                MIXED,
+            ),
+        ),
+        ("tests/unit/test_input_breaks_off.py", "tests/fault/test_commit_steps.py"),
+    ),
+    Guard(
         "held-state fence",
         (33,),
         "a pinned result that Spark made again on its own passes for the one the driver was told of",

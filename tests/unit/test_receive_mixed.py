@@ -12,7 +12,7 @@ import pytest
 
 from txtopo import TransactionAttempt
 from txtopo.dataplane import receive, wire
-from txtopo.dataplane.job import Job
+from txtopo.dataplane.job import Job, Part
 from txtopo.dataplane.outcome import Failure, Report, Tally
 from txtopo.dataplane.receive import MixedEmissionsError, Received
 from txtopo.dataplane.wire import ChunkHeader, Frame
@@ -152,6 +152,26 @@ def test_a_pinned_result_made_by_another_task_attempt_or_lost_is_noticed(incomin
     commit = Job("run", "commit", ATTEMPT, JOB.task_counts, expected=(7,))
     with pytest.raises(MixedEmissionsError):
         received(incoming, sending=0, job=commit, level=0, expected=7)
+
+
+@pytest.mark.parametrize("arrived", range(3))
+def test_a_pinned_result_that_breaks_off_is_noticed(arrived: int) -> None:
+    """PySpark's workers take an input that breaks off for one that has ended."""
+    whole = [*[wire.pack_frames([frame(payload)]) for payload in (b"a", b"b")], wire.pack_report(Report("1:0:processing", 0, 7))]
+    commit = Job("run", "commit", ATTEMPT, JOB.task_counts, expected=(7,))
+    assert lanes(received(whole, sending=0, job=commit, level=0, expected=7)) == {("split", 0): [b"a", b"b"]}
+    with pytest.raises(MixedEmissionsError, match="0 reports with a pinned result"):
+        received(whole[:arrived], sending=0, job=commit, level=0, expected=7)
+
+
+@pytest.mark.parametrize("part", ["processing", "late", "commit"])
+def test_input_from_the_driver_is_one_record_and_none_or_two_are_noticed(part: Part) -> None:
+    """A killed driver, or a cancelled task, would otherwise leave a commit without the tuples and
+    the held bolts it was to commit."""
+    job, seed = Job("run", part, ATTEMPT, JOB.task_counts), wire.pack_frames([frame(b"a")], wire.SEED)
+    for seeds in ([], [seed, seed], [b"", seed]):
+        with pytest.raises(MixedEmissionsError, match=f"{len(seeds)} records came from the driver, not 1"):
+            received(seeds, sending=0, job=job, level=0)
 
 
 def test_a_report_where_nothing_is_pinned_is_noticed() -> None:

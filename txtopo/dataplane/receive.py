@@ -4,6 +4,11 @@ Spark delivers the chunks of a shuffle in any order and, after a loss, may mix t
 different computations of a stage. Here they are put in order, and anything missing, doubled or from
 another computation fails the attempt (R33): this is Storm's count of coordinated tuples, doing
 double duty.
+
+PySpark takes an input that breaks off for one that has ended: where the driver was killed, the task
+was cancelled, or the input could not be read to its end, a worker sees a shorter input, and no
+error. So every input says how much it is: chunks bring a total, a pinned result ends with its
+report, and input from the driver is one record.
 """
 
 from __future__ import annotations
@@ -120,7 +125,7 @@ def receive(job: Job, level: int, sending_slots: int, expected_task_attempt: int
 
 def _take(received: Received, job: Job, level: int, sending_slots: int, expected_task_attempt: int | None, incoming: Iterator[bytes]) -> None:
     senders: dict[int, _Sender] = {}
-    reports = 0
+    reports = seeds = 0
     for data in incoming:
         tag = bytes(data[:1])
         if tag == wire.CHUNK:
@@ -135,11 +140,14 @@ def _take(received: Received, job: Job, level: int, sending_slots: int, expected
             if task_attempt != expected_task_attempt:
                 raise MixedEmissionsError(f"{job.name}: a pinned result was made by task attempt {task_attempt}, not by {expected_task_attempt}")
         else:
+            seeds += 1
             ready = received.store(wire.unpack_frames(data)) if data else []
         for stored in ready:
             received.add(stored)
     if expected_task_attempt is not None and reports != 1:
         raise MixedEmissionsError(f"{job.name}: {reports} reports with a pinned result, not 1")
+    if expected_task_attempt is None and not sending_slots and not senders and seeds != 1:
+        raise MixedEmissionsError(f"{job.name}: {seeds} records came from the driver, not 1")
     if set(senders) != set(range(sending_slots)):
         raise MixedEmissionsError(f"{job.name}: level {level - 1} has {sending_slots} slots; chunks came from {sorted(senders)}")
     for slot in range(sending_slots):
