@@ -69,6 +69,13 @@ class TestWholeBatches:
                 whole(sales)(Frame(reversed(rows)), batch)
         assert sales.sales == [(1, 10), (2, 20), (3, 30)]
 
+    @pytest.mark.rule(28)
+    def test_a_batch_that_comes_again_with_other_rows_is_refused(self, sales: Shop) -> None:
+        whole(sales)(Frame([(1, 10), (2, 20)]), 0)
+        with pytest.raises(StateMismatchError, match=r"(?s)wrote 2 rows .* now has 1\n.*mend the query.*begin_at=0\."):
+            whole(sales)(Frame([(1, 10)]), 0)
+        assert sales.sales == [(1, 10), (2, 20)]
+
     def test_columns_are_those_of_the_frame_or_those_that_were_named(self, sales: Shop) -> None:
         whole(sales)(Frame([(10, 1)], columns=["cents", "id"]), 0)
         sales.sink(columns={"id": "number", "cents": "price"}).foreach_batch("r")(Frame([("x", 20, 2)], columns=["article", "price", "number"]), 0)
@@ -145,6 +152,25 @@ class TestPartitions:
             part(writer(), partition, 1, [(partition, 1)])
             part(writer(), partition, 1, [(partition, 1)])
         assert sales.sales == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize("handed_over", [0, 1, 2])
+    def test_a_part_of_a_partition_never_passes_for_the_whole(self, sales: Shop, handed_over: int) -> None:
+        """Spark ends a partition whose task failed as if the partition were complete."""
+        part(sales.sink().foreach_writer("q", partitions=1), 0, 0, [(0, 0)])
+        rows = [(1, 0), (2, 0), (3, 0)]
+        part(sales.sink().foreach_writer("q", partitions=1), 0, 1, rows[:handed_over])
+        said = (
+            rf"(?s)wrote {handed_over} rows of component 'foreach', task 0, .* now has 3\n.* foreach_batch .*"
+            r"Remove the rows of batch 1 .*txtopo store clear .*begin_at=1\."
+        )
+        with pytest.raises(StateMismatchError, match=said):
+            part(sales.sink().foreach_writer("q", partitions=1), 0, 1, rows)
+        assert sales.sales == [(0, 0), *rows[:handed_over]]
+        sales.execute("DELETE FROM sales WHERE id > 0")
+        sales.sink().ledger.clear("q")
+        part(sales.sink().foreach_writer("q", partitions=1, begin_at=1), 0, 1, rows)
+        assert sales.sales == [(0, 0), *rows]
 
     @pytest.mark.rule(29)
     @pytest.mark.parametrize(("before", "now"), [(3, 2), (2, 3)])

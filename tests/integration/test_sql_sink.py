@@ -75,3 +75,31 @@ def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_
     run_to_idle(cluster, made)
     assert shop.sales == ROWS
     assert shop.execute("SELECT SUM(rows) FROM told") == [(len(ROWS),)]
+
+
+@pytest.mark.rule(28)
+def test_spark_ends_a_partition_whose_task_failed_as_complete_and_the_partition_that_comes_again_is_refused(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import SparkSession
+
+    shop = Shop(str(tmp_path / "shop.db"), LOOSE)
+    rows = 5_000
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "0.json").write_text("\n".join(f'{{"id": {number}, "cents": {number}}}' for number in range(rows)))
+    spark = SparkSession.builder.getOrCreate()
+
+    def run(cents: str) -> str:
+        files = spark.readStream.schema("id INT, cents INT").json(str(tmp_path / "input"))
+        stream = files.repartition(1, "id").selectExpr("id", cents).writeStream.foreach(shop.sink().foreach_writer("q", partitions=1))
+        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        with pytest.raises(StreamingQueryException) as caught:
+            query.awaitTermination(60)
+        return str(caught.value)
+
+    assert "the task fails" in run(f"if(id = {rows - 1_000}, cast(raise_error('the task fails') AS INT), cents) AS cents")
+    written = len(shop.sales)
+    assert 0 < written < rows
+    assert f"wrote {written} rows of component 'foreach', task 0, for transaction 1, whose replay now has {rows}" in run("cents")
+    assert len(shop.sales) == written

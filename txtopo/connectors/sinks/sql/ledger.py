@@ -96,7 +96,7 @@ class Ledger(base.Store):
                 stamp = _stamp(context, attempt)
                 self._writer().write(opened.session, sql_target.Work(self.sink, target, stamp, context.num_tasks, rows))
         if not update.applied and update.curr != {"rows": len(rows)}:
-            raise errors.TxtopoError(
+            raise OtherRowsError(
                 f"the sink {self.sink} wrote {update.curr['rows']} rows of component {context.component_id!r}, task {context.task_index}, for "
                 f"transaction {attempt.txid}, whose replay now has {len(rows)}\n"
                 "  A replayed batch must have the same tuples. Mend the spout or the bolt that changes them; or give the sink opaque=True."
@@ -179,6 +179,10 @@ class DividedOtherwiseError(Exception):
     def __init__(self, before: int, now: int) -> None:
         super().__init__(before, now)
         self.before, self.now = before, now
+
+
+class OtherRowsError(errors.TxtopoError):
+    """A transaction that was written has another number of rows when it comes again."""
 
 
 class SqliteLedger(Ledger, SqliteStore):

@@ -125,7 +125,9 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         :param partitions: the number of partitions of a micro-batch, and your promise that they
             hold the same rows at every replay: ``stream.repartition(8,
             "key").writeStream.foreach(sink.foreach_writer("q", partitions=8))``. If you cannot
-            promise it, use :meth:`foreach_batch`.
+            promise it, use :meth:`foreach_batch`. So do if a task may fail in the middle: Spark
+            then hands over a part of a partition as if it were the whole, and the partition that
+            comes again is refused.
         """
         return streaming.ForeachWriter(self.ledger, self.fields, query_id, partitions, begin_at)
 

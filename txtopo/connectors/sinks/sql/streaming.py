@@ -14,6 +14,9 @@ because it needs nothing of Spark but its arguments.
 Invariants:
     - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back,
       is refused.
+    - A partition of which Spark handed over a part is never taken for the whole: Spark ends a
+      partition whose task failed as if the partition were complete, without an error, and the
+      partition that comes again is refused.
     - No database transaction is open while Spark computes rows.
 """
 
@@ -55,6 +58,9 @@ class _Query:
     component = ""
     hint = ""
     """Another possible cause where database and checkpoint do not go together."""
+    other_rows = "A batch that comes again must have the same rows: mend the query."
+    """The cause and the cure where a batch that was written comes again with another number of
+    rows."""
 
     def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, begin_at: int) -> None:
         if not isinstance(query_id, str) or not query_id:
@@ -104,6 +110,12 @@ class _Query:
                 f"{mismatch}: it was begun with {error.before} partitions, and now has {error.now}\n"
                 f"  Nothing was written. Run it once more with partitions={error.before}; change that between two batches, or use foreach_batch."
             ) from error
+        except sql_ledger.OtherRowsError as error:
+            fact = str(error).splitlines()[0]
+            raise errors.StateMismatchError(
+                f"{mismatch}: {fact}\n  {self.other_rows}\n  Nothing was written now. Remove the rows of batch {batch_id} from the table, type\n"
+                f"    `{command}`\n  and give begin_at={batch_id}."
+            ) from error
 
 
 class ForeachBatch(_Query):
@@ -136,6 +148,10 @@ class ForeachWriter(_Query):
 
     component = "foreach"
     hint = "If the stream has fewer partitions than partitions=N says, give their number, and with it begin_at={batch_id}.\n  "
+    other_rows = (
+        "Where a task fails, Spark ends its partition as if the rows handed over so far were all of them. foreach_batch is given a whole batch"
+        " or nothing; use it instead."
+    )
 
     def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, partitions: int, begin_at: int) -> None:
         super().__init__(ledger, fields, query_id, begin_at)
