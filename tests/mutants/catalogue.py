@@ -525,6 +525,13 @@ MUTATIONS = (
         ("tests/unit/test_route_groupings.py",),
     ),
     Mutation(
+        "a kind of grouping without a way is taken for fields",
+        "txtopo/dataplane/route.py",
+        '        if grouping.kind == "fields":\n',
+        '        if grouping.kind != "partial_key":\n',
+        ("tests/unit/test_route_groupings.py",),
+    ),
+    Mutation(
         "metadata with two surrogates in a row is accepted",
         "txtopo/plain_json.py",
         "    if not _has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):\n",

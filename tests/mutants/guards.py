@@ -792,8 +792,15 @@ GUARDS = (
             Mutation(
                 "fields groupings that part equal keys",
                 "txtopo/topology/soundness.py",
-                "    if len(by_fields) > 1:\n",
+                "    if len(keyed) > 1:\n",
                 "    if False:\n",
+                SOUNDNESS,
+            ),
+            Mutation(
+                "kinds of grouping that part equal keys",
+                "txtopo/topology/soundness.py",
+                "            keyed.setdefault(grouping, subscription.source)\n",
+                '            keyed.setdefault(groupings.Grouping("fields", grouping.fields), subscription.source)\n',
                 SOUNDNESS,
             ),
         ),

@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from txtopo import Fields, TransactionAttempt
+from txtopo import BoltDeclarer, Fields, TransactionAttempt
 from txtopo.dataplane import route
-from txtopo.topology.grouping import TRAITS, Grouping, GroupingKind, UnsupportedKeyError, task_for_key
+from txtopo.topology.grouping import TRAITS, Grouping, GroupingKind, GroupingTraits, UnsupportedKeyError, task_for_key
 
 FIELDS = Fields("tx", "word", "count")
 ATTEMPT = TransactionAttempt(1, 0)
@@ -143,8 +143,18 @@ def test_the_traits_of_a_grouping_agree_with_its_routing(kind: GroupingKind) -> 
         assert [len(tasks) for tasks in reached] == [1, 1]
 
 
-def test_every_kind_of_grouping_has_traits() -> None:
+def test_every_kind_of_grouping_has_traits_and_a_method_of_the_declarer() -> None:
     assert set(TRAITS) == set(get_args(GroupingKind))
+    assert {name.removesuffix("_grouping") for name in vars(BoltDeclarer) if name.endswith("_grouping")} == set(TRAITS)
+
+
+@pytest.mark.rule(16)
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_kind_of_grouping_without_a_way_is_an_error_and_not_a_hash_of_the_key(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: Any = "range"
+    monkeypatch.setitem(TRAITS, forgotten, GroupingTraits(by_key=True))
+    with pytest.raises(AssertionError, match=r"route\.Ways has no way for range\(word\) grouping"):
+        Tasks(tasks).route(Grouping(forgotten, Fields("word")), rows("a"))
 
 
 def test_a_grouping_prints_as_users_know_it() -> None:

@@ -12,6 +12,10 @@ from txtopo import BoltDeclarer, Destination, Fields, Guarantee, InvalidTopology
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.store_forms import ComplexCodec
+from txtopo.topology import soundness
+from txtopo.topology.destination import Writes
+from txtopo.topology.graph import Subscription
+from txtopo.topology.grouping import TRAITS, Grouping, GroupingTraits
 
 WORDS: dict[int, list[tuple[Any, ...]]] = {0: [("a",), ("b",)]}
 
@@ -263,7 +267,19 @@ def test_two_fields_groupings_that_part_equal_keys_are_refused() -> None:
     count = topology.set_bolt("count", KeyedBy("word", "day"), 2)
     count.fields_grouping("spout", Fields("word")).fields_grouping("pass", Fields("word", "day"))
     [problem] = problems_of(topology)
-    assert "fields groupings by (word) on 'spout' and (word, day) on 'pass' send equal keys to different tasks" in problem
+    assert "fields(word) on 'spout' and fields(word, day) on 'pass' send equal keys to different tasks" in problem
+
+
+@pytest.mark.rule(32)
+def test_two_kinds_of_grouping_by_the_same_fields_that_part_equal_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_kind_to_come: Any = "range"
+    monkeypatch.setitem(TRAITS, a_kind_to_come, GroupingTraits(by_key=True))
+    writes = Writes((store().guarantee(),), key_fields=Fields("word"))
+    by_word = [Subscription("spout", "default", Grouping("fields", Fields("word")))]
+    assert not list(soundness.problems("count", 2, [*by_word, *by_word], writes, "spout", "transactional"))
+    by_range = Subscription("pass", "default", Grouping(a_kind_to_come, Fields("word")))
+    [problem] = soundness.problems("count", 2, [*by_word, by_range], writes, "spout", "transactional")
+    assert "fields(word) on 'spout' and range(word) on 'pass' send equal keys to different tasks" in problem
 
 
 def test_these_mistakes_are_reported_with_all_others() -> None:

@@ -98,9 +98,13 @@ def send_by(grouping: Grouping, fields: Fields, sending_task: int, lanes: Sequen
         return ways.shuffle()
     if grouping.kind == "all":
         return ways.all()
-    assert grouping.fields is not None
-    positions = [fields.index(name) for name in grouping.fields]
-    return ways.partial_key(positions) if grouping.kind == "partial_key" else ways.fields(positions)
+    if grouping.fields is not None:
+        positions = [fields.index(name) for name in grouping.fields]
+        if grouping.kind == "fields":
+            return ways.fields(positions)
+        if grouping.kind == "partial_key":
+            return ways.partial_key(positions)
+    raise AssertionError(f"route.Ways has no way for {grouping} grouping")
 
 
 class _RowWays:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from txtopo.topology import destination, graph, stream
+from txtopo.topology import grouping as groupings
 
 
 def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str) -> set[str]:
@@ -91,7 +92,7 @@ def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
 
 def _spread(inputs: Iterable[graph.Subscription], key_fields: stream.Fields | None) -> Iterator[str]:
     """How equal keys come to different tasks."""
-    by_fields: dict[tuple[str, ...], str] = {}
+    keyed: dict[groupings.Grouping, str] = {}
     for subscription in inputs:
         grouping = subscription.grouping
         if grouping.traits.spreads_keys:
@@ -99,10 +100,10 @@ def _spread(inputs: Iterable[graph.Subscription], key_fields: stream.Fields | No
         elif grouping.traits.by_key and grouping.fields is not None and key_fields is not None:
             if others := [name for name in grouping.fields if name not in key_fields]:
                 yield f"{grouping} grouping on {subscription.source!r} goes by {', '.join(others)}, of which its keys are not made"
-            by_fields.setdefault(tuple(grouping.fields), subscription.source)
-    if len(by_fields) > 1:
-        listed = " and ".join(f"({', '.join(fields)}) on {source!r}" for fields, source in by_fields.items())
-        yield f"fields groupings by {listed} send equal keys to different tasks"
+            keyed.setdefault(grouping, subscription.source)
+    if len(keyed) > 1:
+        listed = " and ".join(f"{grouping} on {source!r}" for grouping, source in keyed.items())
+        yield f"groupings {listed} send equal keys to different tasks"
 
 
 def _key(writes: destination.Writes) -> str:
