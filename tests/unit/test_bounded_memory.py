@@ -45,13 +45,14 @@ class Scene:
         self.topology = topology
         self.worker = WorkerRun(Run("run", topology, 2, {}, "generation", limits=Limits(spill_bytes=spill_bytes, **limits)))
 
-    def job(self, pinned: bool = False, batch: Batch = BATCH) -> Job:
-        return Job("run", "processing", ATTEMPT, self.topology.task_counts, batch=batch, pinned=pinned)
+    def job(self, pinned: bool = False, batch: Batch = BATCH, expected: tuple[int, ...] | None = None) -> Job:
+        return Job("run", "processing", ATTEMPT, self.topology.task_counts, batch=batch, pinned=pinned, expected=expected)
 
     def slot(
-        self, level: int, slot: int, incoming: Iterable[bytes] = (b"",), pinned: bool = False, batch: Batch = BATCH
-    ) -> Iterator[tuple[int, bytes]]:
-        return execute.SlotRun(self.worker, self.job(pinned, batch), level, slot, 10 * level + slot).run(iter(incoming))
+        self, level: int, slot: int, incoming: Iterable[bytes] = (b"",), pinned: bool = False, batch: Batch = BATCH,
+        expected: tuple[int, ...] | None = None,
+    ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
+        return execute.SlotRun(self.worker, self.job(pinned, batch, expected), level, slot, 10 * level + slot).run(iter(incoming))
 
 
 def peak_of(work: Callable[[], Any]) -> int:
@@ -97,10 +98,11 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
     def recorded() -> Iterator[bytes]:
         for n in range(60):
             runs: Runs = [("default", [(ATTEMPT, n, bytes([n]) * MIB)])]
-            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))], wire.SEED)
+            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))])
+        yield wire.pack_report(Report("1:0:emission", 0, 7))
 
     def send_on() -> None:
-        for to, data in scene.slot(0, 0, recorded(), batch=Batch("recorded")):
+        for to, data in scene.slot(0, 0, recorded(), batch=Batch("recorded"), expected=(7,)):
             sent[to] += len(data)
 
     assert peak_of(send_on) < 35 * MIB
