@@ -1,5 +1,5 @@
-"""Running one topology as a program: progress on standard error, Ctrl-C, and an exit code that says
-how it ended.
+"""One run of a topology as a program, from its begin to its exit code: shows the progress, passes
+Ctrl-C on, prints the error. The options of a run are in ``options``.
 
 The same code behind ``python file.py``, ``spark-submit file.py`` (both through :func:`main`) and
 ``txtopo run`` (through :func:`run`).

@@ -1,4 +1,5 @@
-"""The options of a run, equal for ``txtopo run``, ``python file.py`` and ``spark-submit file.py``.
+"""The options of a run on the command line, equal for ``txtopo run``, ``python file.py`` and
+``spark-submit file.py``; ``--set`` reaches every setting.
 
 Apart from ``main`` so that the parsing can be read, and tested, without a run.
 """

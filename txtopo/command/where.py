@@ -51,12 +51,12 @@ def data_dir(parsed: argparse.Namespace) -> Path:
 
 
 def look(parsed: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
-    """``reading`` of the state, by ``inspection.look``."""
+    """``reading`` of the state, by ``opening.look``."""
     return opening.look(reading, *_place(parsed))
 
 
 def owned(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[opening.Opened | None]:
-    """The state for a command that changes it, by ``inspection.owned``."""
+    """The state for a command that changes it, by ``opening.owned``."""
     return opening.owned(*_place(parsed))
 
 

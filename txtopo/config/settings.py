@@ -1,5 +1,5 @@
-"""Typed options of a run. Every bound, time-out and policy of the package is a field here, with its
-unit in its name."""
+"""The settings of a run, typed. Every bound, time-out and policy of the package is a field here,
+with its unit in its name."""
 
 from __future__ import annotations
 

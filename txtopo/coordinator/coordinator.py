@@ -1,4 +1,5 @@
-"""The transaction coordinator: decides, and does nothing else.
+"""The transaction coordinator: decides when a transaction begins, commits or is tried again, and
+when the run ends; does nothing else.
 
 Invariants, after every event:
 

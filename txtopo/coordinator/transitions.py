@@ -17,8 +17,8 @@ which at most one attempt applies or records at any time. In *RECORDING* the eff
 stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
 
 Each txid has one live attempt. An event for any other attempt is *stale*, and changes nothing (R6).
-A live attempt's event without a line in the table is a fault of the engine: ``fire`` raises, and
-changes nothing either.
+A live attempt's event without a line in the table is a fault of the engine: ``next_status``
+raises, and changes nothing either.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Holding: a bolt instance as bytes, and back, with references to the task's own objects (R12).
+"""A bolt instance as bytes, and back: held between the phases (R12), or a fresh copy of its
+template (R10). The objects of its task are references.
 
 A held bolt has usually kept its collector, context, conf and attempt in attributes. These are not
-pickled but named, and bound to the commit phase's own when the bolt is restored. The same pickling
-makes the fresh copies of R10: a template is unpickled once per worker, and copied.
+pickled but named, and bound to the commit phase's own when the bolt is restored. ``wire`` cuts the
+bytes of a held bolt into pieces. A template is unpickled once per worker, and copied.
 """
 
 from __future__ import annotations

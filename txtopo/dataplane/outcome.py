@@ -1,4 +1,7 @@
-"""The outcome of a task, as data: a worker's exception would reach the driver only as text."""
+"""The outcome of tasks, as data: their counts and times (``Tally``), and the failure of user code.
+
+An exception of a worker would reach the driver only as text.
+"""
 
 from __future__ import annotations
 

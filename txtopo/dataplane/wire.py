@@ -1,9 +1,11 @@
-"""Rows, frames and chunks, which travel between tasks.
+"""The bytes that travel between tasks, and from phase to phase: rows, frames, chunks, and pieces of
+held bolts.
 
 *Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of
 ``(stream, [values, …])`` so that the order of emission across streams is kept (R17). A *frame* is
-addressed rows or a held bolt. A *chunk* is a header with the frames for one slot; its receiver can
-tell from the headers whether all chunks have arrived and stem from one computation (R33).
+addressed rows or a piece of a held bolt. A *chunk* is a header with the frames for one slot; its
+receiver can tell from the headers whether all chunks have arrived and stem from one computation
+(R33).
 
 Classes defined in ``__main__`` cannot be imported by a worker. These classes came with the
 topology, so they are named by their place in its table.

@@ -1,5 +1,5 @@
-"""The engine: a loop that turns the coordinator's commands into Spark jobs and ZooKeeper writes,
-and their outcomes into events.
+"""The engine: a loop that turns the coordinator's commands into Spark jobs, ZooKeeper writes and
+waits, and outcomes and time-outs into events.
 
 Runs on: driver, in a thread of its own. The engine decides only the pace; ``admission`` decides how
 many processing jobs Spark gets at once.

@@ -1,4 +1,5 @@
-"""Share of Spark for the next transaction, judged by the transactions before.
+"""Small transactions: how much of Spark the next transaction gets, judged by the transactions
+before.
 
 A Spark job and a Python task cost the same however little they do. While transactions are small,
 one task for all of a transaction is faster than several side by side, and processing in the job of

@@ -1,7 +1,9 @@
-"""ZooKeeper's client, kazoo, as we need it: quiet, never giving up, and known to the server.
+"""ZooKeeper's client, kazoo, with settings of ours: pauses between endless tries to reconnect, a log
+without secrets, authentication.
 
-Apart from ``zookeeper`` because the settings of kazoo, its log, its threads and its authentication
-are a subject of their own. This module and ``zookeeper`` are all that knows kazoo.
+A call that is not answered is tried again in ``retry``. Apart from ``zookeeper`` because the
+settings of kazoo, its log, its threads and its authentication are a subject of their own. This
+module and ``zookeeper`` are all that knows kazoo.
 
 Invariants:
 - No password, no answer to a server's challenge and no key of a session gets into a log, at any

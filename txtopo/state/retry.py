@@ -1,7 +1,9 @@
-"""Waiting for ZooKeeper to come back: as long as allowed, and no longer than wanted.
+"""Repeated tries of a call that ZooKeeper does not answer: the pauses between tries, and the end of
+all tries.
 
-Apart from ``lease`` and ``writer`` because both wait the same way, and neither should know how. A
-thread that stops the topology calls :meth:`Patience.abandon`, and every wait ends at once.
+Reconnecting is kazoo's, with pauses of its own: see ``client``. Apart from ``lease`` and ``writer``
+because both wait the same way, and neither should know how. A thread that stops the topology calls
+:meth:`Patience.abandon`, and every wait ends at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The step that changes a store in Redis: if fence and rows are still as they were read, the server
 does the whole step, otherwise no part.
 
-Apart from ``redis_layout``, which has the names and texts of the kept keys: a task's last step, the
+Apart from ``layout``, which has the names and texts of the kept keys: a task's last step, the
 raising of a fence and maintenance are all this one script, each with other arguments. The script
 compares and replaces and knows no rule but one, which rows are *ordinary* (see
 :meth:`txtopo.stores.sessions.Session.merge_rows`): the server combines the given integers with the

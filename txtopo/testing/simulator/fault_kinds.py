@@ -1,9 +1,10 @@
 """The faults of schedules: the kinds, and the ways in which a fault of each kind strikes.
 
 A new way of a known kind is an entry here and its effect where the kind strikes: ``hook``,
-``worker`` and ``coordinator`` in ``hooks``; ``store`` in ``world``; ``job``, ``recomputed``,
-``chunk``, ``cancel`` and ``clock`` in ``executors``; ``driver``, ``state``, ``read`` and ``opening``
-in ``driver``; ``settings`` in ``schedule``. A new kind moves the random choices of every seed.
+``worker`` and ``coordinator`` in ``hooks``; ``store`` in ``simulated_store`` (``world`` asks
+whether it strikes); ``job``, ``recomputed``, ``chunk``, ``cancel`` and ``clock`` in ``executors``;
+``driver``, ``state``, ``read`` and ``opening`` in ``driver``; ``settings`` in ``schedule``. A new
+kind moves the random choices of every seed.
 
 Apart from ``decisions`` because chance and scripts are the same for all faults.
 """
