@@ -4,6 +4,7 @@ links lead somewhere."""
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import importlib.util
 import inspect
 import re
@@ -281,6 +282,30 @@ def test_decisions_are_numbered_without_gaps_and_say_context_decision_and_conseq
 def test_links_to_files_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def _unknown_names(table: str) -> list[str]:
+    """The names in ``table`` of no file, no folder, no name in the source and no contract of the layers."""
+    below = [path for folder in ("txtopo", "docs", "starter", "tests") for path in (ROOT / folder).rglob("*")]
+    paths = [f"/{path.relative_to(ROOT).as_posix()}" for path in (*below, *ROOT.glob("*"))]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "txtopo").rglob("*.py"))
+    words = set(re.findall(r"[\w-]+", source + project))
+
+    def is_known(name: str) -> bool:
+        pattern = f"*/{re.sub('<[^>]+>', '*', name)}"
+        return any(fnmatch.fnmatch(path, pattern) for path in paths) or set(re.split(r"[.\s]", name)) <= words
+
+    names = [name for name in re.findall(r"`([^`]+)`", table) if not is_known(name)]
+    return names + [contract for contract in re.findall(r'"([^"]+)"', table) if f'name = "{contract}"' not in project]
+
+
+def test_the_table_of_changes_names_files_functions_and_contracts_that_exist() -> None:
+    table = text_of("architecture.md").partition("\n## Where a change goes\n")[2].partition("\n## ")[0]
+    assert table.count("\n|") > 10
+    assert _unknown_names(table) == []
+    gone = 'in `engine/stutus.py`, `GroupingTraitz`, `Tally.subtract` and `docs/shops/<database>.md`; the contract "Connectors know each other"'
+    assert _unknown_names(gone) == ["engine/stutus.py", "GroupingTraitz", "Tally.subtract", "docs/shops/<database>.md", "Connectors know each other"]
 
 
 def test_make_alone_lists_every_target_that_a_page_tells_people_to_type() -> None:

@@ -1,5 +1,5 @@
-"""Runs a ZooKeeper server from the jars that pyspark brings: the default where no ensemble is
-named.
+"""The embedded ZooKeeper of a data directory, the default where no ensemble is named: when its
+server may run, and on which port.
 
 Apart because a client of ZooKeeper takes ``hosts`` and need not know the owner of the server. This
 module decides when a server may run and on which port; ``server_process`` runs a server,

@@ -1,9 +1,9 @@
-"""Start of a ZooKeeper server from the jars that pyspark brings, and one run of the server as its
-watchdog reports the run.
+"""The server process of the embedded ZooKeeper: its command with the memory, its configuration, and
+one run, as the watchdog reports the run.
 
 Apart from ``embedded`` because ``embedded`` decides when a server may run and this module knows how
-to run one: the command, the configuration, the pipes. The module does not import pyspark, and
-speaks no more of ZooKeeper's protocol than one four-letter word.
+to run one: from the jars that pyspark brings. The module does not import pyspark, and speaks no
+more of ZooKeeper's protocol than one four-letter word.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The identity of a try at a transaction (R1).
+"""The identity of a try at a transaction, and the numbering of tries (R1).
 
 Apart from every other module because every layer names attempts and no layer may extend them.
 """
