@@ -1,4 +1,5 @@
-"""Ranges of bytes of listed files: the base of spouts over files whose records are lines.
+"""The bases of spouts over files: a list of files (``ListedFiles``), and ranges of bytes of files
+whose records are lines (``ByteRanges``).
 
 The driver plans every batch as a range of bytes that begins and ends between lines, reading a few
 kilobytes where a batch may end; executors read the range. Emitters run on executors: nothing here
