@@ -137,6 +137,8 @@ class _RedisReplica(RedisServer):
 
     def promote(self) -> None:
         self.ask("REPLICAOF", "NO", "ONE")
+        # A server that writes its first file of appends refuses to stop.
+        self.wait_until(lambda: all(f"aof_rewrite_{state}:0" in self.told("INFO", "persistence") for state in ("in_progress", "scheduled")))
         del self._settings["replicaof"]
 
 
