@@ -94,8 +94,8 @@ demo-reset: ## Forget what the demo has counted
 test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest -m 'not fault and not long' -n 2
 
-schedules: java $(INSTALLED) $(CLASSES) ## Simulate ten thousand schedules, and run sixty generated topologies on Spark: what takes minutes and kills nothing
-	$(BIN)/python -m pytest -m 'long and not fault'
+schedules: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Simulate ten thousand schedules, run sixty generated topologies on Spark, and more: what takes minutes and kills nothing
+	$(BIN)/python -m pytest -m 'long and not fault' -n 2
 
 long: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests that take minutes: what schedules has, and more kills; before a release
 	$(BIN)/python -m pytest -m long

@@ -50,7 +50,9 @@ def dumps(value: Any) -> str:
         why = str(error)
     except RecursionError:
         raise _too_deep() from None
-    if why or type(value) not in SCALARS or not _has_utf8(text):
+    # Without an error of the encoder, and in text with a form in UTF-8, a key is all that could
+    # come back different. The search for the place costs far more than these questions.
+    if why or not _has_utf8(text) or not _has_text_keys(value):
         require(value)
     if why:
         raise NotJsonError("$", why)
@@ -116,6 +118,15 @@ def _require_key(key: Any, path: str) -> None:
     if not isinstance(key, str):
         raise NotJsonError(path, f"the key {key!r} is a {type(key).__name__} and would come back as a string")
     _require_text(key, path)
+
+
+def _has_text_keys(value: Any) -> bool:
+    """Whether every dict in ``value`` has ``str`` keys only."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and _has_text_keys([*value.values()])
+    if isinstance(value, list | tuple):
+        return all(_has_text_keys(item) for item in value if isinstance(item, list | tuple | dict))
+    return True
 
 
 def _require_text(text: str, path: str) -> None:

@@ -73,15 +73,31 @@ class Topology:
         return dict(self.store.items(as_of=VisibleTxid(txid, "words", "first", self.known)))
 
 
-@pytest.fixture(params=["transactional", "opaque", "plain"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+IN_MAKE_TEST = {"mariadb": "transactional", "postgresql": "opaque"}
+"""The kind of store in a slow server that is tried in ``make test``; the others are ``long``."""
 
 
-@pytest.fixture(params=sorted(FACTORIES))
-def topology(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterator[Topology]:
-    store = FACTORIES[request.param](tmp_path, opaque=kind == "opaque", plain=kind == "plain")
-    topology = Topology(store, request.param)
+@pytest.fixture(
+    params=[
+        pytest.param((backend, kind), id=f"{backend}-{kind}", marks=[pytest.mark.long] if IN_MAKE_TEST.get(backend, kind) != kind else [])
+        for backend in sorted(FACTORIES)
+        for kind in ("transactional", "opaque", "plain")
+    ]
+)
+def place(request: pytest.FixtureRequest) -> tuple[str, str]:
+    backend, kind = request.param
+    return backend, kind
+
+
+@pytest.fixture
+def kind(place: tuple[str, str]) -> str:
+    return place[1]
+
+
+@pytest.fixture
+def topology(place: tuple[str, str], kind: str, tmp_path: Path) -> Iterator[Topology]:
+    store = FACTORIES[place[0]](tmp_path, opaque=kind == "opaque", plain=kind == "plain")
+    topology = Topology(store, place[0])
     yield topology
     topology.process.close()
 

@@ -263,11 +263,17 @@ FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND
 
 EXAMPLES = {"mariadb": 12, "memory": 120, "postgresql": 20, "redis": 60, "sqlite": 120}
 """A story in a database server takes a hundred times as long as in memory."""
+SLOW = {("mariadb", True), ("postgresql", False), ("redis", False)}
+"""Each server has one kind of store in ``make test``."""
+PLACES = [
+    pytest.param(backend, opaque, id=f"{backend}-{kind}", marks=[pytest.mark.long] if (backend, opaque) in SLOW else [])
+    for backend in sorted(contract.FACTORIES)
+    for kind, opaque in (("transactional", False), ("opaque", True))
+]
 
 
 @pytest.mark.rule(3, 28, 29, 30, 31, 32)
-@pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-@pytest.mark.parametrize("backend", sorted(contract.FACTORIES))
+@pytest.mark.parametrize(("backend", "opaque"), PLACES)
 def test_every_transaction_takes_effect_exactly_once_under_any_failure(backend: str, opaque: bool) -> None:
     @settings(max_examples=EXAMPLES[backend], deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(stories(opaque))

@@ -23,6 +23,7 @@ def total(place: Path) -> int:
     return stored
 
 
+@pytest.mark.long
 def test_a_starter_run_by_python_resumes_where_it_stopped_and_its_state_can_be_shown_and_reset(tmp_path: Path) -> None:
     run: list[str | Path] = ["python", STARTERS / "transactional_global_count.py", "--master", "local[2]"]
     first = done(run, tmp_path)

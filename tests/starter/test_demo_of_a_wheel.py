@@ -69,6 +69,7 @@ def test_the_demo_runs_out_of_a_wheel_in_an_empty_directory(environment: Path, t
     assert (tmp_path / demo.DATA_DIR / "words.db").is_file()
 
 
+@pytest.mark.long
 def test_a_new_topology_runs_once_and_passes_its_tests_out_of_a_wheel(environment: Path, tmp_path: Path) -> None:
     def typed(place: Path, *arguments: str) -> str:
         said = done([environment / arguments[0], *arguments[1:]], place, 0, **variables(environment))
