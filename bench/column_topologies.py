@@ -1,4 +1,4 @@
-"""The topologies that are measured by column and by tuple, in both forms over the same Parquet files.
+"""The topologies that are measured by column and by tuple, over the same Parquet files.
 
 A partial bolt beside the spout works on the rows read there; a committer adds up the partial
 results. Everything here runs on executors too, so that it may not import pyspark.

@@ -44,7 +44,8 @@ class Results:
         return next((line for line in self.lines if line.id == id), None)
 
     def with_lines(self, fresh: tuple[LineResult, ...]) -> Results:
-        """The results with ``fresh`` lines in the place of lines with equal ids; new lines come last.
+        """The results with ``fresh`` lines in the place of lines with equal ids; new lines come
+        last.
         """
         by_id = {line.id: line for line in self.lines} | {line.id: line for line in fresh}
         return Results(self.machine, tuple(by_id.values()))

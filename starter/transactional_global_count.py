@@ -1,5 +1,5 @@
-"""Count all words of all batches: Storm's ``TransactionalGlobalCount``, the smallest topology with a
-committer of its own.
+"""Count all words of all batches: Storm's ``TransactionalGlobalCount``, the smallest topology with
+a committer of its own.
 
 ::
 

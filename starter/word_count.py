@@ -47,8 +47,8 @@ def open_store(path: str | Path | None = None) -> SqliteStore:
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the lines of ``lines.txt``), counting into the store at
-    ``store_path``."""
+    """The topology, over ``spout`` (default: the lines of ``lines.txt``), counting into the store
+    at ``store_path``."""
     # A real file takes bytes_per_batch of a megabyte, the default; 24 bytes make a batch per line.
     spout = spout or FileTransactionalSpout(LINES, bytes_per_batch=24)
     builder = TransactionalTopologyBuilder("word-count", "lines", spout)

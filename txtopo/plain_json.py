@@ -1,9 +1,9 @@
 """Plain JSON: the one rule for values that are written as JSON and must come back as they were.
 
-Plain are ``None``, ``bool``, ``int``, finite ``float``, ``str``, lists, and dicts with ``str`` keys.
-A tuple comes back as a list, and a value of a subclass (an ``IntEnum``, a number of NumPy's) as the
-plain value it equals. Any other value is refused with its place, where the value is made and not
-where it is written. Standard library only.
+Plain are ``None``, ``bool``, ``int``, finite ``float``, ``str``, lists, and dicts with ``str``
+keys. A tuple comes back as a list, and a value of a subclass (an ``IntEnum``, a number of NumPy's)
+as the plain value it equals. Any other value is refused with its place, where the value is made and
+not where it is written. Standard library only.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ class Rate(Runs):
     """GlobalCount of small batches that are made up where they are emitted."""
 
     def block(self, transactions: int, rows_per_batch: int, pending: int, parallelism: int = 1, wait_s: float = 0.0) -> dict[str, Any]:
-        """``transactions`` transactions, ``pending`` of them in flight; the processing of each takes at
-        least ``wait_s``."""
+        """``transactions`` transactions, ``pending`` of them in flight; the processing of each
+        takes at least ``wait_s``."""
         id, store = self.fresh()
         warm, tail = (pending, pending) if wait_s else (2 * pending + 5, pending)
         count = warm + transactions + tail

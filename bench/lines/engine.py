@@ -84,7 +84,8 @@ def _grown(stage: Stage, txids: tuple[int, int, int, int], more: dict[str, float
     ]
     for name, count in before["left"].items():
         figures += [Figure(f"{name}, after {first}", count, ""), Figure(f"{name}, after {last}", after["left"][name], "")]
-        # Both counts get one more, so that none against none is 1. Threads come and go with Spark's pools.
+        # Both counts get one more, so that none against none is 1. Threads come and go with Spark's
+        # pools.
         target = 1.1 if "memory" in name or "threads" in name else 1.0
         ratios.append(ratio(f"{name}, after {last} : after {first}", [after["left"][name] + 1], [count + 1], "lower", target))
     offset = before["marks"][-1][1]

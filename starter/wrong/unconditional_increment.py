@@ -4,9 +4,9 @@
 
     numbers ×2 ──global──► total ×1 (committer)
 
-``finish_batch`` is called once per *attempt*. If an attempt writes and then fails, its replay writes
-again, and the batch counts twice. The corrected twin keeps the total in a store of txtopo, which
-knows the transactions that are in the total.
+``finish_batch`` is called once per *attempt*. If an attempt writes and then fails, its replay
+writes again, and the batch counts twice. The corrected twin keeps the total in a store of txtopo,
+which knows the transactions that are in the total.
 
 The wrong total is in the file that TXTOPO_STARTER_STORE names.
 """

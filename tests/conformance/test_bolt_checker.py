@@ -32,7 +32,7 @@ def broken(make: Any, rule: int | None, *naming: str, **options: Any) -> Contrac
     return error
 
 
-# -- the six classic mistakes --------------------------------------------------------------------------------------------------------
+# -- the six classic mistakes --------------------------------------------------------------------
 
 
 @pytest.mark.rule(29)
@@ -83,7 +83,7 @@ def test_routing_by_hash() -> None:
     broken(bolts.RoutesByHash, 17, *naming, task_counts={"sink": 7})
 
 
-# -- more mistakes -------------------------------------------------------------------------------------------------------------------
+# -- more mistakes -------------------------------------------------------------------------------
 
 
 @pytest.mark.rule(28)
@@ -157,7 +157,7 @@ def test_a_basic_bolt_downstream_of_a_committer_is_checked_too() -> None:
     broken(make, 10, "component 'wrong' emits other tuples", batches=(), fields=())
 
 
-# -- what cannot be checked ----------------------------------------------------------------------------------------------------------
+# -- what cannot be checked ----------------------------------------------------------------------
 
 
 class Basic(BaseBasicBolt):

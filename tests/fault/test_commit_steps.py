@@ -114,7 +114,7 @@ class Chain:
         return done.returncode, lines, done.stderr
 
 
-# -- what must be true in the end -----------------------------------------------------------------------------------------------------
+# -- what must be true in the end ----------------------------------------------------------------
 
 
 def check(variant: Variant, chain: Chain) -> None:

@@ -105,7 +105,7 @@ def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(ma
     assert dict(store.items()) == {f"{task}/{number}": 6 for task in range(3) for number in range(20)}
 
 
-# -- zombies ---------------------------------------------------------------------------------------------------------------------------
+# -- zombies -------------------------------------------------------------------------------------
 
 MOMENTS = ("before its first block", "between two blocks", "inside a block")
 """Where a process stops, while newer attempts come."""

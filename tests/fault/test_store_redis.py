@@ -94,7 +94,7 @@ WAYS: dict[str, Callable[[StoreTransaction, dict[str, int]], Any]] = {
 MOMENTS = [(step, when) for step in ("open", "raise", "apply") for when in ("before", "after")]
 
 
-# -- connections and servers that end --------------------------------------------------------------------------------------------------
+# -- connections and servers that end ------------------------------------------------------------
 
 
 @pytest.mark.rule(7, 28, 31)
@@ -218,7 +218,7 @@ def test_a_server_that_is_paused_keeps_a_task_waiting_and_nothing_is_lost(
     assert dict(store.items()) == {"x": 2}
 
 
-# -- late tasks ------------------------------------------------------------------------------------------------------------------------
+# -- late tasks ----------------------------------------------------------------------------------
 
 
 @pytest.mark.rule(29, 31)
@@ -266,7 +266,7 @@ def void(_: Any) -> None:
     """For commands issued for their effect."""
 
 
-# -- what servers forget ---------------------------------------------------------------------------------------------------------------
+# -- what servers forget -------------------------------------------------------------------------
 
 
 @pytest.mark.rule(28)
@@ -378,7 +378,7 @@ def test_an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_w
     assert dict(store.items()) == {"x": 11, "y": 10}
 
 
-# -- maintenance that dies -------------------------------------------------------------------------------------------------------------
+# -- maintenance that dies -----------------------------------------------------------------------
 
 
 @pytest.mark.rule(27)
@@ -408,7 +408,7 @@ def test_an_adoption_that_dies_half_way_keeps_all_writers_out_until_it_is_repeat
     assert {row.generation for number in range(30) if (row := store.inspect(str(number))) is not None} == {"second"}
 
 
-# -- forks, and the server of the tests itself -----------------------------------------------------------------------------------------
+# -- forks, and the server of the tests itself ---------------------------------------------------
 
 FORKING = """
 import os, sys

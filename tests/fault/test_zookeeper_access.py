@@ -221,7 +221,7 @@ def test_a_password_that_is_changed_ends_the_coordinator_instead_of_having_it_wa
             state.close()
 
 
-# -- state that was made without credentials ------------------------------------------------------------------------------------------
+# -- state that was made without credentials -----------------------------------------------------
 
 
 def test_open_state_is_refused_once_there_are_credentials_until_it_is_protected(server: Server, address: str) -> None:
@@ -251,7 +251,7 @@ def make_digest() -> str:
     return str(make_digest_acl_credential("ann", SECRET))
 
 
-# -- runs and commands -----------------------------------------------------------------------------------------------------------------
+# -- runs and commands ---------------------------------------------------------------------------
 
 
 class Nosy(Keep):

@@ -192,7 +192,7 @@ def test_commits_survive_the_death_of_all_servers_at_once(three: Ensemble) -> No
         nothing_lost(committing.finish(), 100)
 
 
-# -- what is too large -----------------------------------------------------------------------------------------------------------
+# -- what is too large ---------------------------------------------------------------------------
 
 LARGEST = 1000 * 1024
 """The largest ``metadata_bytes_max`` there may be."""

@@ -1,5 +1,5 @@
-"""Held bolts and their tuples on the way from the processing phase to the commit: through the driver,
-pinned on executors, or by a late job."""
+"""Held bolts and their tuples on the way from the processing phase to the commit: through the
+driver, pinned on executors, or by a late job."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def kept_numbers(store: SqliteStore) -> list[int]:
     return numbers
 
 
-# -- spouts that learn by emitting ---------------------------------------------------------------------------------------------
+# -- spouts that learn by emitting ---------------------------------------------------------------
 
 
 @pytest.mark.rule(4, 6, 18, 20)
@@ -233,7 +233,7 @@ def test_none_for_a_batch_that_has_tuples_is_refused_naming_component_and_partit
     assert caught.value.component == "numbers"
 
 
-# -- planned spouts --------------------------------------------------------------------------------------------------------------
+# -- planned spouts ------------------------------------------------------------------------------
 
 
 def numbers_of(*sizes: int) -> dict[int, list[tuple[int]]]:
@@ -318,7 +318,7 @@ def test_after_a_restart_a_sealed_batch_may_be_another(cluster: LocalCluster, tm
     assert kept_numbers(store) == [*range(6), *range(1000, 1006)]
 
 
-# -- what only a failed attempt has written -----------------------------------------------------------------------------------------
+# -- what only a failed attempt has written ------------------------------------------------------
 
 
 class CountsIfAny(BaseTransactionalBolt, ICommitter):

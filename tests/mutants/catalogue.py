@@ -17,7 +17,7 @@ MUTATIONS = (
     *SIMULATED,
     *(mutation for guard in GUARDS for mutation in guard.mutations),
     *EDGES,
-    # -- coordinator -----------------------------------------------------------------------------------------------------------
+    # -- coordinator -------------------------------------------------------------------------------
     Mutation(
         "later transactions kept after a failure",
         "txtopo/coordinator/coordinator.py",
@@ -60,7 +60,7 @@ MUTATIONS = (
         "",
         COORDINATOR,
     ),
-    # -- state -----------------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
     Mutation(
         "clean-up without leaving the base of the next transaction",
         "txtopo/state/topology.py",
@@ -110,7 +110,7 @@ MUTATIONS = (
         "job.known_stores, job.first_attempt,",
         OPENED,
     ),
-    # -- data plane ------------------------------------------------------------------------------------------------------------
+    # -- data plane --------------------------------------------------------------------------------
     Mutation(
         "an empty chunk is not sent",
         "txtopo/dataplane/outbox.py",
@@ -622,7 +622,7 @@ MUTATIONS = (
         "False",
         ("tests/unit/test_plan_levels.py", "tests/unit/test_soundness.py", *EXECUTE),
     ),
-    # -- small transactions ----------------------------------------------------------------------------------------------------
+    # -- small transactions ------------------------------------------------------------------------
     Mutation(
         "a deferred attempt applied without being sealed first",
         "txtopo/coordinator/coordinator.py",
@@ -710,7 +710,7 @@ MUTATIONS = (
         "        send(row)\n",
         STRAIGHT,
     ),
-    # -- simulator: what is compared ---------------------------------------------------------------------------------------------
+    # -- simulator: what is compared ---------------------------------------------------------------
     Mutation(
         "a live batch is compared with another one of its txid",
         "txtopo/testing/simulator/judge.py",
@@ -774,7 +774,7 @@ MUTATIONS = (
         "                raise\n",
         ("tests/unit/test_emit_mistakes.py", "-k", "after_the_swallowed"),
     ),
-    # -- simulator: who is blamed ----------------------------------------------------------------------------------------------
+    # -- simulator: who is blamed ------------------------------------------------------------------
     Mutation(
         "the committer that shows it is blamed",
         "txtopo/testing/simulator/blame.py",

@@ -12,7 +12,7 @@ _DISCARDS = ("tests/unit/test_engine_discards.py",)
 STOPS = ("tests/unit/test_coordinator_stops.py", "tests/property/test_coordinator_machine.py")
 
 EDGES = (
-    # -- Spark Connect ---------------------------------------------------------------------------------------------------------
+    # -- Spark Connect -----------------------------------------------------------------------------
     Mutation(
         "Spark Connect in the settings is let in",
         "txtopo/spark/connect.py",
@@ -34,7 +34,7 @@ EDGES = (
         "    if False:\n",
         _CONNECT,
     ),
-    # -- custom groupings ------------------------------------------------------------------------------------------------------
+    # -- custom groupings --------------------------------------------------------------------------
     Mutation(
         "a custom grouping may choose a task that does not exist",
         "txtopo/dataplane/route.py",
@@ -49,7 +49,7 @@ EDGES = (
         "",
         ("tests/unit/test_emit_mistakes.py", "-k", "custom_grouping"),
     ),
-    # -- where a run stops -----------------------------------------------------------------------------------------------------
+    # -- where a run stops -------------------------------------------------------------------------
     Mutation(
         "a run stops before the transactions before the one that stops it have committed",
         "txtopo/coordinator/coordinator.py",
@@ -71,7 +71,7 @@ EDGES = (
         "            pass\n",
         STOPS,
     ),
-    # -- failures in texts of Spark's ------------------------------------------------------------------------------------------
+    # -- failures in texts of Spark's --------------------------------------------------------------
     Mutation(
         "what a text of Spark's quotes is unpickled without the signature of the run",
         "txtopo/dataplane/outcome.py",
@@ -86,7 +86,7 @@ EDGES = (
         "secrets.token_bytes(32))",
         ("tests/unit/test_task_failures.py",),
     ),
-    # -- back-off --------------------------------------------------------------------------------------------------------------
+    # -- back-off ----------------------------------------------------------------------------------
     Mutation(
         "a replay waits for nothing",
         "txtopo/engine/engine.py",
@@ -108,7 +108,7 @@ EDGES = (
         "        return bound\n",
         _BACK_OFF,
     ),
-    # -- stores ----------------------------------------------------------------------------------------------------------------
+    # -- stores ------------------------------------------------------------------------------------
     Mutation(
         "check_sink kills a task nowhere",
         "txtopo/testing/contracts/sink.py",
@@ -151,7 +151,7 @@ EDGES = (
         "",
         STORE,
     ),
-    # -- what is not shown -----------------------------------------------------------------------------------------------------
+    # -- what is not shown -------------------------------------------------------------------------
     Mutation(
         "a password in an address ends at the first slash",
         "txtopo/topology/redaction.py",
@@ -173,7 +173,7 @@ EDGES = (
         "        yield redacted(item)\n",
         _REDACTION,
     ),
-    # -- statements of users ---------------------------------------------------------------------------------------------------
+    # -- statements of users -----------------------------------------------------------------------
     Mutation(
         "a name between dollar quotes is a value of the statement",
         "txtopo/connectors/sinks/sql/parameters.py",
@@ -202,7 +202,7 @@ EDGES = (
         "            if False:\n",
         ("tests/conformance/test_sql_sink.py", "-k", "sqlite and adopted"),
     ),
-    # -- keys that a table compares loosely ------------------------------------------------------------------------------------
+    # -- keys that a table compares loosely --------------------------------------------------------
     Mutation(
         "two spellings of a key are one row in SQLite",
         "txtopo/connectors/sinks/sql/sqlite.py",
@@ -224,7 +224,7 @@ EDGES = (
         "            if False:\n",
         (*_SPELLING, "-k", "mariadb"),
     ),
-    # -- attempts that are discarded while they wait ---------------------------------------------------------------------------
+    # -- attempts that are discarded while they wait -----------------------------------------------
     Mutation(
         "a plan that comes too late decides what the batch is",
         "txtopo/engine/engine.py",

@@ -91,7 +91,7 @@ def drive(directory: Path, scenario: Scenario, timeout_s: float = 170.0) -> Outc
     return Outcome(**{**said, "error": error, "samples": samples, "left": tuple(said["left"])})
 
 
-# -- in the driver process ---------------------------------------------------------------------------------------------------------------
+# -- in the driver process -----------------------------------------------------------------------
 
 
 def topology_of(scenario: Scenario, directory: Path) -> Any:

@@ -84,7 +84,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.coordinator = TransactionCoordinator(self.policy, epoch, current, [current - 1, *self.known])
         self.judge(self.coordinator.start())
 
-    # -- judging commands ------------------------------------------------------------------------------------------------
+    # -- judging commands -------------------------------------------------------------------------
 
     def judge(self, commands: list[m.Command]) -> None:
         self.see_the_end()
@@ -239,7 +239,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert txid > self.newest, f"{txid} could begin"
             assert self.asked is not None or self.said_no, "the spout could be asked"
 
-    # -- events ----------------------------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------
 
     def running(self) -> bool:
         return not self.stopped
@@ -415,7 +415,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         commands = self.coordinator.handle(m.Drain())
         self.judge(commands) if not self.stopped else self.silent(commands)
 
-    # -- what is always true ---------------------------------------------------------------------------------------------
+    # -- what is always true ----------------------------------------------------------------------
 
     @invariant()
     def the_coordinator_sees_what_the_model_sees(self) -> None:
@@ -445,7 +445,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if hasattr(self, "coordinator") and not self.stopped:
             assert self.coordinator.idle == (not self.live and self.asked is None and self.said_no and self.backing_off is None)
 
-    # -- liveness --------------------------------------------------------------------------------------------------------
+    # -- liveness ---------------------------------------------------------------------------------
 
     def something_goes_well(self, pick: int) -> None:
         if self.asked is not None:

@@ -49,7 +49,7 @@ Failing = tuple[str, int, str]
 """Component, task, hook."""
 
 
-# -- what bolts do: the same few lines for the data plane's bolts and for the model ------------------------------------------------
+# -- what bolts do: the same few lines for the data plane's bolts and for the model --------------
 
 
 def answers(id: str, number: int, key: str, trail: Sequence[str]) -> list[tuple[str, Row]]:
@@ -138,7 +138,7 @@ def work(bolt: Any, tup: Tuple, collector: BatchOutputCollector) -> None:
             row[2].append("changed after the emit")
 
 
-# -- the model -----------------------------------------------------------------------------------------------------------------------
+# -- the model -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class Model:
                 self.emit(spec.id, task, stream, row)
 
 
-# -- drawing ---------------------------------------------------------------------------------------------------------------------------
+# -- drawing -------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -304,7 +304,7 @@ def run(drawn: Drawn, cores: int, limits: Limits, seed: int, learns: bool, faili
     return ran
 
 
-# -- the claims ------------------------------------------------------------------------------------------------------------------------
+# -- the claims ----------------------------------------------------------------------------------
 
 QUICK = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

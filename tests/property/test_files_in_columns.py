@@ -93,7 +93,7 @@ def test_records_of_a_csv_file_are_those_of_its_lines(parts: list[bytes], quote:
         assert any(isinstance(one, tuple) for one in by_line)
 
 
-# -- Python values -------------------------------------------------------------------------------------------------------------------------
+# -- Python values -------------------------------------------------------------------------------
 
 SCALARS = [
     st.booleans(), st.integers(-(2**65), 2**65), st.integers(-9, 9), st.floats(), st.text(max_size=3), st.binary(max_size=3), st.dates(),

@@ -45,7 +45,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._accept, name="proxy")
         self._thread.start()
 
-    # -- what a test does to it ------------------------------------------------------------------------------------------------
+    # -- what a test does to it -------------------------------------------------------------------
 
     def lose_next(self, what: Literal["request", "answer"] = "answer", times: int = 1) -> None:
         """Lose ``what`` of the next ``times`` multis, cutting the connection each time."""
@@ -105,7 +105,7 @@ class Proxy:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
-    # -- what it does ------------------------------------------------------------------------------------------------------------
+    # -- what it does -----------------------------------------------------------------------------
 
     def _accept(self) -> None:
         while True:

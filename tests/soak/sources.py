@@ -64,7 +64,7 @@ class _Source:
             collector.emit([attempt, *self.rows.row(partition, index)])
 
 
-# -- transactional ---------------------------------------------------------------------------------------------------------------
+# -- transactional -------------------------------------------------------------------------------
 
 
 class Whole(_Source, BaseTransactionalSpout):
@@ -151,7 +151,7 @@ class _PartitionEmitter(PartitionedSpoutEmitter):
         self.source.emit(attempt, collector, partition, metadata)
 
 
-# -- opaque ----------------------------------------------------------------------------------------------------------------------
+# -- opaque --------------------------------------------------------------------------------------
 
 
 class Moody(_Source, BaseOpaquePartitionedTransactionalSpout):

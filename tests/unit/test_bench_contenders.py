@@ -84,7 +84,7 @@ def test_a_line_that_fails_is_reported_and_the_others_still_run() -> None:
     assert "42" in said[1]
 
 
-# -- the rows, and plain Python over them -----------------------------------------------------------------------------------------------
+# -- the rows, and plain Python over them --------------------------------------------------------
 
 
 def test_rows_are_the_same_every_time_and_files_of_a_batch_have_equal_sizes(tmp_path: Path) -> None:

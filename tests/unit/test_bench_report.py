@@ -74,7 +74,7 @@ def test_a_quick_run_tells_ratios_and_no_absolute_figures() -> None:
     assert "4.25" in report.told(FOUND.lines[0], with_figures=False)
 
 
-# -- what is committed ----------------------------------------------------------------------------------------------------------------------
+# -- what is committed ---------------------------------------------------------------------------
 
 
 def test_the_page_shows_the_committed_results() -> None:
@@ -97,7 +97,7 @@ def test_every_line_has_a_name_of_its_own_and_a_question() -> None:
     assert all(line.asks.endswith("?") for line in catalogue.LINES)
 
 
-# -- the command --------------------------------------------------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------
 
 
 def test_list_names_the_lines_that_only_chooses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,5 @@
-"""``txtopo doctor`` names each missing thing with its cure, and its exit code says whether a run can
-start."""
+"""``txtopo doctor`` names each missing thing with its cure, and its exit code says whether a run
+can start."""
 
 from __future__ import annotations
 

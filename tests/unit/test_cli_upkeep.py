@@ -82,7 +82,7 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
     stored.close()
 
 
-# -- looking -----------------------------------------------------------------------------------------------------------------
+# -- looking -------------------------------------------------------------------------------------
 
 
 def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_transactions(stored: Stored) -> None:
@@ -154,7 +154,7 @@ def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(store
         administration.restored(stored.opened().store, "words")
 
 
-# -- the state -----------------------------------------------------------------------------------------------------------------
+# -- the state -----------------------------------------------------------------------------------
 
 
 class Remembered(Stored):
@@ -276,7 +276,7 @@ def test_a_topology_without_state_is_refused_naming_those_that_have_one(stored: 
         maintain.reset_state(stored.opened(), "wrds", execute=True)
 
 
-# -- stores --------------------------------------------------------------------------------------------------------------------
+# -- stores --------------------------------------------------------------------------------------
 
 
 def test_clearing_a_store_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:

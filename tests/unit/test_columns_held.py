@@ -94,7 +94,7 @@ def test_explain_says_where_columns_become_tuples_and_tuples_columns() -> None:
     assert 'fields(key)<br/>in columns, which become tuples here"' in explain.mermaid(plan)
 
 
-# -- the spout over columns in memory ---------------------------------------------------------------------------------------------------
+# -- the spout over columns in memory ------------------------------------------------------------
 
 
 @pytest.mark.rule(20)
@@ -126,7 +126,7 @@ def test_columns_that_do_not_go_together_are_refused(partitions: Any, said: str)
     spout.close()
 
 
-# -- what workers import -----------------------------------------------------------------------------------------------------------------
+# -- what workers import -------------------------------------------------------------------------
 
 
 def imported_by(code: str) -> list[str]:

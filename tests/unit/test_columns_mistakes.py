@@ -139,7 +139,7 @@ def test_columns_for_a_direct_stream_are_refused_where_no_task_is_named() -> Non
     assert "which is a direct stream; use emit_batch_direct(task_index, batch)" in failed(run_once(topology.build_topology(), {0: ONE}))[1]
 
 
-# -- tuples that make no columns -----------------------------------------------------------------------------------------------------------
+# -- tuples that make no columns -----------------------------------------------------------------
 
 
 def run_collecting(monkeypatch: pytest.MonkeyPatch, *values: Any, schema: pa.Schema | None = None) -> Ran:
@@ -187,7 +187,7 @@ def test_columns_that_python_has_no_objects_for_are_refused_where_tuples_are_wan
     assert "column 'value' of type timestamp[ns] holds a value that Python has no object for" in text
 
 
-# -- declaring ------------------------------------------------------------------------------------------------------------------------------
+# -- declaring -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_without_pyarrow_the_spouts_of_columns_name_the_package_to_install(monke
         _ = txtopo.connectors.files.nothing
 
 
-# -- failing --------------------------------------------------------------------------------------------------------------------------------
+# -- failing -------------------------------------------------------------------------------------
 
 
 @pytest.mark.rule(7)

@@ -118,7 +118,7 @@ def test_a_setting_that_cannot_be_shown_is_exit_code_2(arguments: list[str], mes
     assert "hunter2" not in said
 
 
-# -- who follows the sources ---------------------------------------------------------------------------------------------------------------
+# -- who follows the sources ---------------------------------------------------------------------
 
 
 def test_txtopo_run_follows_every_source(monkeypatch: pytest.MonkeyPatch) -> None:

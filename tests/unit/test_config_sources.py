@@ -145,7 +145,7 @@ def test_the_stronger_of_data_dir_and_zookeeper_says_where_the_state_is() -> Non
     assert resolved(environment=environment, code=Config(data_dir=None)).config.zookeeper == "zk:2181"
 
 
-# -- the environment -----------------------------------------------------------------------------------------------------------------
+# -- the environment -----------------------------------------------------------------------------
 
 
 def test_the_environment_of_the_process_counts_unless_another_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_an_impossible_value_in_a_variable_names_the_variable() -> None:
     assert said.endswith("\n  It is given by the environment TXTOPO_MAX_SPOUT_PENDING.")
 
 
-# -- Spark's configuration ---------------------------------------------------------------------------------------------------------------
+# -- Spark's configuration -----------------------------------------------------------------------
 
 
 def test_settings_of_spark_itself_are_none_of_ours() -> None:
@@ -215,7 +215,7 @@ def test_an_unknown_setting_in_sparks_configuration_is_refused_with_the_nearest_
     assert message in refusal(spark={f"spark.txtopo.{name}": "1"})
 
 
-# -- the file ------------------------------------------------------------------------------------------------------------------------------
+# -- the file ------------------------------------------------------------------------------------
 
 
 def test_the_file_is_txtopo_toml_or_a_table_of_pyproject_toml(place: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_file_without_text_or_table_is_refused(place: Path) -> None:
     assert refusal().startswith("tool.txtopo in pyproject.toml is no table")
 
 
-# -- all of them -------------------------------------------------------------------------------------------------------------------------------
+# -- all of them ---------------------------------------------------------------------------------
 
 
 def test_a_mistake_is_an_error_also_where_a_stronger_source_says_something_else() -> None:

@@ -127,7 +127,7 @@ def test_the_documentation_lists_every_key_of_storm_that_has_a_counterpart() -> 
         assert ("milliseconds" in listed[key]) == (counterpart.per_unit == 1000)
 
 
-# -- what user code reads ----------------------------------------------------------------------------------------------------------
+# -- what user code reads ------------------------------------------------------------------------
 
 GIVEN = Config(max_spout_pending=3, poll_interval_s=0.05, zookeeper_session_timeout_s=12.5, zookeeper="a:2182,b:2183/chroot")
 SEEN = TopologyConf(GIVEN.as_mapping())

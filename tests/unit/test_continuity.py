@@ -108,7 +108,7 @@ class EndsInside(Keep):
             raise RuntimeError("ended inside the commit")
 
 
-# -- stores --------------------------------------------------------------------------------------------------------------------
+# -- stores --------------------------------------------------------------------------------------
 
 
 def test_a_table_of_another_name_is_refused_however_often_it_is_started_and_the_command_accepts_it(place: Place) -> None:
@@ -277,7 +277,7 @@ def test_the_store_of_an_aggregate_is_a_store_like_any_other(place: Place) -> No
         place.keep(graph_of("totals"))
 
 
-# -- components ----------------------------------------------------------------------------------------------------------------
+# -- components ----------------------------------------------------------------------------------
 
 
 def two_keeps(place: Place) -> Callable[[Any], Any]:
@@ -409,7 +409,7 @@ def test_wherever_the_driver_dies_the_same_topology_is_accepted_again(place: Pla
         assert place.store("more").get("total") == sum(range(12) if change == "nothing" else range(6, 12))
 
 
-# -- spouts --------------------------------------------------------------------------------------------------------------------
+# -- spouts --------------------------------------------------------------------------------------
 
 
 class Sources:
@@ -541,7 +541,7 @@ def test_a_state_of_an_older_version_is_taken_as_it_is_once(place: Place, source
         sources.run("planned", 30)
 
 
-# -- the record ----------------------------------------------------------------------------------------------------------------
+# -- the record ----------------------------------------------------------------------------------
 
 
 def test_the_record_is_read_by_a_person_and_one_of_a_newer_version_stops_the_run(place: Place) -> None:

@@ -43,7 +43,7 @@ def test_the_command_runs_that_file_until_its_input_ends_and_then_compares(
     assert ran == [("stdlib-words", "exhausted", demo.DATA_DIR, "local[2]", demo.FILE.parent)]
 
 
-# -- make --------------------------------------------------------------------------------------------------------------------
+# -- make ----------------------------------------------------------------------------------------
 
 
 def would_run(checkout: Path, target: str) -> str:

@@ -50,7 +50,7 @@ def named(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-# -- what is made from the source ------------------------------------------------------------------------------------------------
+# -- what is made from the source ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -78,7 +78,7 @@ def test_every_setting_has_a_docstring() -> None:
     assert generated.attribute_docstrings(config.Config).keys() >= config.Config.model_fields.keys()
 
 
-# -- rules -----------------------------------------------------------------------------------------------------------------------
+# -- rules ---------------------------------------------------------------------------------------
 
 
 def test_the_semantics_page_has_every_rule_once_and_in_order() -> None:
@@ -101,7 +101,7 @@ def test_the_table_of_rules_and_tests_sees_every_way_to_mark(tmp_path: Path) -> 
     assert "| R3 | `tests/test_a.py` (2) |" in table
 
 
-# -- lists that must be complete ---------------------------------------------------------------------------------------------------
+# -- lists that must be complete -----------------------------------------------------------------
 
 
 def test_the_api_page_has_every_public_name() -> None:
@@ -266,7 +266,7 @@ def test_the_starters_are_counted_rightly() -> None:
     assert f"\n{words[count].capitalize()} topologies" in (ROOT / "starter" / "README.md").read_text(encoding="utf-8")
 
 
-# -- decisions, links, make --------------------------------------------------------------------------------------------------------
+# -- decisions, links, make ----------------------------------------------------------------------
 
 
 def test_decisions_are_numbered_without_gaps_and_say_context_decision_and_consequences() -> None:
@@ -285,7 +285,8 @@ def test_links_to_files_lead_to_files(page: Path) -> None:
 
 
 def _unknown_names(table: str) -> list[str]:
-    """The names in ``table`` of no file, no folder, no name in the source and no contract of the layers."""
+    """The names in ``table`` of no file, no folder, no name in the source and no contract of the
+    layers."""
     below = [path for folder in ("txtopo", "docs", "starter", "tests") for path in (ROOT / folder).rglob("*")]
     paths = [f"/{path.relative_to(ROOT).as_posix()}" for path in (*below, *ROOT.glob("*"))]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -292,7 +292,7 @@ def test_an_attempt_runs_under_the_task_counts_it_was_sealed_with(cores: int) ->
     assert [len(ran.executed("sum", task)) for task in range(3)] == [2, 2, 2]
 
 
-# -- handing results over ------------------------------------------------------------------------------------------------------------
+# -- handing results over ------------------------------------------------------------------------
 
 
 def held_graph() -> TopologyGraph:

@@ -260,7 +260,7 @@ def test_a_value_that_its_declared_type_would_change_is_refused(tmp_path: Path, 
     assert len(Drive(JsonLinesTransactionalSpout(path, pa.schema([("t", type)]), size)).run()) == 1
 
 
-# -- CSV -----------------------------------------------------------------------------------------------------------------------------------
+# -- CSV -----------------------------------------------------------------------------------------
 
 TEXTS = pa.schema([("b", pa.string()), ("a", pa.string())])
 

@@ -57,7 +57,7 @@ def resolve(dotted: str) -> Any:
     return value
 
 
-# -- what it names exists -------------------------------------------------------------------------------------------------------------
+# -- what it names exists ------------------------------------------------------------------------
 
 
 def named_in_pages() -> list[str]:
@@ -109,7 +109,7 @@ def test_the_memory_spouts_have_the_methods_the_guide_gives_them() -> None:
     assert hasattr(testing.MemoryTransactionalSpout, "append")
 
 
-# -- what exists it names -------------------------------------------------------------------------------------------------------------
+# -- what exists it names ------------------------------------------------------------------------
 
 INTERFACES = [
     name for name in txtopo.__all__
@@ -164,7 +164,7 @@ def test_wherever_there_is_java_there_is_python_beside_it() -> None:
     assert [title for title, body in with_java if not fences(body, "python") and "```{literalinclude}" not in body] == []
 
 
-# -- the examples are the starters, in full ---------------------------------------------------------------------------------------------
+# -- the examples are the starters, in full ------------------------------------------------------
 
 INCLUDE = re.compile(r"^```\{literalinclude\} (?P<path>\S+)\n(?P<options>(?::.*\n)*)```$", re.MULTILINE)
 
@@ -202,7 +202,7 @@ def test_the_page_of_examples_has_every_line_of_both_starters(starter: str) -> N
     assert [lines[number - 1] for number in sorted(left_out) if lines[number - 1].strip()] == []
 
 
-# -- differences --------------------------------------------------------------------------------------------------------------------------
+# -- differences ---------------------------------------------------------------------------------
 
 
 def rules() -> dict[int, str]:
@@ -240,7 +240,7 @@ def test_the_differences_are_in_the_order_of_the_rules() -> None:
     assert [those for those in numbers if those != sorted(those)] == []
 
 
-# -- the committer that is shown is safe ----------------------------------------------------------------------------------------------------
+# -- the committer that is shown is safe ---------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

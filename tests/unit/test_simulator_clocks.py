@@ -51,7 +51,7 @@ def test_time_that_passes_between_two_attempts_is_found() -> None:
     assert any("the clock jumps" in line for line in report.violation.trace)
 
 
-# -- what is put in the place of time and datetime -----------------------------------------------------------------------------
+# -- what is put in the place of time and datetime -----------------------------------------------
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def test_spouts_of_every_kind_survive_all_faults_of_a_schedule(kind: str) -> Non
     assert report.faults.total() > 60
 
 
-# -- what cannot be simulated ------------------------------------------------------------------------------------------------
+# -- what cannot be simulated --------------------------------------------------------------------
 
 
 def test_a_topology_that_fails_by_itself_is_refused() -> None:
@@ -254,7 +254,7 @@ def test_a_topology_with_a_direct_stream_can_be_simulated() -> None:
     assert report.violation is None
 
 
-# -- what it leaves behind -----------------------------------------------------------------------------------------------------
+# -- what it leaves behind -----------------------------------------------------------------------
 
 
 def test_the_same_seed_is_the_same_schedule_in_the_same_words() -> None:

@@ -120,7 +120,7 @@ def test_two_sinks_of_one_database_write_to_two_tables(tmp_path: Path) -> None:
     assert expected == {f"{tmp_path}/a.db#{table}": {"word='dog', number=1": 1} for table in ("lines", "copies")}
 
 
-# -- the substitute does what the real one does ------------------------------------------------------------------------------
+# -- the substitute does what the real one does --------------------------------------------------
 
 
 TARGETS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from tests.soak.workloads.words import BUCKET_SIZE, Lines, WordsChecker
 SEED = 11
 
 
-# -- bank ------------------------------------------------------------------------------------------------------------------------
+# -- bank ----------------------------------------------------------------------------------------
 
 
 def bank_after(*rows: int) -> dict[str, int]:
@@ -84,7 +84,7 @@ def test_transfers_that_are_missing_in_the_end_are_found() -> None:
     assert bank_checker().end({"bank": bank_after(12, 6)}, 12) == ["bank: only rows {1: 6} of partitions were applied, of 12"]
 
 
-# -- append ----------------------------------------------------------------------------------------------------------------------
+# -- append --------------------------------------------------------------------------------------
 
 
 def lists_after(transactions: int) -> dict[str, list[int]]:
@@ -168,7 +168,7 @@ def test_a_list_that_is_not_complete_in_the_end_is_found() -> None:
     assert append_checker().end({"append": {}}, TAKE) != []
 
 
-# -- opaque ----------------------------------------------------------------------------------------------------------------------
+# -- opaque --------------------------------------------------------------------------------------
 
 
 def counts_of(places: list[str]) -> dict[str, int]:
@@ -214,7 +214,7 @@ def test_a_tuple_that_is_lost_in_the_end_is_found_and_named() -> None:
     assert opaque_checker().end({"opaque": counts_of(left)}, 8) == ["opaque: tuple 0/4 is lost (and 0 others)"]
 
 
-# -- words -----------------------------------------------------------------------------------------------------------------------
+# -- words ---------------------------------------------------------------------------------------
 
 
 def words_after(rows: int) -> dict[str, Any]:

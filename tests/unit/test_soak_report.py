@@ -37,7 +37,7 @@ def outcome(violations: list[str] | None = None, store: str = "sqlite") -> Outco
     )
 
 
-# -- plans -----------------------------------------------------------------------------------------------------------------------
+# -- plans ---------------------------------------------------------------------------------------
 
 
 def test_the_matrix_has_every_nemesis_on_sqlite_and_on_a_server_against_every_workload() -> None:
@@ -81,7 +81,7 @@ def test_a_soak_takes_turns_with_stores_masters_and_zookeepers() -> None:
         assert ("rivals" in plan.nemeses) == plan.outside
 
 
-# -- saying it -------------------------------------------------------------------------------------------------------------------
+# -- saying it -----------------------------------------------------------------------------------
 
 
 def test_a_violation_is_told_with_seed_history_and_command() -> None:
@@ -121,7 +121,7 @@ def test_the_table_has_a_row_for_each_trial_and_shows_violations() -> None:
     assert second.split()[:4] == ["driver+pauses", "postgresql", "VIOLATED", "VIOLATED"]
 
 
-# -- drivers that end by themselves ----------------------------------------------------------------------------------------------
+# -- drivers that end by themselves --------------------------------------------------------------
 
 
 class Ended(Driver):
@@ -175,7 +175,7 @@ def test_drivers_that_get_nowhere_are_noticed(drivers: Drivers) -> None:
     assert drivers.violations[0].startswith(f"{STARTS_IN_VAIN_MAX} drivers in a row ended without having committed anything")
 
 
-# -- striking and reading --------------------------------------------------------------------------------------------------------
+# -- striking and reading ------------------------------------------------------------------------
 
 
 def struck_with(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:

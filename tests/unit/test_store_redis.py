@@ -104,7 +104,7 @@ def test_a_store_is_made_without_its_package_and_names_the_package_when_used() -
     assert "pip install 'txtopo[redis]'" in done.stdout
 
 
-# -- what is kept ----------------------------------------------------------------------------------------------------------------------
+# -- what is kept --------------------------------------------------------------------------------
 
 STAMP = Stamp("wörds", "first", "count", 3, 2**53 + 1, 7)
 

@@ -165,7 +165,7 @@ def test_every_folder_of_tests_is_a_tier() -> None:
     assert {folder for folder, *below in parts if below} <= {*TIERS, *HELPERS, "mutants", "soak"}
 
 
-# -- what is imported, and when ------------------------------------------------------------------------------------------------------
+# -- what is imported, and when ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

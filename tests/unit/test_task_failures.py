@@ -214,7 +214,7 @@ def test_a_hook_with_the_wrong_arguments_is_the_users_error() -> None:
     assert "missing 1 required positional argument: 'extra'" in failure.error
 
 
-# -- a recorded failure cannot be undone ---------------------------------------------------------------------------------------------
+# -- a recorded failure cannot be undone ---------------------------------------------------------
 
 
 def _swallow_exception(bolt: Any, tup: Tuple) -> None:
@@ -330,7 +330,7 @@ def test_emits_after_a_failure_downstream_reach_no_task() -> None:
     assert ran.executed("bad") == [0]
 
 
-# -- travelling ----------------------------------------------------------------------------------------------------------------------
+# -- travelling ----------------------------------------------------------------------------------
 
 
 def test_with_several_slots_a_processing_failure_ends_its_task_at_once_and_the_text_gives_it_back() -> None:

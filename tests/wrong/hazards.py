@@ -92,7 +92,7 @@ class Scenario:
     then: Callable[[Any, FreshTopology], list[str]] = lambda cluster, topology: []
 
 
-# -- what is done to Spark ---------------------------------------------------------------------------------------------------------
+# -- what is done to Spark -----------------------------------------------------------------------
 
 
 def _executors(context: Any) -> set[str]:
@@ -271,7 +271,7 @@ SCENARIOS = {
 }
 
 
-# -- in the driver process -----------------------------------------------------------------------------------------------------------
+# -- in the driver process -----------------------------------------------------------------------
 
 
 def play(cluster: Any, request: Request, number: int) -> Answer:
@@ -328,7 +328,7 @@ def main(kind: str, master: str) -> None:
             print(ANSWER + json.dumps(asdict(answer)), flush=True)
 
 
-# -- in the test's process -------------------------------------------------------------------------------------------------------------
+# -- in the test's process -----------------------------------------------------------------------
 
 
 class HazardousCluster:

@@ -81,7 +81,7 @@ class _Half:
         self.hooked("close", lambda: None)
 
 
-# -- whole batches -------------------------------------------------------------------------------------------------------------------
+# -- whole batches -------------------------------------------------------------------------------
 
 
 class Plain(_Hooked, BaseTransactionalSpout):
@@ -127,7 +127,7 @@ class CommittingEmitter(PlainEmitter, CommitterSpoutEmitter):
         self.hooked("commit", lambda attempt: None, attempt)
 
 
-# -- partitions ----------------------------------------------------------------------------------------------------------------------
+# -- partitions ----------------------------------------------------------------------------------
 
 
 class Asking(_Hooked, BasePartitionedTransactionalSpout):

@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return running.exit_code_of(do_it, verbose=running.is_verbose(arguments))
 
 
-# -- what can be typed -----------------------------------------------------------------------------------------------------------
+# -- what can be typed ---------------------------------------------------------------------------
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -247,7 +247,7 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
     return show
 
 
-# -- what is done ----------------------------------------------------------------------------------------------------------------
+# -- what is done --------------------------------------------------------------------------------
 
 
 def _run(parsed: argparse.Namespace) -> int:

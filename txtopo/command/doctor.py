@@ -170,7 +170,8 @@ def _requirements() -> tuple[tuple[str, str, str | None], ...]:
     try:
         lines = importlib.metadata.requires("txtopo") or []
     except importlib.metadata.PackageNotFoundError:
-        # txtopo runs from its source, or from a zip: the packages are known, their versions are not.
+        # txtopo runs from its source, or from a zip: the packages are known, their versions are
+        # not.
         lines = ["cloudpickle", "kazoo", "pydantic", "pyspark"]
     matches = (_REQUIREMENT.fullmatch(line) for line in lines)
     return tuple((match[1], match[2], match[3]) for match in matches if match is not None)

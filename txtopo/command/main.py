@@ -103,7 +103,8 @@ def _told(action: Callable[[], int], verbose: bool) -> int:
 
 
 def settings_of(parsed: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
-    """The settings of a run of ``topology``: the options ``parsed``, ``code`` and all other sources.
+    """The settings of a run of ``topology``: the options ``parsed``, ``code`` and all other
+    sources.
     """
     if parsed.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
         raise errors.UsageError(

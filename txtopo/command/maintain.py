@@ -29,7 +29,7 @@ def require_stopped(opened: opening.Opened, topology_id: str) -> None:
         raise errors.FencedError(f"topology {topology_id!r} is running: {show_state.holder_text(lease)}\n  Stop it first: nothing was changed.")
 
 
-# -- the state -----------------------------------------------------------------------------------------------------------------
+# -- the state -----------------------------------------------------------------------------------
 
 
 def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
@@ -93,7 +93,7 @@ def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
         opened.store.multi([base.Delete(path)])
 
 
-# -- stores --------------------------------------------------------------------------------------------------------------------
+# -- stores --------------------------------------------------------------------------------------
 
 
 def clear_store(store: Store, topology_id: str, components: Sequence[str], execute: bool) -> str:

@@ -122,7 +122,8 @@ def _texts(directory: Path, kind: Kind) -> dict[str, str]:
     if folder is None:
         raise errors.SetupError("the starters are not installed with this txtopo\n  Install it anew: pip install --force-reinstall --no-deps txtopo")
     program = kind.files[0]
-    # A docstring of a starter says `starter/NAME`; the new directory has the file beside the README.
+    # A docstring of a starter says `starter/NAME`; the new directory has the file beside the
+    # README.
     texts = {name: (folder / name).read_text(encoding="utf-8").replace("starter/", "") for name in kind.files}
     texts[f"test_{program}"] = _TEST.format(module=Path(program).stem)
     title = directory.absolute().name

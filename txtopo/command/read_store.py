@@ -1,7 +1,7 @@
 """The contents of a store, line by line, for a person or a program at the command line.
 
-Apart from ``maintain``, which changes stores: this module only reads. Each line is JSON with ``key``
-and ``value``, or with ``text`` if the codec that wrote the value is not at hand.
+Apart from ``maintain``, which changes stores: this module only reads. Each line is JSON with
+``key`` and ``value``, or with ``text`` if the codec that wrote the value is not at hand.
 
 Runs on: any machine that reaches the store; with ``--as-of``, also the topology's ZooKeeper or data
 directory.

@@ -36,7 +36,7 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
     return record if "unreadable" in record else {"status": record["status"], "attempt_id": record["attempt_id"]}
 
 
-# -- as text -----------------------------------------------------------------------------------------------------------------
+# -- as text -------------------------------------------------------------------------------------
 
 
 def status_text(status: dict[str, Any]) -> str:

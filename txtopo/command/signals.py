@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM: once asks a run to stop, twice ends it.
 
-Apart from ``main`` because a signal handler may do next to nothing. The handler runs between any two
-instructions of the main thread, which may just be writing or holding a lock. So the handler counts
-signals, and the main thread looks at the count.
+Apart from ``main`` because a signal handler may do next to nothing. The handler runs between any
+two instructions of the main thread, which may just be writing or holding a lock. So the handler
+counts signals, and the main thread looks at the count.
 
 Runs on: driver, main thread. In another thread Python allows no handlers, and nothing is changed.
 

@@ -1,16 +1,16 @@
 """The line that gives a topology to spark-submit: ``txtopo submit`` runs it, ``txtopo submit
 --print`` prints it.
 
-The program of spark-submit is txtopo itself, with the arguments of ``txtopo run``: so TARGET and the
-options of a run mean the same here, and only zips of code are generated. TARGET is loaded
+The program of spark-submit is txtopo itself, with the arguments of ``txtopo run``: so TARGET and
+the options of a run mean the same here, and only zips of code are generated. TARGET is loaded
 beforehand, so that a mistake in TARGET is found before a cluster is asked.
 
 Runs on: where the command is typed. Apart from ``submit_process``, which runs the line, so that a
 line can be looked at without running it.
 
-Invariants: the line is complete: any shell can run the line, in the same directory. The line holds no
-secret, since Spark shows its arguments in the user interface and the event log, and the operating
-system in the list of processes.
+Invariants: the line is complete: any shell can run the line, in the same directory. The line holds
+no secret, since Spark shows its arguments in the user interface and the event log, and the
+operating system in the list of processes.
 """
 
 from __future__ import annotations
@@ -139,12 +139,12 @@ def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark
     return defaults
 
 
-# -- what is after -- ----------------------------------------------------------------------------------------------------------------
+# -- what is after -- ----------------------------------------------------------------------------
 
 
 def _pairs(theirs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """``--name value`` and ``--name=value``. A flag gets the next argument for its value, which does
-    no harm."""
+    """``--name value`` and ``--name=value``. A flag gets the next argument for its value, which
+    does no harm."""
     for index, argument in enumerate(theirs):
         name, separator, value = argument.partition("=")
         if argument.startswith("-"):
@@ -171,7 +171,7 @@ def _without_py_files(theirs: Sequence[str]) -> tuple[list[str], list[str]]:
     return [file for file in files if file], rest
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------
 
 
 def _refuse_options(spark: dict[str, str]) -> None:

@@ -76,8 +76,8 @@ def resolve(text: str) -> Target:
 
 
 def as_topology(value: Any, label: str) -> TopologyGraph:
-    """``value`` if ``value`` is a topology; else the topology of a builder, or of a function without
-    arguments that makes a topology or a builder."""
+    """``value`` if ``value`` is a topology; else the topology of a builder, or of a function
+    without arguments that makes a topology or a builder."""
     if callable(value) and not isinstance(value, type):
         _require_no_arguments(value, label)
         value = _guarded(label, value)
@@ -118,7 +118,7 @@ def importable_by_workers(directory: Path) -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
-# -- finding -----------------------------------------------------------------------------------------------------------------
+# -- finding -------------------------------------------------------------------------------------
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -188,7 +188,7 @@ def _near_modules(place: str) -> str:
     return "\n  Did you mean " + " or ".join(".".join([*packages, name]) for name in near) + "?"
 
 
-# -- the attribute -----------------------------------------------------------------------------------------------------------
+# -- the attribute -------------------------------------------------------------------------------
 
 
 def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
@@ -248,7 +248,7 @@ def _require_no_arguments(value: Callable[..., Any], label: str) -> None:
         ) from None
 
 
-# -- code of the user ----------------------------------------------------------------------------------------------------------
+# -- code of the user ----------------------------------------------------------------------------
 
 
 def _guarded(label: str, action: Callable[[], T]) -> T:

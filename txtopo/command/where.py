@@ -61,8 +61,8 @@ def owned(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[openi
 
 
 def changed(parsed: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
-    """``change`` of the state, which must exist. Without ``--execute`` the state is only read, and no
-    run waits for the reader."""
+    """``change`` of the state, which must exist. Without ``--execute`` the state is only read, and
+    no run waits for the reader."""
     if not parsed.execute:
         return look(parsed, lambda opened: change(opening.require(opened, data_dir(parsed))))
     with owned(parsed) as opened:

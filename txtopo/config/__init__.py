@@ -1,4 +1,5 @@
-"""Settings: list (``settings``), names (``names``, ``storm``), text (``text``), and sources (``sources``)."""
+"""Settings: list (``settings``), names (``names``, ``storm``), text (``text``), and sources
+(``sources``)."""
 
 from __future__ import annotations
 

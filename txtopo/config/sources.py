@@ -100,7 +100,7 @@ def _choose_state(laid: _Layer, layers: list[_Layer]) -> None:
             laid["zookeeper"] = _Said(None, f"{laid['data_dir'].origin}, by data_dir")
 
 
-# -- one function for each source ------------------------------------------------------------------------------------------------
+# -- one function for each source ----------------------------------------------------------------
 
 
 def _of_code(code: settings.Config | Mapping[str, Any] | None) -> _Layer:
@@ -174,7 +174,7 @@ def _require_known(name: str, prefix: str) -> None:
         raise errors.ConfigError(names.unknown(name, _FIELDS, prefix))
 
 
-# -- the file ----------------------------------------------------------------------------------------------------------------------
+# -- the file ------------------------------------------------------------------------------------
 
 
 def _find_file(environment: Mapping[str, str], directory: Path) -> tuple[Path, Mapping[str, Any]] | None:

@@ -4,8 +4,8 @@ Arrow is loaded.
 RecordBatches take the same way as rows: they wait in the same lanes, in the same runs, in order of
 emission (R17). Before a run is executed or travels, its rows and its RecordBatches become runs of
 their own. A run of columns has a name that no stream of a user's can have. Its items are
-RecordBatches or, when they travel, Arrow IPC streams. Every worker imports this module; only workers
-that meet columns import :mod:`txtopo.dataplane.columns`, and pyarrow with it.
+RecordBatches or, when they travel, Arrow IPC streams. Every worker imports this module; only
+workers that meet columns import :mod:`txtopo.dataplane.columns`, and pyarrow with it.
 """
 
 from __future__ import annotations

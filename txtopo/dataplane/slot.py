@@ -49,7 +49,7 @@ class SlotRun:
         self.report = Report(job.name, slot, task_attempt)
         self.heavy_bytes = 0
 
-    # -- the three steps -------------------------------------------------------------------------------------------------
+    # -- the three steps --------------------------------------------------------------------------
 
     def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot,
@@ -138,7 +138,7 @@ class SlotRun:
         self.report.late_rows = self.report.late_rows or any(frame.kind == "rows" for frame in frames)
         return group
 
-    # -- tasks and their wiring --------------------------------------------------------------------------------------------
+    # -- tasks and their wiring -------------------------------------------------------------------
 
     def tasks_here(self, component: Component) -> range:
         """The task indices of ``component`` on this slot."""

@@ -12,9 +12,9 @@ megabyte; ``split`` adds up a part of the batch first, so that few rows travel. 
 many words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
 
 ``txtopo demo`` runs the topology, prints the results, and counts anew without txtopo: every count
-must be equal. Kill the demo at any moment and run it again. ``python -m txtopo.demo.stdlib_words report``
-prints the results once more. The store is the file that TXTOPO_STARTER_STORE names, otherwise
-.txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
+must be equal. Kill the demo at any moment and run it again. ``python -m txtopo.demo.stdlib_words
+report`` prints the results once more. The store is the file that TXTOPO_STARTER_STORE names,
+otherwise .txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Batches:
         """Close the user's coordinator."""
         self._call(self._state.current, "close", self._coordinator.close)
 
-    # -- making metadata -----------------------------------------------------------------------------------------------------
+    # -- making metadata --------------------------------------------------------------------------
 
     def _make(self, txid: int, last: TxidRecord | None) -> TxidRecord:
         if self._is_partitioned:
@@ -194,7 +194,7 @@ class Batches:
             self._refuse(txid, "fraction_done", f"it returned {fraction!r}; it returns a number from 0 to 1, or None")
         return None if math.isnan(number) else min(max(number, 0.0), 1.0)
 
-    # -- positions -----------------------------------------------------------------------------------------------------------
+    # -- positions --------------------------------------------------------------------------------
 
     def _stored(self, txid: int) -> Any:
         if self._is_opaque:
@@ -232,7 +232,7 @@ class Batches:
         record = self._state.txids.find(newest)
         return metadata_of.from_json(None if record is None else record.metadata, self._metadata_type)
 
-    # -- user code on the driver ---------------------------------------------------------------------------------------------
+    # -- user code on the driver ------------------------------------------------------------------
 
     def _call(self, txid: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
         try:

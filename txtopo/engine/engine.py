@@ -90,7 +90,7 @@ class Engine:
         self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, run.cores + 1))
         self._admission = Admission(self._process_threads, self._pace, run.cores, max(level.slots for level in plan.processing.levels))
 
-    # -- from other threads --------------------------------------------------------------------------------------------------
+    # -- from other threads -----------------------------------------------------------------------
 
     def drain(self) -> None:
         """Finish commits in flight, abandon the rest, end."""
@@ -110,7 +110,7 @@ class Engine:
         deadline = self._surroundings.now() + self._conf.message_timeout_s
         self._surroundings.post(functools.partial(self._watch, attempt, deadline))
 
-    # -- the loop ------------------------------------------------------------------------------------------------------------
+    # -- the loop ---------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Block until the run ends; raises the error that ended the run, if any."""
@@ -179,7 +179,7 @@ class Engine:
             case messages.Stop(cause, reason, count):
                 self._end(self.error or self._causes.error(cause, reason, count))
 
-    # -- opening -------------------------------------------------------------------------------------------------------------
+    # -- opening ----------------------------------------------------------------------------------
 
     def _open(self, txid: int, number: int) -> None:
         """On the spout's thread."""
@@ -220,7 +220,7 @@ class Engine:
         self._causes.unopenable = error
         self._handle(messages.Unopenable(txid))
 
-    # -- processing ----------------------------------------------------------------------------------------------------------
+    # -- processing -------------------------------------------------------------------------------
 
     def _begin(self, attempt: TransactionAttempt) -> Attempt:
         work = self._runner.begin(attempt, self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts), self._cores_for(attempt))
@@ -332,7 +332,7 @@ class Engine:
             self._attempts[attempt].failure = AttemptFailedError("timeout", text)
             self._handle(messages.Failed(attempt, "timeout"))
 
-    # -- committing: on the commit thread --------------------------------------------------------------------------------------
+    # -- committing: on the commit thread ---------------------------------------------------------
 
     def _commit_step(self, step: Callable[[], Event]) -> None:
         try:
@@ -366,7 +366,7 @@ class Engine:
     def _record(self, work: Attempt, following: Attempt | None) -> None:
         self._commit_step(functools.partial(self._writes.record, work, following, self._post))
 
-    # -- the end of an attempt -------------------------------------------------------------------------------------------------
+    # -- the end of an attempt --------------------------------------------------------------------
 
     def _forget(self, work: Attempt) -> None:
         self._surroundings.reach("forget.before", work.attempt.txid)
@@ -398,7 +398,7 @@ class Engine:
         self._batches.discard(attempt)
         self._runner.cancel(work)
 
-    # -- the end of the run ----------------------------------------------------------------------------------------------------
+    # -- the end of the run -----------------------------------------------------------------------
 
     def _drain(self) -> None:
         if not self._coordinator.stopping:

@@ -119,7 +119,8 @@ class LocalCluster:
         return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self.runs.values())
 
     def kill_topology(self, name: str) -> None:
-        """End a topology now. Its state stays, and the next run replays uncommitted transactions."""
+        """End a topology now. Its state stays, and the next run replays uncommitted transactions.
+        """
         if name not in self.runs:
             raise errors.UsageError(f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self.runs)) or 'none'}")
         self.runs.pop(name).kill()
@@ -191,8 +192,8 @@ class Submission:
     context manager.
 
     A standby (``on_held=wait``) whose data directory is in use waits here until the directory is
-    free. ``waiting`` is then called again and again with the error; an exception of ``waiting`` ends
-    the wait.
+    free. ``waiting`` is then called again and again with the error; an exception of ``waiting``
+    ends the wait.
     """
 
     def __init__(

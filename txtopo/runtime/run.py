@@ -216,7 +216,7 @@ class TopologyRun:
     def _end_shown(self, shown: progress.ShownRun) -> None:
         shown.ended(self.status(), "failed" if self._error else "stopped" if self._given_up.is_set() else "done")
 
-    # -- looking -------------------------------------------------------------------------------------------------------------
+    # -- looking ----------------------------------------------------------------------------------
 
     def status(self) -> RunStatus:
         """A frozen snapshot."""
@@ -227,7 +227,7 @@ class TopologyRun:
         """Whether it still runs."""
         return bool(self._thread.is_alive())
 
-    # -- waiting -------------------------------------------------------------------------------------------------------------
+    # -- waiting ----------------------------------------------------------------------------------
 
     def wait_for_txid(self, txid: int, timeout_s: float = 60.0) -> RunStatus:
         """Until ``txid`` is committed."""
@@ -278,7 +278,7 @@ class TopologyRun:
         if self._engine is None:
             self._not_taken.set()
 
-    # -- stopping ------------------------------------------------------------------------------------------------------------
+    # -- stopping ---------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Begin to stop: finish commits in flight, abandon the rest. Returns at once."""

@@ -94,8 +94,8 @@ class Visibility:
             time.sleep(POLL_S)
 
     def read(self, reading: Callable[[visible.VisibleTxid], T], timeout_s: float = 60.0) -> T:
-        """``reading(visible)`` for the txid that is visible now; called again for a newer txid, while
-        a store has gone on too far.
+        """``reading(visible)`` for the txid that is visible now; called again for a newer txid,
+        while a store has gone on too far.
 
         ``reading`` should open every ``items`` and ``scan`` before the first is read to its end:
         the call fixes the version of the rows, however long the reading takes.

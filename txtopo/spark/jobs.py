@@ -118,7 +118,7 @@ class SparkJobs:
             self._context.setLocalProperty("spark.scheduler.pool", pool)
             self._thread.pool = pool
 
-    # -- the chain ---------------------------------------------------------------------------------------------------------
+    # -- the chain --------------------------------------------------------------------------------
 
     def _chain(self, job: Job, plan: Plan, source: Source) -> Any:
         levels = plan.levels_of(job.part).levels
@@ -169,7 +169,7 @@ class SparkJobs:
             return len(self._context.statusTracker().getActiveJobsIds()) > 1
         return False
 
-    # -- the results -------------------------------------------------------------------------------------------------------
+    # -- the results ------------------------------------------------------------------------------
 
     def _collect(self, job: Job, rdd: Any, slots: int, shuffles: bool) -> JobResult:
         # A checkpoint cuts the RDD off from its shuffles, so they are found from the one before.
@@ -193,7 +193,7 @@ class SparkJobs:
             if shuffles:
                 _clean(shuffled)
 
-    # -- stopping ----------------------------------------------------------------------------------------------------------
+    # -- stopping ---------------------------------------------------------------------------------
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks

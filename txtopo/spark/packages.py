@@ -2,8 +2,8 @@
 Python imports from both.
 
 Apart from ``submit`` because spark-submit, ``SparkContext.addPyFile`` and an image that is built
-once take the same zip. Only pure Python can be imported from a zip; packages with native code travel
-in an archive (see the page about clusters).
+once take the same zip. Only pure Python can be imported from a zip; packages with native code
+travel in an archive (see the page about clusters).
 
 Runs on: driver.
 

@@ -45,13 +45,13 @@ _numbers = itertools.count(1)
 """Of the resident tasks of this process, for their addresses."""
 
 Launch = Callable[[str, str], None]
-"""Runs a Spark job of this group, whose one task is told this address, to the end of the job; raises
-the exception of Spark."""
+"""Runs a Spark job of this group, whose one task is told this address, to the end of the job;
+raises the exception of Spark."""
 
 
 class TaskLostError(Exception):
-    """The task ended, or was cancelled, before its answer. The text is Spark's, and the cause is the
-    exception of Spark."""
+    """The task ended, or was cancelled, before its answer. The text is Spark's, and the cause is
+    the exception of Spark."""
 
 
 class Seats:
@@ -89,8 +89,8 @@ class _Task:
         self.began = self.used = time.monotonic()
         self._lock = threading.Lock()
         self._in_use = threading.Lock()
-        """Held during a request: a descriptor that was closed meanwhile could belong to another file
-        when it is read."""
+        """Held during a request: a descriptor that was closed meanwhile could belong to another
+        file when it is read."""
         self._hung_up = threading.Event()
         self._socket: socket.socket | None = None
         self._channel: Connection | None = None
@@ -227,8 +227,8 @@ class ResidentTasks:
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
-        """In this context the run has a job of Spark's own: an idle task gives up its slot at once, a
-        task at work after its answer."""
+        """In this context the run has a job of Spark's own: an idle task gives up its slot at once,
+        a task at work after its answer."""
         with self._lock:
             self._others += 1
             task = self._task

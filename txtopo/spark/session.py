@@ -7,8 +7,8 @@ from spark-submit.
 Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings
 share it.
 
-Invariants: a context of ours has every setting of ``REQUIRED`` and ``WANTED``; a context of the user
-has at least every setting of ``REQUIRED``. The driver's address is set to 127.0.0.1 for local
+Invariants: a context of ours has every setting of ``REQUIRED`` and ``WANTED``; a context of the
+user has at least every setting of ``REQUIRED``. The driver's address is set to 127.0.0.1 for local
 masters only: the executors of a cluster must reach the driver.
 """
 

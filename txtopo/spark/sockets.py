@@ -1,7 +1,7 @@
 """A directory for the Unix sockets of this process that no other user may enter.
 
-Apart from ``session`` and ``resident_task`` because both put sockets there. PySpark asks no secret of
-a process that connects to a worker's socket: the directory keeps other users out, under every
+Apart from ``session`` and ``resident_task`` because both put sockets there. PySpark asks no secret
+of a process that connects to a worker's socket: the directory keeps other users out, under every
 umask. The path is short, because the path of a socket has at most 108 bytes.
 
 Runs on: driver. One directory per process; a fork makes its own.
@@ -104,7 +104,8 @@ def _make() -> tuple[Path, Lock]:
 def _locked(parent: Path) -> tuple[Path, Lock]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        # Before the lock is taken, another process may take the directory for left over and remove it.
+        # Before the lock is taken, another process may take the directory for left over and remove
+        # it.
         with contextlib.suppress(FileNotFoundError):
             lock = Lock(path)
             if lock.acquire():

@@ -1,7 +1,7 @@
 """The function of every Spark task.
 
-Runs on: executor. Its closure carries a job and a level; the shared part of the run's jobs is broadcast
-once and kept by the worker.
+Runs on: executor. Its closure carries a job and a level; the shared part of the run's jobs is
+broadcast once and kept by the worker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ JOB_PROPERTY = "spark.jobGroup.id"
 
 
 class WrongJobError(Exception):
-    """Spark ran this closure for another job than its own: Spark computes a lost result again (R33).
+    """Spark ran this closure for another job than its own: Spark computes a lost result again
+    (R33).
     """
 
 
@@ -43,8 +44,8 @@ def _context_of(group: str, task_name: str, has_effects: bool) -> Any:
     if asked != group:
         raise WrongJobError(f"{task_name} of {group} was run for {asked}")
     if has_effects and context.attemptNumber() > 0:
-        # Spark begins a task again if its executor was taken away, or its machine was lost, with any
-        # value of spark.task.maxFailures.
+        # Spark begins a task again if its executor was taken away, or its machine was lost, with
+        # any value of spark.task.maxFailures.
         raise RepeatedTaskError(f"{group} was begun {context.attemptNumber() + 1} times")
     return context
 
@@ -108,8 +109,8 @@ def reports_only(slot: int, records: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class ForwardFunction(LevelFunction):
-    """Sends pinned results to the first level of the job that reads them, where this level has other
-    slots than the level that holds the results."""
+    """Sends pinned results to the first level of the job that reads them, where this level has
+    other slots than the level that holds the results."""
 
     def __init__(self, run: Any, job: Job, receiving_slots: int) -> None:
         super().__init__(run, job, -1, is_last=False)

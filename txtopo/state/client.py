@@ -1,5 +1,5 @@
-"""ZooKeeper's client, kazoo, with settings of ours: pauses between endless tries to reconnect, a log
-without secrets, authentication.
+"""ZooKeeper's client, kazoo, with settings of ours: pauses between endless tries to reconnect, a
+log without secrets, authentication.
 
 A call that is not answered is tried again in ``retry``. Apart from ``zookeeper`` because the
 settings of kazoo, its log, its threads and its authentication are a subject of their own. This

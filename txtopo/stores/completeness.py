@@ -35,8 +35,8 @@ def unexplained(address: str, fence: stamps.Fence, last: transaction.Transaction
 
 
 def lost(address: str, fence: stamps.Fence, stamp: stamps.Stamp) -> errors.FailedException:
-    """Why a task of ``stamp``, which has committed store transactions in this attempt, may not go on
-    at ``fence``, which is of an earlier attempt.
+    """Why a task of ``stamp``, which has committed store transactions in this attempt, may not go
+    on at ``fence``, which is of an earlier attempt.
 
     The replay writes the whole transaction again.
     """

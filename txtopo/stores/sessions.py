@@ -1,5 +1,5 @@
-"""The two kinds of database transaction that the rules of stores need: a :class:`Session` for a task,
-and :class:`Maintenance` for ``Store.adopt`` and ``Store.clear``.
+"""The two kinds of database transaction that the rules of stores need: a :class:`Session` for a
+task, and :class:`Maintenance` for ``Store.adopt`` and ``Store.clear``.
 
 Apart from ``base`` and ``transaction``, which have the rules: a backend implements these two
 classes, and knows no rule. Runs on executors: standard library only.
@@ -33,7 +33,8 @@ class Maintenance(abc.ABC):
 
     @abc.abstractmethod
     def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
-        """Give the rows of the component the stamp ``stamp`` as settled values; return their number.
+        """Give the rows of the component the stamp ``stamp`` as settled values; return their
+        number.
 
         Each row keeps its task and its value, and forgets the value before. The counts and the
         lists of the component are removed, because the number of an attempt may come again."""
@@ -87,9 +88,9 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def count(self, stamp: stamps.Stamp, number: int) -> None:
-        """Count this transaction for the fence, which is the fence of ``stamp`` (R34). ``number`` is
-        the number of the transaction within the task and attempt, from 1 on. Add one to the count
-        of the task, unless the count has reached ``number``: then the task runs again in its
+        """Count this transaction for the fence, which is the fence of ``stamp`` (R34). ``number``
+        is the number of the transaction within the task and attempt, from 1 on. Add one to the
+        count of the task, unless the count has reached ``number``: then the task runs again in its
         attempt. Never add more than one: a copy of the database may lack earlier transactions of
         the task. :attr:`stamps.Fence.count` is the sum over all tasks. Each task has a count of its
         own, so that two tasks of an attempt do not wait for each other here."""

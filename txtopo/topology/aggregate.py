@@ -122,8 +122,8 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
     def __init__(self, store: Any) -> None:
         self.store = store
         self.is_heard = True
-        """Whether a component is downstream; if not, no tuple is emitted, and the store need not return
-        the updates."""
+        """Whether a component is downstream; if not, no tuple is emitted, and the store need not
+        return the updates."""
         self.names: tuple[str, ...] = ()
         """The fields of the key, in emitted tuples."""
 

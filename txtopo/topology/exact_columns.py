@@ -240,7 +240,7 @@ def _sorted(names: Any) -> str:
     return ", ".join(sorted(map(repr, names))) or "none"
 
 
-# -- types ---------------------------------------------------------------------------------------------------------------------------
+# -- types ---------------------------------------------------------------------------------------
 
 
 _GUESSED = {"timestamp": "datetime", "instant": "datetime", "extension<arrow.uuid>": "uuid"}

@@ -33,7 +33,7 @@ def value_type(type: pa.DataType) -> pa.DataType:
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
-# -- CSV -----------------------------------------------------------------------------------------------------------------------------
+# -- CSV -----------------------------------------------------------------------------------------
 
 
 def as_texts(schema: pa.Schema) -> pa.Schema:
@@ -69,7 +69,7 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
     return pa.chunked_array([pa.array(numbers, type)])
 
 
-# -- JSON ----------------------------------------------------------------------------------------------------------------------------
+# -- JSON ----------------------------------------------------------------------------------------
 
 
 def digits_sure(schema: pa.Schema) -> int | None:
@@ -136,7 +136,7 @@ def _is_kept(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
     return max(len(written.digits), abs(int(written.exponent))) <= _digits_max(type)
 
 
-# -- both ----------------------------------------------------------------------------------------------------------------------------
+# -- both ----------------------------------------------------------------------------------------
 
 
 def _digits_max(type: pa.DataType) -> int:

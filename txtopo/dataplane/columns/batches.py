@@ -24,7 +24,7 @@ _ENVELOPE_BYTES = 256
 """The bytes that a run and its frame add to a stream."""
 
 
-# -- bytes ---------------------------------------------------------------------------------------------------------------------------
+# -- bytes ---------------------------------------------------------------------------------------
 
 
 def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list[bytes]:
@@ -183,7 +183,7 @@ def _taken(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
         return pa.concat_arrays([column.slice(number, 1) for number in numbers])
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------
 
 
 ROWS_AT_ONCE = 4096

@@ -142,7 +142,7 @@ def _by_choice(lanes: Sequence[SendBatch], memory: route.SenderMemory, sending_t
     return send
 
 
-# -- keys ----------------------------------------------------------------------------------------------------------------------------
+# -- keys ----------------------------------------------------------------------------------------
 
 
 def _is_plain(type: pa.DataType) -> bool:
@@ -239,7 +239,7 @@ def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Ca
     return results
 
 
-# -- dealing out ---------------------------------------------------------------------------------------------------------------------
+# -- dealing out ---------------------------------------------------------------------------------
 
 
 def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[SendBatch]) -> None:

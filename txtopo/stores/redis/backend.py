@@ -50,8 +50,8 @@ class Connection:
         self._turn = threading.Lock()
 
     def open(self, store: places.Place, stamp: stamps.Stamp, accept_loss: bool) -> sessions.Session:
-        """A transaction of the task of ``stamp``, which has seen the fence; the store is made if it is
-        not there."""
+        """A transaction of the task of ``stamp``, which has seen the fence; the store is made if it
+        is not there."""
 
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(accept_loss)

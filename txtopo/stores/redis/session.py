@@ -130,7 +130,7 @@ class Session(sessions.Session):
         self._bytes = 0
         self.is_counted = False
 
-    # -- the fence -----------------------------------------------------------------------------------------------------------------
+    # -- the fence --------------------------------------------------------------------------------
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         return layout.fence_of(self._field, self._fence, self._count)[0] if self._fence else None
@@ -215,7 +215,7 @@ class Session(sessions.Session):
         is_ours = (stamp.topology_id, stamp.component) == (self._mine.topology_id, self._mine.component)
         return is_ours and (stamp.txid < self._mine.txid or stamp.generation != self._mine.generation)
 
-    # -- rows ----------------------------------------------------------------------------------------------------------------------
+    # -- rows -------------------------------------------------------------------------------------
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         rows = {text: layout.row_of(text, self._written[text]) for text in texts if text in self._written}

@@ -127,7 +127,7 @@ class _Check:
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
 
-    # -- the runs --------------------------------------------------------------------------------------------------------------
+    # -- the runs ---------------------------------------------------------------------------------
 
     def without_failures(self) -> None:
         """Each transaction once, as the measure of all other runs. No effect may come before the
@@ -213,7 +213,7 @@ class _Check:
                 self._same_effects(scene, self.after[txid], done, 28, f"{_REPLAY} {_CURES['process']}")
                 scene.run.record(replay)
 
-    # -- steps -----------------------------------------------------------------------------------------------------------------
+    # -- steps ------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _scene(self, make_processes: Callable[[Run], list[processes.Process]] | None = None) -> Iterator[Scene]:
@@ -259,7 +259,7 @@ class _Check:
         done = f"after {live.attempt} was committed, and then a late task of attempt {zombie.attempt} ran"
         self._same_effects(scene, self.after[live.attempt.txid], done, 29, _CURES["late"])
 
-    # -- comparing -------------------------------------------------------------------------------------------------------------
+    # -- comparing --------------------------------------------------------------------------------
 
     def _same(self, scene: Scene, work: Work, done: str, rule: int, cure: str) -> None:
         self._same_effects(scene, self.after[work.attempt.txid], done, rule, cure)

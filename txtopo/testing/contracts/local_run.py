@@ -132,7 +132,7 @@ class LocalRun:
         sealed_txid, sealed = self._sealed
         return {**self._more_tasks, **self.graph.task_counts, **(sealed if txid == sealed_txid else wanted)}
 
-    # -- an attempt, step by step ----------------------------------------------------------------------------------------------
+    # -- an attempt, step by step -----------------------------------------------------------------
 
     def emit(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process) -> Work:
         """Run the spout alone, and keep its rows. Metadata learnt by emitting becomes the attempt's

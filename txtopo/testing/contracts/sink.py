@@ -1,5 +1,5 @@
-"""The contract of sinks: a committer that writes to a destination of its own writes each transaction
-once and whole (R28, R29, R31).
+"""The contract of sinks: a committer that writes to a destination of its own writes each
+transaction once and whole (R28, R29, R31).
 
 Apart from ``bolt``, which asks what a committer and its stores do in a whole run: here one sink is
 driven by hand, killed at every line of its own code, and judged by its guarantee.
@@ -30,7 +30,8 @@ from txtopo.topology.stream import DEFAULT_STREAM, Fields, Tuple, TupleSource
 from txtopo.topology.transaction import TransactionAttempt
 
 MakeSink = Callable[[Path], Any]
-"""Makes the sink over the destination in a directory: the same destination for the same directory."""
+"""Makes the sink over the destination in a directory: the same destination for the same directory.
+"""
 
 Contents = Callable[[Path], Iterable[Any]]
 """The committed rows of the destination in a directory, in any order."""
@@ -301,8 +302,8 @@ def check_sink(make_sink: MakeSink, rows: Share, *, fields: Sequence[str], conte
     the attempt; ``fields`` are their names. ``contents(directory)`` gives the committed rows of the
     destination, in any order, and an empty list where the sink has written nothing.
 
-    A process is forked for each line of code that the sink runs, and killed there. So the classes of
-    the sink are defined in a file, and the program holds no lock that a child would need.
+    A process is forked for each line of code that the sink runs, and killed there. So the classes
+    of the sink are defined in a file, and the program holds no lock that a child would need.
 
     :raises ContractError: the first clause that is broken, with the number of its rule.
     :raises UsageError: there are fewer than four rows.

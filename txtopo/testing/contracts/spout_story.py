@@ -102,7 +102,7 @@ class Story:
         self._driver(self.run.close)
         return self.told
 
-    # -- the run ---------------------------------------------------------------------------------------------------------------
+    # -- the run ----------------------------------------------------------------------------------
 
     def _new_run(self) -> LocalRun:
         def make(run: Run) -> list[processes.Process]:
@@ -187,7 +187,7 @@ class Story:
     def _process(self) -> processes.Process:
         return self.run.processes[self.told.attempts % len(self.run.processes)]
 
-    # -- opening ---------------------------------------------------------------------------------------------------------------
+    # -- opening ----------------------------------------------------------------------------------
 
     def _open_window(self) -> None:
         first = self.run.state.current
@@ -247,7 +247,7 @@ class Story:
             return work
         return self._keeps_failing(f"emitting transaction {txid}")
 
-    # -- promises of every step ----------------------------------------------------------------------------------------------
+    # -- promises of every step -------------------------------------------------------------------
 
     @property
     def emit_hook(self) -> str:
@@ -292,7 +292,7 @@ class Story:
             self._broken(5, f"is_ready said False before transaction {txid}, and True right after a restart, though nothing had been added",
                          "Answer from context.last_metadata and what the source has, not from what the coordinator remembers.")  # fmt: skip
 
-    # -- user code that raises ---------------------------------------------------------------------------------------------------
+    # -- user code that raises --------------------------------------------------------------------
 
     def _driver(self, call: Callable[..., R], *args: Any) -> R:
         try:

@@ -171,7 +171,7 @@ class Driver:
         self._engine: Engine | None = None
         self.jobs: SimulatedJobs | None = None
 
-    # -- its life ------------------------------------------------------------------------------------------------------------
+    # -- its life ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Take the topology and start the engine, unless nothing is left to do."""
@@ -268,7 +268,7 @@ class Driver:
         self.ready.clear()
         self.is_dead = was_dead
 
-    # -- the surroundings of its engine ----------------------------------------------------------------------------------------
+    # -- the surroundings of its engine -----------------------------------------------------------
 
     def now(self) -> float:
         return self._world.now
@@ -353,7 +353,7 @@ class Driver:
         self.suspend(SUSPENSIONS[how])
         self.require_alive()
 
-    # -- what it can do next ---------------------------------------------------------------------------------------------------
+    # -- what it can do next ----------------------------------------------------------------------
 
     def actions(self) -> list[Action]:
         """The possible next steps of this process, the usual one first."""

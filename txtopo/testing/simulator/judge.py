@@ -87,7 +87,7 @@ class Judge:
         differing = differences(outcome, self.expected, self._compares_outputs)
         return [*of_the_source, *(differing and differences(outcome, self.reference_of(schedule), self._compares_outputs))]
 
-    # -- the spout -----------------------------------------------------------------------------------------------------------
+    # -- the spout --------------------------------------------------------------------------------
 
     def _has_the_batches(self, outcome: Outcome) -> bool:
         if self._subject.is_opaque:

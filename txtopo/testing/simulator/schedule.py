@@ -73,7 +73,7 @@ class Schedule:
         self._drivers: list[Driver] = []
         self.executors = Executors(self.world)
 
-    # -- the whole -----------------------------------------------------------------------------------------------------------
+    # -- the whole --------------------------------------------------------------------------------
 
     def play(self) -> Outcome:
         """From beginning to end."""
@@ -177,7 +177,7 @@ class Schedule:
                 driver.sleeps_until = None
                 self.world.note(f"driver {driver.number} wakes up")
 
-    # -- drivers -------------------------------------------------------------------------------------------------------------
+    # -- drivers ----------------------------------------------------------------------------------
 
     def _start_driver(self) -> None:
         number = len(self._drivers) + 1

@@ -150,7 +150,7 @@ class Simulation:
                 "  Batches of an opaque spout may differ, so only all of them together can be compared: give less input, or allow more transactions."
             )
 
-    # -- parts ---------------------------------------------------------------------------------------------------------------
+    # -- parts ------------------------------------------------------------------------------------
 
     def check_parts(self) -> Violation | None:
         """The findings of the contract checkers: on the spout, on the processing phase, then on the
@@ -167,7 +167,7 @@ class Simulation:
             return dataclasses.replace(shown, broken=finding[1]) if repr(shown.component) in finding[1].what else shown
         return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
 
-    # -- schedules -----------------------------------------------------------------------------------------------------------
+    # -- schedules --------------------------------------------------------------------------------
 
     @property
     def goes_on(self) -> Callable[[], bool]:

@@ -70,8 +70,8 @@ class World:
         self._clocks, self._trace, self._watch, self._clock_s = clocks, trace, watch, clock_s
         self.is_patient = is_patient
         self.is_asking_again = False
-        """A patient schedule asks the source again. No fault strikes meanwhile, because an impatient
-        schedule does not ask at this point."""
+        """A patient schedule asks the source again. No fault strikes meanwhile, because an
+        impatient schedule does not ask at this point."""
         self.source_paused = False
         """A patient schedule has seen the source not ready, and ready afterwards."""
         self.now = 0.0

@@ -56,7 +56,8 @@ _DATABASES = {
     ),
 }
 """By the scheme of an address. The one registry of the databases of sinks, beside that of the
-servers of stores (``txtopo.stores.servers.store``) and the quotes of statements (``parameters``)."""
+servers of stores (``txtopo.stores.servers.store``) and the quotes of statements (``parameters``).
+"""
 
 
 class Ledger(base.Store):
