@@ -144,9 +144,9 @@ GUARDS = (
         (
             Mutation(
                 "a component begins any store",
-                "txtopo/stores/base.py",
-                "            if not begun.may_begin(self.name, context):\n",
-                "            if False:\n",
+                "txtopo/stores/fencing.py",
+                "        if not begun.may_begin(store.name, context):\n",
+                "        if False:\n",
                 CONTINUITY,
             ),
             Mutation(
@@ -615,30 +615,30 @@ GUARDS = (
             ),
             Mutation(
                 "emptied store accepted",
-                "txtopo/stores/base.py",
-                "                raise _emptied(self._place, stamp)\n",
-                "                pass\n",
+                "txtopo/stores/fencing.py",
+                "            raise completeness.emptied(store, stamp)\n",
+                "            pass\n",
                 STORE,
             ),
             Mutation(
                 "store older than ZooKeeper accepted",
-                "txtopo/stores/base.py",
-                "            raise completeness.behind(self.address, fence, last, self._place.command(\"adopt\", fence.topology_id))\n",
-                "            pass\n",
+                "txtopo/stores/fencing.py",
+                "        raise completeness.behind(store, fence, last)\n",
+                "        pass\n",
                 STORE,
             ),
             Mutation(
                 "store newer than ZooKeeper accepted",
-                "txtopo/stores/base.py",
-                "            raise completeness.unexplained(self.address, fence, last, self._place.command(\"adopt\", fence.topology_id))\n",
-                "            pass\n",
+                "txtopo/stores/fencing.py",
+                "        raise completeness.unexplained(store, fence, last)\n",
+                "        pass\n",
                 STORE,
             ),
             Mutation(
                 "an attempt that was never sealed is taken for one that was",
-                "txtopo/stores/base.py",
-                "            raise _never_sealed(self._place, fence)\n",
-                "            pass\n",
+                "txtopo/stores/fencing.py",
+                "        raise completeness.never_sealed(store, fence)\n",
+                "        pass\n",
                 STORE,
             ),
             Mutation(
@@ -1349,9 +1349,9 @@ GUARDS = (
             ),
             Mutation(
                 "a task goes on in a store that has lost what it committed",
-                "txtopo/stores/base.py",
-                "        elif self._number(context) > 1 and fence.attempt != stamps.CLOSED_ATTEMPT:\n",
-                "        elif False:\n",
+                "txtopo/stores/fencing.py",
+                "    elif context.touched_stores.get(known_name, 0) > 0 and fence.attempt != stamps.CLOSED_ATTEMPT:\n",
+                "    elif False:\n",
                 _COPIES,
             ),
             Mutation(

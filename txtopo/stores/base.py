@@ -4,9 +4,9 @@ number of replays (R27-R32).
 A store transaction is one transaction of the database behind it. It first stands at the fence of
 its component (R29), then updates stamped values (R30), and commits. Before a store raises a fence,
 the store asks the recorded attempts two things: whether the store is an older copy (R27), and
-whether the attempt of the fence counts at all (R31, see ``stamps``). The rules are here, in
-``transaction`` and in ``stamps``, once; a backend implements ``sessions.Session`` and the readings
-of :class:`Store`, and knows no rule.
+whether the attempt of the fence counts at all (R31, see ``stamps``). The rules are in ``fencing``,
+``transaction`` and ``stamps``, once; a backend implements ``sessions.Session`` and the readings of
+:class:`Store`, and knows no rule.
 
 Apart from ``connectors``: a connector writes and cannot read back, a store remembers the writer of
 each value. Runs on executors, so it imports the standard library only. A store object is
@@ -31,7 +31,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.stores import begun, codecs, completeness, conflicts, export, keys, sessions, stamps, turns, visible
+from txtopo.stores import begun, codecs, conflicts, export, fencing, keys, sessions, stamps, turns, visible
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
@@ -354,34 +354,12 @@ class Store(destination.Destination):
         self, session: sessions.Session, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
         """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29,
-        R31)."""
+        R31); ``fencing`` decides."""
         fence = session.read_fence(stamp.topology_id, stamp.component)
-        last = None if recorded is None else recorded.get(stamp.component)
-        where = stamps.fence_standing(fence, stamp, recorded)
-        if where == "equal":
+        decision = fencing.decide(self._place, self.kind, context, stamp, fence, recorded)
+        if decision == "stand":
             return
-        if fence is None:
-            if last is not None or self._known_name(stamp.component) in context.touched_stores:
-                raise _emptied(self._place, stamp)
-            if not begun.may_begin(self.name, context):
-                raise begun.unexpected(self._place, stamp, context, self._place.command("adopt", stamp.topology_id))
-        elif where == "other generation":
-            raise _other_generation(self._place, fence, stamp)
-        elif where == "above":
-            raise errors.StaleAttemptError(self.address, stamp.component, fence.position, stamp.position)
-        elif self._number(context) > 1 and fence.attempt != stamps.CLOSED_ATTEMPT:
-            raise completeness.lost(self.address, fence, stamp)
-        elif last is not None and where == "behind":
-            raise completeness.behind(self.address, fence, last, self._place.command("adopt", fence.topology_id))
-        elif last is not None and where in ("incomplete", "overfull"):
-            raise completeness.mismatch(self.address, fence, last, self._place.command("adopt", fence.topology_id))
-        elif last is not None and where == "unexplained":
-            raise completeness.unexplained(self.address, fence, last, self._place.command("adopt", fence.topology_id))
-        elif where == "replayed" and fence.attempt < context.first_attempt and not self.opaque:
-            # The batch was made anew, and may be another: only opaque values can be taken back to
-            # before it.
-            raise _never_sealed(self._place, fence)
-        elif not self.plain and (where == "void" or (where == "replayed" and self.opaque)):
+        if fence is not None and decision == "take back":
             self._take_back(session, fence)
         session.write_fence(stamps.Fence(stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt))
         session.has_raised = True
@@ -394,7 +372,7 @@ class Store(destination.Destination):
         session.take_back(void)
 
     def _known_name(self, component: str) -> str:
-        return f"{component}/{self.name}"
+        return self._place.known_name(component)
 
     def _pairs(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None) -> Iterator[tuple[keys.Key, Any]]:
         return ((keys.decode_key(key), codecs.decode(self.codec, text)) for key, text in self._texts(rows, as_of))
@@ -449,34 +427,3 @@ class Store(destination.Destination):
 
 class _DryRun(Exception):
     """Rolls a change back on purpose."""
-
-
-def _emptied(store: places.Place, stamp: stamps.Stamp) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"store {store.address} holds nothing of component {stamp.component!r}, which wrote its results there before transaction {stamp.txid}\n"
-        "  It was emptied, or it is another store. Restore it, or choose:\n"
-        f"    `{store.command('adopt', stamp.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
-        f"    `txtopo state reset {stamp.topology_id}`: forget what was committed and begin with the first batch"
-    )
-
-
-def _never_sealed(store: places.Place, fence: stamps.Fence) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, which ZooKeeper never sealed\n"
-        "  ZooKeeper was restored from an older copy, and the batch may be another now. Nothing was written. Look with `txtopo state show`,\n"
-        "  restore the newest copy, or choose (an opaque store would be taken back to before that transaction, and go on):\n"
-        f"    `{store.command('adopt', fence.topology_id)}`: go on from what the store holds; what the batch adds to it may count twice\n"
-        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
-    )
-
-
-def _other_generation(store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"store {store.address} belongs to generation {fence.generation} of topology {stamp.topology_id!r} (component {stamp.component!r}, "
-        f"transaction {fence.txid}), but ZooKeeper is at generation {stamp.generation}, transaction {stamp.txid}\n"
-        "  Nothing was written. Look with `txtopo state show`, then choose:\n"
-        f"    `{store.command('adopt', stamp.topology_id)}`: go on from what the store holds\n"
-        f"    `{store.command('clear', stamp.topology_id)}`: empty the store, for a state that begins with the first batch\n"
-        f"    `txtopo state reset {stamp.topology_id}`: begin with the first batch; the store must then be cleared or adopted",
-        without_state=f"{store.command('clear', stamp.topology_id)} --execute",
-    )

@@ -47,6 +47,10 @@ class Place:
         """The command line that does ``action``, such as ``adopt``, to this store."""
         return f"txtopo store {action} {shlex.quote(self.location)} {self.name} --topology {shlex.quote(topology_id)}"
 
+    def known_name(self, component: str) -> str:
+        """The name under which the coordinator knows the store of ``component``."""
+        return f"{component}/{self.name}"
+
     def connection_name(self, scheme: str) -> str:
         """The name under which a worker process keeps its connection to the server.
 
