@@ -417,7 +417,7 @@ GUARDS = (
             ),
             Mutation(
                 "a late attempt whose update newer ones removed is told that others changed the store",
-                "txtopo/stores/transaction.py",
+                "txtopo/stores/steps.py",
                 "        if newer is not None:\n",
                 "        if False:\n",
                 STORE,

@@ -1,17 +1,16 @@
 """One open transaction of a store: the updates of a task, each applied exactly once (R28, R30-R32).
 
-Apart from ``base``, which opens and fences it, and from ``sessions``, the questions to a database:
-here a key is read, judged by ``stamps`` and taken one step further. Where a database can combine an
-integer with an ordinary row, no row is read: the database combines, and names the rows that are not
-ordinary. Runs on executors: standard library only.
+Apart from ``base``, which opens and fences it; from ``sessions``, the questions to a database; and
+from ``steps``, which takes a row in memory one step further. Here keys are read, written and
+removed, many at a time. Where a database can combine an integer with an ordinary row, no row is
+read: the database combines, and names the rows that are not ordinary. Runs on executors: standard
+library only.
 
 Invariants:
     - The database lacks only the rows of ``_rows`` that ``_unwritten`` names, and the integers to
       combine in ``_deltas``.
     - A key of ``_deltas`` is in no other collection here: before any key is read, the database
       combines.
-    - After an update was refused, the transaction can only fail, even if user code catches the
-      exception.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from txtopo import errors, plain_json
-from txtopo.stores import codecs, conflicts, keys, sessions, stamps, updates
+from txtopo import errors
+from txtopo.stores import codecs, keys, sessions, stamps, steps, updates
 from txtopo.stores.updates import Update
 from txtopo.topology import merge
 
@@ -33,7 +32,7 @@ ROWS_HELD_MAX = 10_000
 database transaction."""
 
 
-class StoreTransaction:
+class StoreTransaction(steps.Steps):
     """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use
     after its ``with`` block.
 
@@ -57,23 +56,14 @@ class StoreTransaction:
         recorded: stamps.Recorded | None,
         codec: codecs.Codec = codecs.JSON,
     ) -> None:
-        self._address, self._kind, self._session, self._mine, self._earlier_steps = address, kind, session, stamp, earlier_steps
-        self._recorded, self._codec = recorded, codec
+        super().__init__(address, kind, stamp, earlier_steps, recorded, codec)
+        self._session = session
         last = None if recorded is None else recorded.get(stamp.component)
         # Rows after the last recorded transaction are void, and rows of this transaction are its
         # own (see stamps).
         self._settled_txid = stamp.txid - 1 if recorded is None else min(stamp.txid - 1, 0 if last is None else last.txid)
-        self._read: set[str] = set()
-        """Keys of a plain store whose value was asked for before this attempt had set it."""
-        self._rows: dict[str, stamps.Row | None] = {}
-        self._unwritten: dict[str, None] = {}
-        self._steps: dict[str, int] = {}
         self._deltas: dict[str, int] = {}
         self._merge = merge.ADD
-        self._standings: dict[int, tuple[stamps.Stamp, stamps.Standing]] = {}
-        """By the identity of a stamp, which many rows share."""
-        self._doom: BaseException | None = None
-        self._is_inside_function = False
         self._is_open = True
 
     def get(self, key: keys.Key) -> Any:
@@ -104,16 +94,6 @@ class StoreTransaction:
             for text, key in chunk.items():
                 values[key] = self._seen(text, self._rows[text] if text in self._rows else rows.get(text))
         return values
-
-    def _seen(self, text: str, row: stamps.Row | None) -> Any:
-        where = self._standing(row)
-        if row is not None and where == "ahead":
-            self._refuse_late(row)
-        if self._kind == "plain":
-            if row is None or row.stamp != self._mine:
-                self._read.add(text)
-            return codecs.decode(self._codec, None if row is None else row.curr)
-        return codecs.decode(self._codec, stamps.seen(row, where, self._steps_taken(text)))
 
     def put(self, key: keys.Key, value: Any) -> None:
         """Set ``key`` to ``value``, whatever it was.
@@ -218,11 +198,11 @@ class StoreTransaction:
         except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
         if len(refused) < len(self._deltas):
-            steps = dict.fromkeys(self._deltas.keys() - refused if refused else self._deltas, 1)
+            first_steps = dict.fromkeys(self._deltas.keys() - refused if refused else self._deltas, 1)
             if self._steps:
-                self._steps.update(steps)
+                self._steps.update(first_steps)
             else:
-                self._steps = steps
+                self._steps = first_steps
         # In the order in which they were given, so that every process names the same mistake of
         # several.
         refused_texts = set(refused)
@@ -252,88 +232,6 @@ class StoreTransaction:
                 self._load(texts)
                 removed.update((key, self._removed(text)) for text, key in zip(texts, portion, strict=True))
         return removed
-
-    def _removed(self, text: str) -> Update:
-        if self._kind == "plain":
-            self._set(text, None)
-            return Update(None, None, applied=True)
-        prev, _, applied = self._replaced(text, None)
-        return Update(codecs.decode(self._codec, prev), None, applied)
-
-    def _set(self, text: str, curr: str | None) -> None:
-        if self._kind != "plain":
-            self._replaced(text, curr)
-            return
-        if text in self._read:
-            self._refuse(conflicts.written_after_read(self._address, text))
-        row = self._rows[text]
-        where = self._standing(row)
-        if row is not None and where in ("foreign", "rival"):
-            self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
-        if row is not None and where == "ahead":
-            self._refuse_late(row)
-        self._rows[text] = stamps.Row(text, self._mine, prev=None, prev_txid=0, steps=[curr])
-        self._unwritten[text] = None
-
-    def _made(self, text: str, fn: Callable[..., Any], *more: Any) -> Update:
-        """Take a loaded key one step further, to ``fn(old, *more)``; or return the earlier update,
-        if it was applied before."""
-        row, where, step, known = self._place(text)
-        prev = stamps.seen(row, where, step)
-        if row is not None and step < known:
-            self._steps[text] = step + 1
-            return Update(codecs.decode(self._codec, prev), codecs.decode(self._codec, row.steps[step]), applied=False)
-        old = codecs.decode(self._codec, prev)
-        value = self._computed(fn, old, *more)
-        curr = codecs.encode(self._codec, value)
-        # A value that cannot be changed in place needs no second object: reading would give the
-        # same value.
-        if self._codec is not codecs.JSON or type(value) not in plain_json.SCALARS:
-            value = codecs.decode(self._codec, curr)
-        if type(old) not in plain_json.SCALARS:
-            old = codecs.decode(self._codec, prev)
-        self._advance(text, row, where, step, curr)
-        return Update(old, value, applied=True)
-
-    def _computed(self, fn: Callable[..., Any], *of: Any) -> Any:
-        self._is_inside_function = True
-        try:
-            return fn(*of)
-        finally:
-            self._is_inside_function = False
-
-    def _replaced(self, text: str, curr: str | None) -> tuple[str | None, str | None, bool]:
-        """Take a loaded key one step further, to ``curr``; or return the earlier update, if it was
-        applied before: prev, curr, applied."""
-        row, where, step, known = self._place(text)
-        prev = stamps.seen(row, where, step)
-        if row is not None and step < known:
-            self._steps[text] = step + 1
-            return prev, row.steps[step], False
-        self._advance(text, row, where, step, curr)
-        return prev, curr, True
-
-    def _place(self, text: str) -> tuple[stamps.Row | None, stamps.Standing, int, int]:
-        """The row of a loaded key, how it stands, how many steps this attempt has made, and how
-        many are known; refuses other writers."""
-        row = self._rows[text]
-        where = self._standing(row)
-        step = self._steps_taken(text)
-        if where == "past" and not step:
-            return row, where, 0, 0
-        known = len(row.steps) if row is not None and where == "mine" else 0
-        if row is not None and where in ("foreign", "rival"):
-            self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
-        if row is not None and where == "ahead":
-            self._refuse_late(row)
-        if step > known:
-            self._refuse_gone(text, step)
-        return row, where, step, known
-
-    def _advance(self, text: str, row: stamps.Row | None, where: stamps.Standing, step: int, curr: str | None) -> None:
-        self._rows[text] = stamps.advanced(row, text, where, self._mine, curr)
-        self._unwritten[text] = None
-        self._steps[text] = step + 1
 
     def _load(self, texts: Sequence[str]) -> None:
         self._check_open()
@@ -409,48 +307,17 @@ class StoreTransaction:
         """Refuse every later call."""
         self._is_open = False
 
-    def _standing(self, row: stamps.Row | None) -> stamps.Standing:
-        if row is None:
-            return "past"
-        remembered = self._standings.get(id(row.stamp))
-        if remembered is None:
-            if self._kind == "plain":
-                where = stamps.plain_standing(row, self._mine)
-            else:
-                where = stamps.standing(row, self._mine, self._kind == "opaque", self._recorded)
-            remembered = self._standings[id(row.stamp)] = row.stamp, where
-        return remembered[1]
-
-    def _steps_taken(self, text: str) -> int:
-        return self._steps.get(text) or self._earlier_steps.get(text, 0)
-
-    def _refuse_late(self, row: stamps.Row) -> NoReturn:
-        self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, row.stamp.position, self._mine.position))
-
-    def _refuse_gone(self, text: str, step: int) -> NoReturn:
-        """Newer attempts took over a write of this attempt, and then took the write back or deleted
-        it; or another program did."""
+    def _newer_fence(self) -> stamps.Fence | None:
         with self._all_or_nothing():
-            newer = stamps.overtaking(self._session.read_fences(self._mine.topology_id), self._mine)
-        if newer is not None:
-            self._refuse(errors.StaleAttemptError(f"{self._address} key {text}", newer.component, newer.position, self._mine.position))
-        self._refuse(conflicts.changed_by_others(self._address, text, step))
+            return stamps.overtaking(self._session.read_fences(self._mine.topology_id), self._mine)
 
     def _refuse_changed(self, rows: Mapping[str, stamps.Row | None]) -> NoReturn:
         """Another writer was faster: of this transaction, of a newer attempt, or a writer that a
         replay will not meet again."""
         places = {text: self._standing(row) for text, row in sorted(rows.items())}
         for text, where in places.items():
-            row = rows[text]
-            if row is not None and where in ("foreign", "rival"):
-                self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
-            if row is not None and where == "ahead":
-                self._refuse_late(row)
+            self._check_writer(text, rows[text], where)
         self._refuse(errors.FailedException(f"store {self._address}: key {next(iter(places))} was changed by others while this task was updating it"))
-
-    def _refuse(self, error: Exception) -> NoReturn:
-        self._doom = self._doom or error
-        raise error
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
