@@ -27,7 +27,7 @@ from txtopo import config, errors, faults
 from txtopo.coordinator import transitions
 from txtopo.state import layout
 from txtopo.stores.redis import layout as redis_layout
-from txtopo.stores.servers import session
+from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.sqlite import layout as sqlite_layout
 
 DOCS = Path(__file__).resolve().parent
@@ -135,7 +135,7 @@ def tables() -> str:
 
 def server_tables() -> str:
     """The tables of a store in a database server, as their module draws them."""
-    return _drawing(session)
+    return _drawing(server_layout)
 
 
 def redis_keys() -> str:

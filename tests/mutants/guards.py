@@ -1440,8 +1440,8 @@ GUARDS = (
             ),
             Mutation(
                 "a fence that an earlier version raised has a count of nothing",
-                "txtopo/stores/servers/session.py",
-                "BIGINT NOT NULL DEFAULT {layout.UNCOUNTED}",
+                "txtopo/stores/servers/layout.py",
+                "BIGINT NOT NULL DEFAULT {rows.UNCOUNTED}",
                 "BIGINT NOT NULL DEFAULT 0",
                 ("tests/conformance/test_store_layouts.py", "-k", "postgresql"),
             ),

@@ -46,6 +46,7 @@ from txtopo.stores.mysql import errors as faults
 from txtopo.stores.mysql import layout as tables
 from txtopo.stores.mysql import merge as merging
 from txtopo.stores.servers import connection as relational_connection
+from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.servers import session
 from txtopo.topology import merge
 
@@ -110,13 +111,13 @@ class Connection(relational_connection.Connection):
     def _descriptor(self, driver: Any) -> int:
         return connections.descriptor(driver)
 
-    def _layout(self, store: places.Place) -> session.Tables:
+    def _layout(self, store: places.Place) -> server_layout.Tables:
         return tables.tables_of(store.name)
 
-    def _prepare(self, raw: sa.Connection, tables_: session.Tables, store: places.Place) -> None:
+    def _prepare(self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place) -> None:
         tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
 
-    def _session(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
+    def _session(self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
         return Session(raw, tables_, store, stamp)
 
 
@@ -125,7 +126,7 @@ class Session(session.Session):
     fence take turns.
     """
 
-    def __init__(self, raw: sa.Connection, tables_: session.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+    def __init__(self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
         super().__init__(raw, faults, tables_, store, stamp)
         self._locked: set[str] = set()
         """Keys of existing rows that no other transaction can change before this transaction ends.
@@ -370,7 +371,7 @@ class Session(session.Session):
 class Reader(session.Reader):
     """One reading: all statements see the state of the first statement."""
 
-    def __init__(self, run: session.Run, tables_: session.Tables, schema: session.Made) -> None:
+    def __init__(self, run: server_layout.Run, tables_: server_layout.Tables, schema: server_layout.Made) -> None:
         super().__init__(run, tables_, schema.version)
         self.form = schema.form
         """Of what is there."""
@@ -397,7 +398,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
-        schema = session.made(run, tables_, store.address, functools.partial(tables.has_table, run))
+        schema = server_layout.made(run, tables_, store.address, functools.partial(tables.has_table, run))
         if schema is not None and not any_form:
             layout.check_form(store.address, schema.form, store.form)
         yield None if schema is None else Reader(run, tables_, schema)

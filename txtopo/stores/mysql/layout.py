@@ -30,7 +30,7 @@ from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.mysql import connection as connections
-from txtopo.stores.servers import session
+from txtopo.stores.servers import layout as server_layout
 
 KEY_CHARACTERS_MAX = 768
 """Of a key's text: InnoDB indexes up to 3072 bytes, and takes every character for one of four
@@ -72,45 +72,45 @@ class _LongText(sa.types.TypeDecorator[str]):
 
 
 @functools.cache
-def tables_of(name: str) -> session.Tables:
+def tables_of(name: str) -> server_layout.Tables:
     """The tables of the store ``name``."""
     names = mysql.VARCHAR(NAME_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     keys = mysql.VARCHAR(KEY_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     values = _LongText(charset="utf8mb4", collation=_COLLATION)
     # There are no indexes of some rows only: the component separates the wanted tombstones from the
     # other tombstones.
-    return session.Tables(name, session.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
+    return server_layout.Tables(name, server_layout.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
 
 
-def has_table(run: session.Run, name: str) -> bool:
+def has_table(run: server_layout.Run, name: str) -> bool:
     """Whether the database has a table of this name, also a foreign table."""
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
-def prepare(run: session.Run, tables: session.Tables, store: places.Place, lock: Callable[[str], None]) -> None:
+def prepare(run: server_layout.Run, tables: server_layout.Tables, store: places.Place, lock: Callable[[str], None]) -> None:
     """Make the missing parts of the layout; where nothing is, no right to make anything is needed.
     ``lock`` has processes take turns."""
     exists = functools.partial(has_table, run)
-    if session.made(run, tables, store.address, exists) != (wanted := (layout.LAYOUT_VERSION, store.form)):
+    if server_layout.made(run, tables, store.address, exists) != (wanted := (layout.LAYOUT_VERSION, store.form)):
         with _alone(run, store):
-            schema = session.made(run, tables, store.address, exists)
+            schema = server_layout.made(run, tables, store.address, exists)
             if schema is None:
                 _make(run, tables, store)
-                schema = session.made(run, tables, store.address, exists)
+                schema = server_layout.made(run, tables, store.address, exists)
             if schema is not None and schema != wanted:
                 if schema.version != layout.LAYOUT_VERSION:
                     # Each of these statements commits by itself, so no lock is held yet.
-                    session.add_counts(run, tables, functools.partial(_has_column, run))
+                    server_layout.add_counts(run, tables, functools.partial(_has_column, run))
                 lock(f"schema\0{tables.name}")
                 if schema.form != store.form:
-                    session.change_form(run, tables, store.address, schema.form, store.form)
+                    server_layout.change_form(run, tables, store.address, schema.form, store.form)
                 if schema.version != layout.LAYOUT_VERSION:
-                    session.bring_forward(run, tables)
+                    server_layout.bring_forward(run, tables)
     _check_engines(run, tables, store.address)
 
 
 @contextlib.contextmanager
-def _alone(run: session.Run, store: places.Place) -> Iterator[None]:
+def _alone(run: server_layout.Run, store: places.Place) -> Iterator[None]:
     """While no other process makes tables here: a process that made an index late would wait for
     every open transaction. The lock of a process that dies ends with its session."""
     if run(_GET_LOCK, {"seconds": store.limits["lock_timeout_s"]}).scalar_one() != 1:
@@ -123,16 +123,16 @@ def _alone(run: session.Run, store: places.Place) -> Iterator[None]:
             run(_RELEASE_LOCK)
 
 
-def _make(run: session.Run, tables: session.Tables, store: places.Place) -> None:
+def _make(run: server_layout.Run, tables: server_layout.Tables, store: places.Place) -> None:
     """After a process died here, the next process skips the existing parts, and goes on.
     """
     exists = functools.partial(has_table, run)
-    session.check_neighbours(run, tables, store.address, exists)
+    server_layout.check_neighbours(run, tables, store.address, exists)
     if not _is_being_made(run, tables):
-        session.check_names_are_free(tables, store.address, exists)
+        server_layout.check_names_are_free(tables, store.address, exists)
     for table in (tables.schema, tables.fence, tables.count, _LOCKS):
         run(sa.schema.CreateTable(table, if_not_exists=True))
-    session.add_counted(run, tables, functools.partial(_has_column, run))
+    server_layout.add_counted(run, tables, functools.partial(_has_column, run))
     run(_REGISTER, {"store": tables.name, "version": layout.BEING_MADE, "form": store.form})
     run(sa.schema.CreateTable(tables.values, if_not_exists=True))
     run(sa.schema.CreateTable(tables.written, if_not_exists=True))
@@ -142,25 +142,25 @@ def _make(run: session.Run, tables: session.Tables, store: places.Place) -> None
     run(finished.values(version=layout.LAYOUT_VERSION))
 
 
-def _is_being_made(run: session.Run, tables: session.Tables) -> bool:
+def _is_being_made(run: server_layout.Run, tables: server_layout.Tables) -> bool:
     schema = tables.schema.c
     return has_table(run, tables.schema.name) and run(sa.select(schema.version).where(schema.store == tables.name)).first() is not None
 
 
-def _make_index(run: session.Run, tables: session.Tables, index: sa.Index) -> None:
+def _make_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.Index) -> None:
     if not _has_index(run, tables, index):
         run(sa.schema.CreateIndex(index))
 
 
-def _has_column(run: session.Run, table: str, name: str) -> bool:
+def _has_column(run: server_layout.Run, table: str, name: str) -> bool:
     return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
 
 
-def _has_index(run: session.Run, tables: session.Tables, index: sa.Index) -> bool:
+def _has_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.Index) -> bool:
     return bool(run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one())
 
 
-def _check_engines(run: session.Run, tables: session.Tables, address: str) -> None:
+def _check_engines(run: server_layout.Run, tables: server_layout.Tables, address: str) -> None:
     names = [tables.name, tables.written.name, tables.schema.name, tables.fence.name, tables.count.name, _LOCKS.name]
     for name, engine in run(_ENGINES, {"names": names}):
         raise errors.SetupError(

@@ -38,6 +38,7 @@ from txtopo.stores.postgresql import connection as connections
 from txtopo.stores.postgresql import errors as faults
 from txtopo.stores.postgresql import merge as postgresql_merge
 from txtopo.stores.servers import connection as relational_connection
+from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.servers import session
 from txtopo.topology import merge
 
@@ -96,13 +97,13 @@ class Connection(relational_connection.Connection):
     def _descriptor(self, driver: Any) -> int:
         return -1 if driver.closed else int(driver.fileno())
 
-    def _layout(self, store: places.Place) -> session.Tables:
+    def _layout(self, store: places.Place) -> server_layout.Tables:
         return _tables(store)
 
-    def _prepare(self, raw: sa.Connection, tables: session.Tables, store: places.Place) -> None:
+    def _prepare(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
         _prepare(raw, tables, store)
 
-    def _session(self, raw: sa.Connection, tables: session.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
+    def _session(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
         return Session(raw, tables, store, stamp)
 
 
@@ -110,7 +111,7 @@ class Session(session.Session):
     """Reading and writing in bulk in PostgreSQL; and the lock by which tasks that raise a fence
     take turns."""
 
-    def __init__(self, raw: sa.Connection, tables: session.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+    def __init__(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
         super().__init__(raw, faults, tables, store, stamp)
         self._versions: dict[str, str | None] = {}
         """Of rows that are there, by key: the version that was read; None after this transaction
@@ -222,7 +223,7 @@ class Session(session.Session):
 class Reader(session.Reader):
     """One reading, with a cursor that stays on the server."""
 
-    def __init__(self, raw: sa.Connection, tables: session.Tables, address: str, schema: session.Made) -> None:
+    def __init__(self, raw: sa.Connection, tables: server_layout.Tables, address: str, schema: server_layout.Made) -> None:
         super().__init__(functools.partial(_run, raw, address), tables, schema.version)
         self._raw, self._address = raw, address
         self.form = schema.form
@@ -255,7 +256,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
-        schema = session.made(run, tables, store.address, functools.partial(_has_table, run))
+        schema = server_layout.made(run, tables, store.address, functools.partial(_has_table, run))
         if schema is not None and not any_form:
             layout.check_form(store.address, schema.form, store.form)
         yield None if schema is None else Reader(raw, tables, store.address, schema)
@@ -264,23 +265,23 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
             raw.close()
 
 
-def _prepare(raw: sa.Connection, tables: session.Tables, store: places.Place) -> None:
+def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
     """Make the missing parts of the layout, one process at a time. Where no part is missing, no
     right to make tables is needed."""
     run = functools.partial(_run, raw, store.address)
     has_table, has_column = functools.partial(_has_table, run), functools.partial(_has_column, run)
-    if session.made(run, tables, store.address, has_table) == (layout.LAYOUT_VERSION, store.form):
+    if server_layout.made(run, tables, store.address, has_table) == (layout.LAYOUT_VERSION, store.form):
         return
     run(_LOCK, {"number": _lock_number("schema")})
-    schema = session.made(run, tables, store.address, has_table)
+    schema = server_layout.made(run, tables, store.address, has_table)
     if schema is None:
-        session.make(run, tables, store.address, store.form, has_table, has_column)
+        server_layout.make(run, tables, store.address, store.form, has_table, has_column)
         return
     if schema.form != store.form:
-        session.change_form(run, tables, store.address, schema.form, store.form)
+        server_layout.change_form(run, tables, store.address, schema.form, store.form)
     if schema.version != layout.LAYOUT_VERSION:
-        session.add_counts(run, tables, has_column)
-        session.bring_forward(run, tables)
+        server_layout.add_counts(run, tables, has_column)
+        server_layout.bring_forward(run, tables)
 
 
 def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
@@ -288,19 +289,19 @@ def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str,
         return raw.execute(statement, parameters or {})
 
 
-def _has_table(run: session.Run, name: str) -> bool:
+def _has_table(run: server_layout.Run, name: str) -> bool:
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
-def _has_column(run: session.Run, table: str, name: str) -> bool:
+def _has_column(run: server_layout.Run, table: str, name: str) -> bool:
     return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
 
 
-def _tables(store: places.Place) -> session.Tables:
+def _tables(store: places.Place) -> server_layout.Tables:
     # In order of code points, not in the order of the database: Python and all other stores order
     # texts by code points.
     text = sa.Text(collation="C")
-    return session.Tables(store.name, session.Types(text, text, text), ("topology",), values_options={"postgresql_with": _ROOM})
+    return server_layout.Tables(store.name, server_layout.Types(text, text, text), ("topology",), values_options={"postgresql_with": _ROOM})
 
 
 def _given(parameters: Mapping[str, Any]) -> str:

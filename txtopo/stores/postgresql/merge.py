@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping
 import sqlalchemy as sa
 
 from txtopo.stores import stamps
-from txtopo.stores.servers import session
+from txtopo.stores.servers import layout as server_layout
 from txtopo.topology import merge
 
 _MADE = {"add": "{old} + {new}", "min": "least({old}, {new})", "max": "greatest({old}, {new})"}
@@ -38,7 +38,7 @@ _STAMP = {"topology": "text", "generation": "text", "component": "text", "task":
 
 
 def merged(
-    run: session.Run, table: str, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    run: server_layout.Run, table: str, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
 ) -> Collection[str]:
     """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
     ``run``. No key has a line feed: it is JSON."""

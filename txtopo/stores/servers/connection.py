@@ -27,6 +27,7 @@ from txtopo import errors
 from txtopo.stores import faults as failures
 from txtopo.stores import place as places
 from txtopo.stores import stamps
+from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.servers import session as relational
 
 
@@ -38,7 +39,7 @@ class Connection(abc.ABC):
 
     def __init__(self) -> None:
         self._raw: sa.Connection | None = None
-        self._tables: dict[str, relational.Tables] = {}
+        self._tables: dict[str, server_layout.Tables] = {}
         self._prepared: set[tuple[str, str]] = set()
         self._turn = threading.Lock()
         self._owner: int | None = None
@@ -52,15 +53,15 @@ class Connection(abc.ABC):
         """The number of the socket of the driver's connection; negative if that is closed."""
 
     @abc.abstractmethod
-    def _layout(self, store: places.Place) -> relational.Tables:
+    def _layout(self, store: places.Place) -> server_layout.Tables:
         """The tables of the store."""
 
     @abc.abstractmethod
-    def _prepare(self, raw: sa.Connection, tables: relational.Tables, store: places.Place) -> None:
+    def _prepare(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
         """Make the missing tables. Where no table is missing, no right to make tables is needed."""
 
     @abc.abstractmethod
-    def _session(self, raw: sa.Connection, tables: relational.Tables, store: places.Place, stamp: stamps.Stamp) -> Any:
+    def _session(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> Any:
         """The statements of one transaction of the task of ``stamp``."""
 
     @contextlib.contextmanager

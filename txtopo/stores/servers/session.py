@@ -1,31 +1,10 @@
-"""The tables of a store in a database server, and the statements on them that every SQL database
-understands alike.
-
-Layout, version 4; NULL means "there is none", a stored JSON null is the text ``null``::
-
-    txtopo_schema(store, version, form)                               one row per value table in this database; form: codec, plain or not
-    txtopo_fence(store, topology, component, generation, txid, attempt, listed,
-                 counted)                                             listed: whether <table>_written has what that attempt wrote;
-                                                                      counted: store transactions of a component's only task (R34)
-    txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)
-                                                                      how many store transactions a task committed in that attempt (R34)
-    <table>(key, curr, prev,                                          JSON texts; curr NULL: deleted, prev NULL: was not there
-            topology, generation, component, task, txid, attempt,     the stamp: who wrote curr
-            prev_txid, steps,                                         who made prev; JSON list of texts if one transaction updated the key repeatedly
-            deleted)                                                  curr IS NULL, kept by the database
-    <table>_deleted                                                   index of the tombstones
-    <table>_written(topology, component, id, keys)                    keys, one to a line, that a task wrote in the transaction of the fence; opaque
-                                                                      stores only (R31); id: any number that no other has
-
-Version 3 had no ``txtopo_count`` and no ``counted``; a store of version 3 is brought forward when
-it is first written.
+"""The statements on the tables of a store in a database server, as every SQL database understands
+them: of a task, of maintenance, of a reading.
 
 Apart from a database's own module because another database will need the same; it knows none of the
-rules. ``deleted`` is a column, and not only the condition of an index, so that PostgreSQL can
-update ``curr`` without touching an index. Needs SQLAlchemy.
+rules. The tables are in ``layout``. Needs SQLAlchemy.
 
 Invariants:
-    - A table that is not in ``txtopo_schema`` is never written.
     - A transaction that raises a fence holds the lock of its raisers, so no other transaction makes
       or raises the fence meanwhile.
 """
@@ -35,20 +14,20 @@ from __future__ import annotations
 import abc
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from txtopo import errors
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import sessions, stamps
-from txtopo.stores.servers import statements as relational_statements
+from txtopo.stores.servers import layout as server_layout
 
 LIST_CHARACTERS = 2_000_000
 """Of keys in one row of a list: four bytes each at most, and half of a packet of the size that
 MySQL and MariaDB take by default."""
+
 
 class Faults(Protocol):
     """The module of errors of one kind of server."""
@@ -64,72 +43,10 @@ class Faults(Protocol):
         """Whether ``error`` is an error of txtopo that stands for an error of the database."""
 
 
-Run = Callable[..., Any]
-"""``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction,
-and has the database's errors be ours."""
-
-
-class Types(NamedTuple):
-    """The types of a database that compare and order texts by code points."""
-
-    name: sa.types.TypeEngine[str]
-    """Of topologies, components, stores."""
-    key: sa.types.TypeEngine[str]
-    """Of a key's text."""
-    value: sa.types.TypeEngine[str]
-    """Of a value's text, however long."""
-
-
-class Tables:
-    """The five tables of the store ``name``; an index on ``tombstones`` finds those, ``options``
-    are the database's own for every table."""
-
-    def __init__(
-        self, name: str, types: Types, tombstones: Sequence[str], *, values_options: Mapping[str, Any] | None = None, **options: Any
-    ) -> None:
-        metadata = sa.MetaData()
-
-        def column(name: str, kind: Any = types.name, **options: Any) -> sa.Column[Any]:
-            return sa.Column(name, kind, **{"nullable": False, **options})
-
-        def text(name: str) -> sa.Column[Any]:
-            return column(name, types.value, nullable=True)
-
-        self.name = name
-        self.schema = sa.Table(
-            "txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer), column("form"), **options
-        )
-        self.fence = sa.Table(
-            "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
-            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), column("listed", sa.Boolean),
-            column("counted", sa.BigInteger, server_default=str(layout.UNCOUNTED)), **options,
-        )  # fmt: skip
-        self.count = sa.Table(
-            "txtopo_count", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
-            column("task", sa.Integer, primary_key=True, autoincrement=False), column("generation"), column("txid", sa.BigInteger),
-            column("attempt", sa.BigInteger), column("transactions", sa.BigInteger), **options,
-        )  # fmt: skip
-        self.written = sa.Table(
-            f"{name}_written", metadata, column("topology", primary_key=True), column("component", primary_key=True),
-            column("id", sa.BigInteger, primary_key=True, autoincrement=False), column("keys", types.value), quote=True, **options,
-        )  # fmt: skip
-        self.values = sa.Table(
-            name, metadata, column("key", types.key, primary_key=True), text("curr"), text("prev"),
-            column("topology"), column("generation"), column("component"), column("task", sa.Integer), column("txid", sa.BigInteger),
-            column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), text("steps"),
-            sa.Column("deleted", sa.Boolean, sa.Computed("curr IS NULL", persisted=True)),
-            quote=True, **options, **(values_options or {}),
-        )  # fmt: skip
-        values = self.values.c
-        self.statements = relational_statements.statements_of(name, self.fence, self.count, self.written, self.values)
-        self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
-        self.columns = [values[name] for name in layout.COLUMNS]
-
-
 class Statements:
     """The open transaction of one connection, and the statements of tasks and of maintenance."""
 
-    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place) -> None:
+    def __init__(self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place) -> None:
         self._raw, self._faults, self._tables, self._address = raw, faults, tables, store.address
 
     @property
@@ -162,7 +79,7 @@ class Statements:
 class Maintenance(Statements, sessions.Maintenance):
     """The statements that adopt or clear a store."""
 
-    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place) -> None:
+    def __init__(self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place) -> None:
         super().__init__(raw, faults, tables, store)
         self._lists = store.opaque
 
@@ -196,10 +113,11 @@ class Maintenance(Statements, sessions.Maintenance):
             removed.append(self._run(sa.delete(table).where(*conditions, *whose)).rowcount)
         return removed[1], removed[3]
 
+
 class Session(Statements, sessions.Session):
     """The statements of one transaction of the task of ``stamp``."""
 
-    def __init__(self, raw: sa.Connection, faults: Faults, tables: Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+    def __init__(self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
         Statements.__init__(self, raw, faults, tables, store)
         sessions.Session.__init__(self, lists=store.opaque)
         self._mine = stamp
@@ -329,7 +247,7 @@ class Session(Statements, sessions.Session):
 class Reader:
     """The statements of one reading; all of them see the same state of the store."""
 
-    def __init__(self, run: Run, tables: Tables, version: int) -> None:
+    def __init__(self, run: server_layout.Run, tables: server_layout.Tables, version: int) -> None:
         self._run, self._tables, self._version = run, tables, version
 
     def row(self, text: str) -> stamps.Row | None:
@@ -365,7 +283,9 @@ def _of(topology_id: str, component: str) -> dict[str, Any]:
     return {"of_topology": topology_id, "of_component": component}
 
 
-def _fences(run: Run, tables: Tables, *conditions: sa.ColumnElement[bool], is_counting: bool = True) -> list[stamps.Fence]:
+def _fences(
+    run: server_layout.Run, tables: server_layout.Tables, *conditions: sa.ColumnElement[bool], is_counting: bool = True
+) -> list[stamps.Fence]:
     fence = tables.fence.c
     counts = (fence.counted, tables.statements.total) if is_counting else (sa.literal(layout.UNCOUNTED), sa.null())
     columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt, *counts)
@@ -374,87 +294,3 @@ def _fences(run: Run, tables: Tables, *conditions: sa.ColumnElement[bool], is_co
         stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
         for topology, component, generation, txid, attempt, counted, total in rows
     ]
-
-
-class Made(NamedTuple):
-    """The stored version and form of a store."""
-
-    version: int
-    form: str
-
-
-def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> Made | None:
-    """The stored version and form of the store, None if there is no store. Raises if the store is
-    of another version of txtopo; neighbours may be of any version."""
-    if not has_table(tables.schema.name):
-        return None
-    schema = tables.schema.c
-    row = run(sa.select(schema.version, schema.form).where(schema.store == tables.name)).one_or_none()
-    if row is None or row.version == layout.BEING_MADE:
-        return None
-    layout.check_version(address, tables.name, row.version)
-    return Made(int(row.version), str(row.form))
-
-
-def add_counts(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
-    """Make the tables and columns that a store of the earlier version lacks. Until the new version
-    is written, nothing looks at it. Not to be done by two at once."""
-    run(sa.schema.CreateTable(tables.count, if_not_exists=True))
-    add_counted(run, tables, has_column)
-
-
-def bring_forward(run: Run, tables: Tables) -> None:
-    """Register a completed store of the earlier version as a store of this version."""
-    schema = tables.schema
-    run(sa.update(schema).where(schema.c.store == tables.name).values(version=layout.LAYOUT_VERSION))
-
-
-def add_counted(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
-    """Give the table of fences its column ``counted`` if a store of the earlier version has made
-    it.
-
-    Existing fences, and fences that the earlier version makes for neighbours, are uncounted by
-    default.
-    """
-    if not has_column(tables.fence.name, "counted"):
-        run(sa.text(f"ALTER TABLE txtopo_fence ADD COLUMN counted BIGINT NOT NULL DEFAULT {layout.UNCOUNTED}"))
-
-
-def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
-    """Refuse to make a store among stores that are all of another version, since the tables it
-    would share with them are theirs."""
-    if has_table(tables.schema.name):
-        schema = tables.schema.c
-        layout.check_neighbours(address, {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))})
-
-
-def make(
-    run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool], has_column: Callable[[str, str], bool]
-) -> None:
-    """Make the tables of a store, beside those of others; not to be done by two at once."""
-    check_names_are_free(tables, address, has_table)
-    check_neighbours(run, tables, address, has_table)
-    for table in (tables.schema, tables.fence, tables.count, tables.values, tables.written):
-        if not has_table(table.name):
-            run(sa.schema.CreateTable(table))
-            for index in sorted(table.indexes, key=lambda index: str(index.name)):
-                run(sa.schema.CreateIndex(index))
-    add_counted(run, tables, has_column)
-    run(sa.insert(tables.schema).values(store=tables.name, version=layout.LAYOUT_VERSION, form=form))
-
-
-def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
-    """Refuse to make a store where a foreign table has the name of the store, or of its lists.
-    """
-    for table in (tables.values, tables.written):
-        if has_table(table.name):
-            fact = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
-            raise errors.SetupError(f"{fact}\n  Choose another table name.")
-
-
-def change_form(run: Run, tables: Tables, address: str, stored: str, form: str) -> None:
-    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once.
-    """
-    if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
-        layout.check_form(address, stored, form)
-    run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))
