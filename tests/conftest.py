@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests import quick_java
-from tests.servers import mariadb as maria
-from tests.servers import postgres as postgresql
+from tests.servers import server_stores
 from tests.servers.clusters import cluster, shared_cluster
 from tests.servers.databases import Database
 from tests.servers.mariadb import mariadb
 from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
-from tests.servers.server_stores import server_store, workers
+from tests.servers.server_stores import place, server_store, workers
 from txtopo.config import sources
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
-__all__ = ["cluster", "mariadb", "postgres", "redis_server", "server_store", "shared_cluster", "workers"]
+__all__ = ["cluster", "mariadb", "place", "postgres", "redis_server", "server_store", "shared_cluster", "workers"]
 
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
@@ -34,9 +33,6 @@ os.environ[sources.FILE_VARIABLE] = ""
 quick_java.be_quick()
 
 
-DATABASES = {"mariadb": maria.running_server, "postgresql": postgresql.running_server}
-
-
 @pytest.fixture
 def process() -> Iterator[WorkerProcess]:
     """A worker process, for the contexts of tasks that run in it."""
@@ -45,16 +41,12 @@ def process() -> Iterator[WorkerProcess]:
     process.close()
 
 
-@pytest.fixture(params=sorted(DATABASES))
+@pytest.fixture(params=sorted(server_stores.DATABASES))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A new, empty database of each kind in turn; its server runs when the test begins, and may not
     when it ends."""
-    server = DATABASES[request.param]()
-    name = server.new_database()
-    yield Database(server, name)
-    server.resume()
-    server.start()
-    server.drop(name)
+    with server_stores.new_database(request.param) as database:
+        yield database
 
 
 def pytest_configure() -> None:

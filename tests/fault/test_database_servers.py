@@ -1,5 +1,5 @@
-"""The database servers of the tests end with the process that started them, and accept local
-connections only."""
+"""The servers of the tests that keep stores end with the process that started them, and accept
+local connections only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.servers.databases import Database
-from tests.servers.owned import state
+from tests.servers.owned import Server, state
+from tests.servers.redis_server import RedisServer
 
 BOUND_S = 60
 ROOT = Path(__file__).parents[2]
-KINDS = {"mariadb": "MariaServer", "postgres": "PostgresServer"}
+KINDS = {"mariadb": "MariaServer", "postgres": "PostgresServer", "redis_server": "RedisServer"}
 
 OWNER = """
 import importlib, sys
@@ -52,8 +53,18 @@ def test_a_server_ends_with_the_process_that_started_it(how: str, module: str) -
 ADDRESSES = {"postgresql+psycopg": "SHOW listen_addresses", "mysql+pymysql": "SELECT @@bind_address"}
 
 
-def test_a_server_listens_on_loopback_only_and_never_runs_as_root(database: Database) -> None:
-    assert database.server.is_running
-    assert database.server._process is not None
-    assert Path(f"/proc/{database.server._process.pid}").stat().st_uid != 0
+def test_a_database_server_listens_on_loopback_only_and_never_runs_as_root(database: Database) -> None:
+    assert account_of(database.server) != 0
     assert database.execute(ADDRESSES[database.url.partition(":")[0]]) == [("127.0.0.1",)]
+
+
+def test_a_redis_server_listens_on_loopback_only_and_never_runs_as_root(redis_server: RedisServer) -> None:
+    assert account_of(redis_server) != 0
+    assert redis_server.ask("CONFIG", "GET", "bind") == ["bind", "127.0.0.1"]
+
+
+def account_of(server: Server) -> int:
+    """The account that runs ``server``, which is running."""
+    assert server.is_running
+    assert server._process is not None
+    return Path(f"/proc/{server._process.pid}").stat().st_uid

@@ -3,18 +3,12 @@ acknowledged writes; a replay counts once."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance import test_store_contract as contract
-from tests.servers.owned import state
 from tests.servers.redis_server import RedisServer, running_server
 from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError
 from txtopo.stores import ADD, RedisStore, StoreTransaction
@@ -22,7 +16,6 @@ from txtopo.stores.redis import apply, connection, layout
 from txtopo.topology.transaction import TransactionAttempt
 
 BOUND_S = 60
-ROOT = Path(__file__).parents[2]
 A = TransactionAttempt
 Link = connection.Link
 
@@ -125,42 +118,6 @@ def test_a_transaction_counts_once_if_client_or_server_ends_around_a_step(
     assert store.get("x") == 12
 
 
-@pytest.mark.rule(7, 28)
-@pytest.mark.parametrize("end", ENDS)
-def test_a_connection_that_ends_between_two_reads_fails_the_attempt(
-    redis_server: RedisServer, store: RedisStore, process: contract.Process, end: str
-) -> None:
-    contract.run(store, process.task(), 1, 0, x=1)
-
-    def lose_it(opened: StoreTransaction) -> None:
-        opened.update("x", contract.plus(10))
-        ENDS[end](redis_server)
-        opened.update("y", contract.plus(10))
-
-    with pytest.raises(FailedException, match="the connection is lost"):
-        contract.block(store, process.task(), 2, 0, lose_it)
-    if not redis_server.is_running:
-        with pytest.raises(FailedException, match="cannot be connected to"):
-            contract.run(store, process.task(), 2, 1, x=10)
-    redis_server.start()
-    assert dict(store.items()) == {"x": 1}
-    contract.run(store, process.task(), 2, 2, x=10)
-    assert dict(store.items()) == {"x": 11}
-
-
-@pytest.mark.rule(12)
-@pytest.mark.parametrize("end", ENDS)
-def test_a_connection_that_ended_between_two_transactions_is_made_again_unnoticed(
-    redis_server: RedisServer, store: RedisStore, process: contract.Process, end: str
-) -> None:
-    contract.run(store, process.task(), 1, 0, x=1)
-    ENDS[end](redis_server)
-    redis_server.start()
-    contract.run(store, process.task(), 2, 0, x=1)
-    assert dict(store.items()) == {"x": 2}
-    assert redis_server.clients() == 1
-
-
 @pytest.mark.rule(28)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore, process: contract.Process, steps: Steps, way: str) -> None:
@@ -201,21 +158,6 @@ def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_not
     contract.run(patient, other.task(), 2, 1, x=10)
     # Transactional: the batch is the same, so that possible writes of the first attempt count.
     assert dict(patient.items()) in ([{"x": 11}] if opaque else [{"x": 101}, {"x": 11}])
-
-
-@pytest.mark.rule(29)
-def test_a_server_that_is_paused_keeps_a_task_waiting_and_nothing_is_lost(
-    redis_server: RedisServer, store: RedisStore, process: contract.Process
-) -> None:
-    contract.run(store, process.task(), 1, 0, x=1)
-    redis_server.pause()
-    thread = threading.Thread(target=lambda: contract.run(store, process.task(), 2, 0, x=1), daemon=True)
-    thread.start()
-    thread.join(0.3)
-    assert thread.is_alive()
-    redis_server.resume()
-    thread.join(BOUND_S)
-    assert dict(store.items()) == {"x": 2}
 
 
 # -- late tasks ----------------------------------------------------------------------------------
@@ -406,80 +348,3 @@ def test_an_adoption_that_dies_half_way_keeps_all_writers_out_until_it_is_repeat
     contract.run(store, process.task(generation="second"), 10, 0, **{"0": 1})
     assert dict(store.items()) == {"0": 2} | {str(number): 1 for number in range(1, 30)}
     assert {row.generation for number in range(30) if (row := store.inspect(str(number))) is not None} == {"second"}
-
-
-# -- forks, and the server of the tests itself ---------------------------------------------------
-
-FORKING = """
-import os, sys
-from tests.conformance import test_store_contract as contract
-from txtopo.stores import RedisStore
-from txtopo.topology.transaction import TransactionAttempt
-
-store = RedisStore(sys.argv[1], "counts", opaque=True)
-process = contract.Process()
-contract.run(store, process.task(), 1, 0, parent=1)
-children = []
-for task in range(1, 5):
-    child = os.fork()
-    if child == 0:  # the child has its parent's connection, and must neither use nor end it
-        contract.run(store, process.task(task=task), 1, 0, **{str(task): task})
-        assert len(process._resources) == 2
-        process.close()
-        os._exit(0)
-    children.append(child)
-contract.run(store, process.task(), 1, 0, parent=0)
-assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
-[connection] = process._resources.values()
-before = connection._links[None]
-with store.transaction(process.task(), TransactionAttempt(2, 0)) as t:
-    t.update("parent", contract.plus(1))
-    child = os.fork()
-    if child == 0:
-        sys.exit(process.close())
-    assert os.waitpid(child, 0)[1] == 0
-assert connection._links[None] is before and not before.has_news
-process.close()
-print(sorted(store.items()))
-"""
-
-
-def test_connections_are_not_shared_across_a_fork(redis_server: RedisServer) -> None:
-    """In an interpreter of its own: one thread only, as in a worker that forks."""
-    command = [sys.executable, "-W", "error", "-c", FORKING, redis_server.url_for("a fork")]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND_S, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.strip() == "[('1', 1), ('2', 2), ('3', 3), ('4', 4), ('parent', 2)]"
-
-
-OWNER = """
-import sys
-from tests.servers.redis_server import RedisServer
-with RedisServer() as server:
-    print(server._directory, server.process_id, flush=True)
-    sys.stdin.read()
-    sys.exit("failed" if sys.argv[1] == "fail" else 0)
-"""
-
-
-@pytest.mark.parametrize("how", ["end", "fail", "kill"])
-def test_the_server_ends_with_the_process_that_started_it(how: str) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, how], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert owner.stdin is not None
-    assert owner.stdout is not None
-    with owner.stdin, owner.stdout:
-        directory, pid = owner.stdout.readline().split()
-        assert Path(f"/proc/{pid}").exists()
-        if how == "kill":
-            owner.send_signal(signal.SIGKILL)
-    assert owner.wait(BOUND_S) == {"end": 0, "fail": 1, "kill": -signal.SIGKILL}[how]
-    for _ in range(BOUND_S * 100):
-        if not Path(directory).exists():
-            break
-        threading.Event().wait(0.01)
-    assert not Path(directory).exists()
-    assert state(int(pid)) in "Z"
-
-
-def test_the_server_of_the_tests_listens_on_loopback_only(redis_server: RedisServer) -> None:
-    assert redis_server.ask("CONFIG", "GET", "bind") == ["bind", "127.0.0.1"]

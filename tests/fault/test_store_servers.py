@@ -1,5 +1,5 @@
-"""A database server and its connections end at every moment of a store's transaction; a replay
-counts once."""
+"""The server of a store, or a connection to the server, ends around and inside a transaction; a
+replay counts once."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
 from tests.servers.databases import Database
+from tests.servers.server_stores import DatabasePlace, StorePlace
 from txtopo.errors import FailedException
-from txtopo.stores import SqlStore, StoreTransaction
+from txtopo.stores import RedisStore, SqlStore, Store, StoreTransaction
 
 BOUND_S = 60
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=[False, True], ids=["transactional", "opaque"])
-def store(request: pytest.FixtureRequest, database: Database) -> SqlStore:
-    return SqlStore(database.url, "counts", opaque=request.param, lock_timeout_s=BOUND_S)
+def opaque(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def store(place: StorePlace, opaque: bool) -> RedisStore | SqlStore:
+    return place.store(opaque)
 
 
 LOST: dict[str, Exception] = {
@@ -34,32 +40,32 @@ LOST: dict[str, Exception] = {
 }
 """The message of a driver when an answer does not come."""
 
-ENDS: dict[str, Callable[[Database], object]] = {
-    "the server is killed": lambda database: database.server.kill(),
-    "the server is shut down": lambda database: database.server.stop(),
-    "the session is ended": lambda database: database.server.disconnect(database.name),
+ENDS: dict[str, Callable[[StorePlace], object]] = {
+    "the server is killed": lambda place: place.server.kill(),
+    "the server is shut down": lambda place: place.server.stop(),
+    "the connection is cut": lambda place: place.disconnect(),
 }
 
 
 @pytest.mark.rule(7, 28)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_connection_that_ends_inside_a_transaction_fails_the_attempt_and_its_replay_counts_once(
-    database: Database, store: SqlStore, process: contract.Process, end: str
+    place: StorePlace, store: Store, process: contract.Process, end: str
 ) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
 
     def lose_it(opened: StoreTransaction) -> None:
         opened.update("x", contract.plus(10))
-        opened._write()
-        ENDS[end](database)
+        opened.flush()
+        ENDS[end](place)
         opened.update("y", contract.plus(10))
 
     with pytest.raises(FailedException, match="the connection is lost"):
         contract.block(store, process.task(), 2, 0, lose_it)
-    if not database.server.is_running:
+    if not place.server.is_running:
         with pytest.raises(FailedException, match="cannot be connected to"):
             contract.run(store, process.task(), 2, 1, x=10)
-    database.server.start()
+    place.server.start()
     assert dict(store.items()) == {"x": 1}
     contract.run(store, process.task(), 2, 2, x=10)
     assert dict(store.items()) == {"x": 11}
@@ -68,22 +74,23 @@ def test_a_connection_that_ends_inside_a_transaction_fails_the_attempt_and_its_r
 @pytest.mark.rule(12)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_connection_that_ended_between_two_transactions_is_made_again_unnoticed(
-    database: Database, store: SqlStore, process: contract.Process, end: str
+    place: StorePlace, store: Store, process: contract.Process, end: str
 ) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
-    [before] = database.backends()
-    ENDS[end](database)
-    database.server.start()
+    [before] = place.connections()
+    ENDS[end](place)
+    place.server.start()
     contract.run(store, process.task(), 2, 0, x=1)
     assert dict(store.items()) == {"x": 2}
-    [after] = database.backends()
+    [after] = place.connections()
     assert after != before
 
 
 @pytest.mark.rule(28)
 def test_a_commit_whose_acknowledgement_is_lost_is_not_applied_again(
-    database: Database, store: SqlStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
+    database: Database, opaque: bool, process: contract.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = DatabasePlace(database).store(opaque)
     contract.run(store, process.task(), 1, 0, x=1)
     contract.run(store, process.task(task=1), 2, 0)
     commit = sa.Connection.commit
@@ -104,15 +111,15 @@ def test_a_commit_whose_acknowledgement_is_lost_is_not_applied_again(
 
 @pytest.mark.rule(29)
 def test_a_server_that_is_paused_keeps_a_task_waiting_and_nothing_is_lost(
-    database: Database, store: SqlStore, process: contract.Process
+    place: StorePlace, store: Store, process: contract.Process
 ) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
-    database.server.pause()
+    place.server.pause()
     thread = threading.Thread(target=lambda: contract.run(store, process.task(), 2, 0, x=1), daemon=True)
     thread.start()
     thread.join(0.3)
     assert thread.is_alive()
-    database.server.resume()
+    place.server.resume()
     thread.join(BOUND_S)
     assert dict(store.items()) == {"x": 2}
 
@@ -120,10 +127,12 @@ def test_a_server_that_is_paused_keeps_a_task_waiting_and_nothing_is_lost(
 FORKING = """
 import os, sys
 from tests.conformance import test_store_contract as contract
-from txtopo.stores import SqlStore
+from txtopo import stores
 from txtopo.topology.transaction import TransactionAttempt
 
-store = SqlStore(sys.argv[1], "counts", opaque=True)
+kind, url, name = sys.argv[1:]
+link_of = {"RedisStore": lambda connection: connection._links[None], "SqlStore": lambda connection: connection._raw}[kind]
+store = getattr(stores, kind)(url, name, opaque=True)
 process = contract.Process()
 contract.run(store, process.task(), 1, 0, parent=1)
 children = []
@@ -138,22 +147,23 @@ for task in range(1, 5):
 contract.run(store, process.task(), 1, 0, parent=0)
 assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
 [connection] = process._resources.values()
-before = connection._raw
+before = link_of(connection)
 with store.transaction(process.task(), TransactionAttempt(2, 0)) as t:
     t.update("parent", contract.plus(1))
     child = os.fork()
     if child == 0:
         sys.exit(process.close())
     assert os.waitpid(child, 0)[1] == 0
-assert connection._raw is before
+assert link_of(connection) is before and not getattr(before, "has_news", False)
 process.close()
 print(sorted(store.items()))
 """
 
 
-def test_connections_are_not_shared_across_a_fork(database: Database) -> None:
+def test_connections_are_not_shared_across_a_fork(place: StorePlace) -> None:
     """In an interpreter of its own: one thread only, as in a worker that forks."""
-    command = [sys.executable, "-W", "error", "-c", FORKING, database.url]
+    store = place.store()
+    command = [sys.executable, "-W", "error", "-c", FORKING, type(store).__name__, store.url, store.name]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BOUND_S, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip() == "[('1', 1), ('2', 2), ('3', 3), ('4', 4), ('parent', 2)]"

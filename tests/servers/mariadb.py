@@ -22,8 +22,6 @@ The program is the one that ``make servers`` brought, or the machine's own.
 
 from __future__ import annotations
 
-import atexit
-import functools
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -157,20 +155,9 @@ class MariaServer(databases.DatabaseServer):
         return [str(self._found.program), "--no-defaults", *(f"--{name}={place}" for name, place in places.items())]
 
 
-@functools.cache
-def _shared_server() -> MariaServer:
-    server = MariaServer().__enter__()
-    atexit.register(server.close)
-    return server
-
-
 def running_server() -> MariaServer:
-    """The server of this process: made when first asked for, running whenever it is, gone when the
-    process ends."""
-    server = _shared_server()
-    server.resume()
-    server.start()
-    return server
+    """The server that all tests of this process share."""
+    return owned.running(MariaServer)
 
 
 @pytest.fixture

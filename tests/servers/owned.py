@@ -21,6 +21,7 @@ Invariants:
 from __future__ import annotations
 
 import abc
+import atexit
 import contextlib
 import os
 import pwd
@@ -35,7 +36,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tests.servers import fetch
 
@@ -261,6 +262,23 @@ class Server(abc.ABC):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.title} did not do in {START_TIMEOUT_S:g} s what was waited for:\n{self.log}")
             threading.Event().wait(0.01)
+
+
+S = TypeVar("S", bound=Server)
+_RUNNING: dict[type[Server], Server] = {}
+
+
+def running(kind: type[S]) -> S:
+    """The server of ``kind`` that all tests of this process share: made when first asked for, then
+    running again after any damage by the test before, gone when the process ends."""
+    if kind not in _RUNNING:
+        _RUNNING[kind] = kind().__enter__()
+        atexit.register(_RUNNING[kind].close)
+    server = _RUNNING[kind]
+    assert isinstance(server, kind)
+    server.resume()
+    server.start()
+    return server
 
 
 def state(pid: int) -> str:

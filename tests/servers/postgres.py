@@ -25,10 +25,8 @@ PostgreSQL refuses to run as root: then it runs as ``postgres`` or ``nobody``.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
-import functools
 import importlib.util
 import itertools
 import shutil
@@ -187,20 +185,9 @@ def _version(binaries: Path) -> int:
     return int(digits or 0)
 
 
-@functools.cache
-def _shared_server() -> PostgresServer:
-    server = PostgresServer().__enter__()
-    atexit.register(server.close)
-    return server
-
-
 def running_server() -> PostgresServer:
-    """The server of this process: made when first asked for, running whenever it is, gone when the
-    process ends."""
-    server = _shared_server()
-    server.resume()
-    server.start()
-    return server
+    """The server that all tests of this process share."""
+    return owned.running(PostgresServer)
 
 
 @pytest.fixture

@@ -24,9 +24,7 @@ The program is the one that ``make servers`` brought, or the machine's own, of R
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import itertools
 import shutil
 import socket
@@ -104,9 +102,14 @@ class RedisServer(owned.Server):
             execute: Any = client.execute_command
             return str(execute(*command).decode())
 
+    def connections(self) -> list[str]:
+        """Number and address of each connection of a client, but for the one that tells."""
+        *others, _ = self.told("CLIENT", "LIST", "TYPE", "normal").splitlines()
+        return [line.partition(" name=")[0] for line in others]
+
     def clients(self) -> int:
         """How many connections the server has, but for the one that tells."""
-        return self.told("CLIENT", "LIST", "TYPE", "normal").count("\n") - 1
+        return len(self.connections())
 
     def disconnect(self) -> None:
         """End every connection from the server's side."""
@@ -125,11 +128,6 @@ class RedisServer(owned.Server):
         shutil.copytree(self._copy, self._data)
         self._give_away()
         self.start()
-
-    @property
-    def process_id(self) -> int:
-        """Of the server; 0 before it was started."""
-        return self._process_id
 
     @property
     def _data(self) -> Path:
@@ -164,20 +162,9 @@ class RedisServer(owned.Server):
                 shutil.chown(path, self._account.pw_uid, self._account.pw_gid)
 
 
-@functools.cache
-def _shared_server() -> RedisServer:
-    server = RedisServer().__enter__()
-    atexit.register(server.close)
-    return server
-
-
 def running_server() -> RedisServer:
-    """The server of this process: made when first asked for, running whenever it is, gone when the
-    process ends."""
-    server = _shared_server()
-    server.resume()
-    server.start()
-    return server
+    """The server that all tests of this process share."""
+    return owned.running(RedisServer)
 
 
 @pytest.fixture

@@ -1,19 +1,98 @@
-"""Stores in a database server of any kind: fixtures (``workers``, ``server_store``) and the
-commands that a store sends to the server."""
+"""Stores in a server of any kind: fixtures (``workers``, ``server_store``, ``place``) and the
+commands that a store sends to a database server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import abc
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from tests.processes.workers import Worker
+from tests.servers import mariadb, postgres, redis_server
 from tests.servers.databases import Database
-from txtopo.stores import SqlStore, StoreTransaction
+from tests.servers.owned import Server
+from txtopo.stores import RedisStore, SqlStore, StoreTransaction
 
 BOUND_S = 60
+DATABASES = {"mariadb": mariadb.running_server, "postgresql": postgres.running_server}
+
+
+class StorePlace(abc.ABC):
+    """A server and an empty place for a store in it."""
+
+    server: Server
+
+    @abc.abstractmethod
+    def store(self, opaque: bool = False) -> RedisStore | SqlStore:
+        """The store in this place."""
+
+    @abc.abstractmethod
+    def connections(self) -> Sequence[object]:
+        """The connections of the store's clients, each as a value that no other connection has."""
+
+    @abc.abstractmethod
+    def disconnect(self) -> None:
+        """End these connections from the server's side."""
+
+
+class DatabasePlace(StorePlace):
+    """A database of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self.server, self._database = database.server, database
+
+    def store(self, opaque: bool = False) -> SqlStore:
+        return SqlStore(self._database.url, "counts", opaque=opaque, lock_timeout_s=BOUND_S)
+
+    def connections(self) -> Sequence[object]:
+        return self._database.backends()
+
+    def disconnect(self) -> None:
+        self._database.server.disconnect(self._database.name)
+
+
+class RedisPlace(StorePlace):
+    """A name of its own in Redis."""
+
+    def __init__(self, server: redis_server.RedisServer) -> None:
+        self.server, self._redis, self._name = server, server, server.new_name()
+
+    def store(self, opaque: bool = False) -> RedisStore:
+        return RedisStore(self._redis.url(), self._name, opaque=opaque)
+
+    def connections(self) -> Sequence[object]:
+        return self._redis.connections()
+
+    def disconnect(self) -> None:
+        self._redis.disconnect()
+
+
+@contextlib.contextmanager
+def new_database(kind: str) -> Iterator[Database]:
+    """A new, empty database of the shared server of ``kind``, a key of :data:`DATABASES`; the
+    server may be down when the block ends."""
+    server = DATABASES[kind]()
+    name = server.new_database()
+    yield Database(server, name)
+    server.resume()
+    server.start()
+    server.drop(name)
+
+
+@pytest.fixture(params=[*sorted(DATABASES), "redis"])
+def place(request: pytest.FixtureRequest) -> Iterator[StorePlace]:
+    """An empty place in a server of each kind in turn; the server may be down when the test ends.
+    """
+    if request.param == "redis":
+        yield RedisPlace(redis_server.running_server())
+        redis_server.running_server()
+    else:
+        with new_database(request.param) as database:
+            yield DatabasePlace(database)
 
 
 @pytest.fixture
