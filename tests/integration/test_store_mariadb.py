@@ -1,12 +1,12 @@
 """A store in a MariaDB server: statements per transaction, locks, messages about an unusable
-server, and particulars of MariaDB."""
+server, and particulars of MariaDB. Promises of every database server are in ``test_store_servers``.
+"""
 
 from __future__ import annotations
 
 import functools
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ import sqlalchemy as sa
 from tests.conformance import test_store_contract as contract
 from tests.processes.workers import Worker
 from tests.servers import server_stores
+from tests.servers.databases import Database
 from tests.servers.mariadb import PASSWORD, MariaServer
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction, by_address
+from txtopo.stores import ADD, SqlStore, StoreConflict, StoreTransaction
+from txtopo.stores.keys import encode_key
 from txtopo.stores.mysql import backend
 from txtopo.stores.mysql import connection as mysql_connection
 from txtopo.stores.servers import session as relational
@@ -41,58 +43,7 @@ def store(mariadb: MariaServer, database: str) -> SqlStore:
     return SqlStore(mariadb.url(database), "counts", lock_timeout_s=BOUND_S)
 
 
-def waiting(mariadb: MariaServer, database: str) -> None:
-    """Wait until a session of ``database`` waits for a lock, which takes no time but that of a
-    thread to begin."""
-    deadline = time.monotonic() + 15
-    while not mariadb.waiting_for_locks(database):
-        assert time.monotonic() < deadline, "nobody waits for a lock"
-        threading.Event().wait(0.01)
-
-
 class TestServerIsAsked:
-    @pytest.mark.parametrize("keys", [1, 10, 1000])
-    def test_as_often_for_many_keys_as_for_one(self, store: SqlStore, workers: list[Worker], keys: int) -> None:
-        worker = workers[0]
-        half = {str(n): 1 for n in range(keys)}
-        both = half | {f"new {n}": 1 for n in range(keys)}
-        contract.run(store, worker.process.task(), 1, 0, **half)
-        first = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
-        # The fence: asked for, once more, for a store that lists nothing; its raisers' lock, read,
-        # locked, raised; tombstones. Then the fence is ours, which counts this transaction (R34) in
-        # the same statement; rows are locked, replaced, added.
-        assert first == ["INSERT", "SELECT", "INSERT", "SELECT", "SELECT", "UPDATE", "SELECT", "INSERT", "SELECT", "INSERT", "INSERT"]
-        others = {f"other {n}": 1 for n in range(keys)}
-        other = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
-        assert other == ["INSERT", "SELECT", "INSERT"]
-        contract.run(store, worker.process.task(), 3, 0, **half)
-        alone = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(), 4, 0, **half))
-        # The fence is locked and raised; tombstones; rows are locked and replaced.
-        assert alone == ["SELECT", "UPDATE", "SELECT", "SELECT", "INSERT"]
-
-    @pytest.mark.parametrize("keys", [1, 1000])
-    def test_to_combine_many_integers_as_often_as_one(self, mariadb: MariaServer, database: str, workers: list[Worker], keys: int) -> None:
-        worker = workers[0]
-        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {f"new {number}": 1 for number in range(keys)}
-        for opaque in (False, True):
-            store = SqlStore(mariadb.url(database), f"counts{opaque:d}", opaque=opaque)
-            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}))
-
-            def merged(txid: int, more: dict[str | int, int], store: SqlStore = store) -> list[str]:
-                def merge(opened: StoreTransaction) -> None:
-                    opened.merge_many(more, ADD)
-
-                return server_stores.commands(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
-
-            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
-            # and listed.
-            assert merged(2, deltas) == ["SELECT", "UPDATE", "SELECT", *["DELETE"] * opaque, "INSERT", *["INSERT"] * opaque]
-            # One is not an integer: all are read and written.
-            assert merged(3, {**deltas, "half": 1}) == [
-                "SELECT", "UPDATE", "SELECT", *["DELETE"] * opaque, "INSERT", "SELECT", "INSERT", *["INSERT"] * opaque,
-            ]  # fmt: skip
-            assert (store.get(0), store.get("new 0"), store.get("half")) == (3, 2, 1.5)
-
     def test_portions_that_are_not_all_integers_are_combined_as_far_as_they_are(
         self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -265,7 +216,7 @@ class TestLocks:
         with store.transaction(workers[0].process.task(num_tasks=2), A(2, 0)) as opened:
             opened.update("x", contract.plus(1))
             workers[1].start(lambda: contract.run(store, workers[1].process.task(task=1), 2, 0, x=1))
-            waiting(mariadb, database)
+            Database(mariadb, database).wait_for_waiting()
         error = workers[1].ended()
         assert isinstance(error, StoreConflict), error
         assert dict(store.items()) == {"x": 2}
@@ -281,14 +232,6 @@ class TestSettings:
         assert tuple(shown) == ("READ-COMMITTED", 7, 7, 8.25, 9, 0)
         select = "SELECT DISTINCT engine, table_collation FROM information_schema.tables WHERE table_schema = %s"
         assert mariadb.execute(select, [database]) == [("InnoDB", "utf8mb4_bin")]
-
-    @pytest.mark.rule(7)
-    def test_a_statement_that_takes_too_long_fails_the_attempt_only(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
-        store = SqlStore(mariadb.url(database), "counts", statement_timeout_s=0.2, lock_timeout_s=BOUND_S)
-        with store.transaction(workers[0].process.task(), A(1, 0)):
-            with pytest.raises(FailedException, match="a statement took longer than statement_timeout_s"):
-                contract.run(store, workers[1].process.task(), 1, 1, x=1)
-        contract.run(store, workers[1].process.task(), 1, 1, x=1)
 
     @pytest.mark.rule(7)
     def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
@@ -321,35 +264,27 @@ class TestAccess:
         mariadb.execute("REVOKE ALL PRIVILEGES, GRANT OPTION FROM guarded@'127.0.0.1'")
         return mariadb.url(database, user="guarded")
 
-    def refusal(self, store: SqlStore) -> str:
-        with pytest.raises(SetupError) as caught:
-            contract.run(store, contract.Process().task(), 1, 0, x=1)
-        assert PASSWORD not in str(caught.value) + repr(caught.value.__cause__) + repr(store) + store.address
-        error = pickle.loads(pickle.dumps(caught.value))
-        assert type(error).__module__ == "txtopo.errors", "who unpickles it needs no driver"
-        return str(error)
-
     def test_a_missing_or_wrong_password_is_told_with_where_to_give_it(self, guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WRONG", PASSWORD[:-1])
         for store in (SqlStore(guarded, "counts"), SqlStore(guarded, "counts", password_env="WRONG")):
-            told = self.refusal(store)
+            told = server_stores.refusal(store)
             assert "Access denied for user 'guarded'@'127.0.0.1'" in told
             for place in ("password_env=", "password_file=", "read_default_file"):
                 assert place in told
             assert PASSWORD[:-1] not in told
 
     def test_a_database_or_user_that_does_not_exist_is_named(self, mariadb: MariaServer) -> None:
-        told = self.refusal(SqlStore(f"mysql+pymysql://root@127.0.0.1:{mariadb.port}/nowhere", "counts"))
+        told = server_stores.refusal(SqlStore(f"mysql+pymysql://root@127.0.0.1:{mariadb.port}/nowhere", "counts"))
         assert "Unknown database 'nowhere'" in told
         assert "CREATE DATABASE" in told
-        assert "nobody_here" in self.refusal(SqlStore(f"mysql+pymysql://nobody_here@127.0.0.1:{mariadb.port}/mysql", "counts"))
+        assert "nobody_here" in server_stores.refusal(SqlStore(f"mysql+pymysql://nobody_here@127.0.0.1:{mariadb.port}/mysql", "counts"))
 
     def test_missing_rights_are_named_with_those_that_are_needed(
         self, mariadb: MariaServer, database: str, guarded: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("BANK_PASSWORD", PASSWORD)
         mariadb.execute(f"GRANT SELECT ON {database}.* TO guarded@'127.0.0.1'")
-        told = self.refusal(SqlStore(guarded, "counts", password_env="BANK_PASSWORD"))
+        told = server_stores.refusal(SqlStore(guarded, "counts", password_env="BANK_PASSWORD"), may_read=True)
         assert "CREATE command denied to user" in told
         assert "Grant the user SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE" in told
 
@@ -372,15 +307,8 @@ class TestAccess:
         assert dict(store.items()) == {"y": 2}
         assert PASSWORD.encode() not in pickle.dumps(store)
 
-    def test_a_server_that_is_not_there_fails_the_attempt_only(self) -> None:
-        store = SqlStore("mysql+pymysql://ann@127.0.0.1:1/bank", "counts")
-        with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
-            contract.run(store, contract.Process().task(), 1, 0, x=1)
-        with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            by_address.open_store(store.url, "counts")
-
     def test_an_option_that_the_driver_does_not_know_is_told(self, mariadb: MariaServer, database: str) -> None:
-        told = self.refusal(SqlStore(mariadb.url(database, options="colour=red"), "counts"))
+        told = server_stores.refusal(SqlStore(mariadb.url(database, options="colour=red"), "counts"))
         assert "Mend the options in the URL" in told
 
 
@@ -415,16 +343,6 @@ class TestTables:
         assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
         assert dict(store.items()) == {"0": 1, "1": 1, "2": 1}
 
-    @pytest.mark.parametrize("name", ["counts", "counts_written"])
-    def test_tables_of_others_are_left_alone(
-        self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker], name: str
-    ) -> None:
-        mariadb.execute(f"CREATE TABLE {name}(mine text)", database=database)
-        assert not store.exists()
-        with pytest.raises(SetupError, match=f"has a table '{name}' that is not a store of txtopo"):
-            contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        assert mariadb.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [database]) == [(name,)]
-
     def test_a_table_without_transactions_is_refused(self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         mariadb.execute("ALTER TABLE txtopo_lock ENGINE=MyISAM", database=database)
@@ -455,7 +373,7 @@ class TestTables:
         assert dict(store.items()) == {text: {text: text} for text in texts[:-1]}
         contract.block(store, workers[0].process.task(), 2, 0, lambda opened: [opened.update(text, lambda old: [old]) for text in texts[:-1]])
         assert dict(store.items()) == {text: [{text: text}] for text in texts[:-1]}
-        assert [key for key, _ in store.items()] == sorted(texts[:-1], key=lambda text: contract_text(text))
+        assert [key for key, _ in store.items()] == sorted(texts[:-1], key=encode_key)
 
     def test_keys_that_look_alike_to_people_are_different(self, store: SqlStore, workers: list[Worker]) -> None:
         keys = ["a", "A", "ä", "Ä", "ss", "ß", "e\u0301", "é", "a ", "a\t"]
@@ -463,25 +381,7 @@ class TestTables:
         assert {key: store.get(key) for key in keys} == {key: number for number, key in enumerate(keys, start=1)}
 
 
-def contract_text(text: str) -> str:
-    """The text of a key, by which a store is ordered."""
-    from txtopo.stores import keys
-
-    return keys.encode_key(text)
-
-
 class TestReaders:
-    def test_a_reader_sees_one_state_while_others_write_and_fetches_it_in_portions(
-        self, mariadb: MariaServer, database: str, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(backend, "PORTION_ROWS", 7)
-        contract.run(store, workers[0].process.task(), 1, 0, **{f"k{n:03}": 1 for n in range(100)})
-        items = store.items()
-        first = next(items)
-        contract.run(store, workers[0].process.task(), 2, 0, **{f"k{n:03}": 1 for n in range(200)})
-        assert [first, *items] == [(f"k{n:03}", 1) for n in range(100)]
-        assert len(list(store.items())) == 200
-
     def test_a_reader_cannot_write(self, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         with store._reading() as reader:

@@ -1,5 +1,6 @@
 """A store in a PostgreSQL server: waits between tasks, statements per transaction, messages about
-an unusable server, and the view of readers."""
+an unusable server, and the view of readers. Promises of every database server are in
+``test_store_servers``."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.processes.workers import Worker
 from tests.servers import server_stores
 from tests.servers.postgres import PASSWORD, PostgresServer
 from txtopo.errors import FailedException, SetupError, UsageError
-from txtopo.stores import ADD, SqlStore, StoreTransaction, by_address
+from txtopo.stores import ADD, SqlStore, StoreTransaction
 from txtopo.topology.transaction import TransactionAttempt as A
 
 BOUND_S = 60
@@ -63,50 +64,6 @@ class TestRivals:
 
 
 class TestServerIsAsked:
-    @pytest.mark.parametrize("keys", [1, 1000])
-    def test_as_often_for_many_keys_as_for_one(self, store: SqlStore, workers: list[Worker], keys: int) -> None:
-        worker = workers[0]
-        half = {str(n): 1 for n in range(keys)}
-        both = half | {f"new {n}": 1 for n in range(keys)}
-        contract.run(store, worker.process.task(), 1, 0, **half)
-        first = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(num_tasks=2), 2, 0, **both))
-        # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence
-        # is ours, which counts this transaction (R34) in the same statement; rows are read,
-        # changed, added.
-        assert first == [
-            "WITH", "SELECT", "SELECT", "SELECT", "UPDATE", "DELETE", "WITH", "SELECT", "WITH", "INSERT",
-        ]  # fmt: skip
-        others = {f"other {n}": 1 for n in range(keys)}
-        other = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(task=1), 2, 0, **others))
-        assert other == ["WITH", "SELECT", "INSERT"]
-        contract.run(store, worker.process.task(), 3, 0, **half)
-        alone = server_stores.commands(store, worker, lambda: contract.run(store, worker.process.task(), 4, 0, **half))
-        # The fence is locked, and raised with its count; tombstones; rows are read and changed.
-        assert alone == ["SELECT", "UPDATE", "DELETE", "SELECT", "WITH"]
-
-    @pytest.mark.parametrize("keys", [1, 1000])
-    def test_to_combine_many_integers_as_often_as_one(self, postgres: PostgresServer, database: str, workers: list[Worker], keys: int) -> None:
-        worker = workers[0]
-        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {f"new {number}": 1 for number in range(keys)}
-        for opaque in (False, True):
-            store = SqlStore(postgres.url(database), f"counts{opaque:d}", opaque=opaque)
-            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}))
-
-            def merged(txid: int, more: dict[str | int, int], store: SqlStore = store) -> list[str]:
-                def merge(opened: StoreTransaction) -> None:
-                    opened.merge_many(more, ADD)
-
-                return server_stores.commands(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
-
-            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
-            # and listed.
-            assert merged(2, deltas) == ["SELECT", "UPDATE", "DELETE", *["DELETE"] * opaque, "INSERT", *["INSERT"] * opaque]
-            # One key is no ordinary key: a query finds it, and it is read and written.
-            assert merged(3, {**deltas, "half": 1}) == [
-                "SELECT", "UPDATE", "DELETE", *["DELETE"] * opaque, "INSERT", "SELECT", "SELECT", "WITH", *["INSERT"] * opaque,
-            ]  # fmt: skip
-            assert (store.get(0), store.get("new 0"), store.get("half")) == (3, 2, 1.5)
-
     @pytest.mark.rule(31)
     def test_taking_back_and_sweeping_go_through_an_index(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
         store, worker = SqlStore(postgres.url(database), "counts", opaque=True), workers[0]
@@ -143,13 +100,6 @@ class TestSettings:
             with each.transaction(workers[0].process.task(), A(1, 0)) as opened:
                 assert server_stores.connection_of(opened).exec_driver_sql("SHOW lock_timeout").scalar_one() == limit
 
-    @pytest.mark.rule(7)
-    def test_a_statement_that_takes_too_long_fails_the_attempt_only(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
-        store = SqlStore(postgres.url(database), "counts", statement_timeout_s=0.2, lock_timeout_s=BOUND_S)
-        with store.transaction(workers[0].process.task(), A(1, 0)):
-            with pytest.raises(FailedException, match="a statement took longer than statement_timeout_s"):
-                contract.run(store, workers[1].process.task(), 1, 1, x=1)
-
     def test_options_of_libpq_in_the_url_are_heeded(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
         postgres.execute("CREATE SCHEMA apart", database=database)
         store = SqlStore(postgres.url(database, options="options=-csearch_path%3Dapart&application_name=bank"), "counts")
@@ -168,31 +118,21 @@ class TestAccess:
         monkeypatch.delenv("PGPASSWORD", raising=False)
         monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
 
-    def refusal(self, store: SqlStore) -> str:
-        with pytest.raises(SetupError) as caught:
-            contract.run(store, contract.Process().task(), 1, 0, x=1)
-        with pytest.raises(SetupError):
-            store.get("x")
-        assert PASSWORD not in str(caught.value) + repr(caught.value.__cause__) + repr(store) + store.address
-        error = pickle.loads(pickle.dumps(caught.value))
-        assert type(error).__module__ == "txtopo.errors", "who unpickles it needs no driver"
-        return str(error)
-
     def test_a_missing_or_wrong_password_is_told_with_where_to_give_it(self, guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        told = self.refusal(SqlStore(guarded, "counts"))
+        told = server_stores.refusal(SqlStore(guarded, "counts"))
         assert "no password supplied" in told
         monkeypatch.setenv("WRONG", PASSWORD[:-1])
-        told = self.refusal(SqlStore(guarded, "counts", password_env="WRONG"))
+        told = server_stores.refusal(SqlStore(guarded, "counts", password_env="WRONG"))
         assert 'password authentication failed for user "guarded"' in told
         for place in ("PGPASSWORD", "~/.pgpass", "service file", "password_env=", "password_file="):
             assert place in told
         assert PASSWORD[:-1] not in told
 
     def test_a_database_or_role_that_does_not_exist_is_named(self, postgres: PostgresServer) -> None:
-        told = self.refusal(SqlStore(f"postgresql+psycopg://postgres@127.0.0.1:{postgres.port}/nowhere", "counts"))
+        told = server_stores.refusal(SqlStore(f"postgresql+psycopg://postgres@127.0.0.1:{postgres.port}/nowhere", "counts"))
         assert 'database "nowhere" does not exist' in told
         assert "createdb" in told
-        told = self.refusal(SqlStore(f"postgresql+psycopg://nobody_here@127.0.0.1:{postgres.port}/postgres", "counts"))
+        told = server_stores.refusal(SqlStore(f"postgresql+psycopg://nobody_here@127.0.0.1:{postgres.port}/postgres", "counts"))
         assert 'role "nobody_here" does not exist' in told
 
     def test_missing_rights_are_named_with_those_that_are_needed(self, guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,32 +179,12 @@ class TestAccess:
         assert dict(store.items()) == {"y": 2}
         assert PASSWORD.encode() not in pickle.dumps(store)
 
-    def test_a_server_that_is_not_there_fails_the_attempt_only(self) -> None:
-        store = SqlStore("postgresql+psycopg://ann@127.0.0.1:1/bank", "counts")
-        with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
-            contract.run(store, contract.Process().task(), 1, 0, x=1)
-        with pytest.raises(UsageError, match="Try again when the server can be reached"):
-            by_address.open_store(store.url, "counts")
-
-
 class TestTables:
     def test_another_encoding_than_utf8_is_refused(self, postgres: PostgresServer, workers: list[Worker]) -> None:
         postgres.execute("DROP DATABASE IF EXISTS latin")
         postgres.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
         with pytest.raises(SetupError, match=r"has the encoding LATIN1.*\n  Use one that was made with ENCODING 'UTF8'"):
             contract.run(SqlStore(f"postgresql+psycopg://postgres@127.0.0.1:{postgres.port}/latin", "counts"), workers[0].process.task(), 1)
-
-    @pytest.mark.parametrize("name", ["counts", "counts_written"])
-    def test_tables_of_others_are_left_alone(
-        self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker], name: str
-    ) -> None:
-        postgres.execute(f"CREATE TABLE {name}(mine text)", database=database)
-        assert not store.exists()
-        assert list(store.items()) == []
-        with pytest.raises(SetupError, match=f"has a table '{name}' that is not a store of txtopo"):
-            contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        assert postgres.execute(f"SELECT * FROM {name}", database=database) == []
-        assert postgres.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'txtopo%'", database=database) == [(0,)]
 
     def test_a_key_too_long_for_an_index_is_refused(self, store: SqlStore, workers: list[Worker]) -> None:
         # A text that does not compress: an index may hold longer texts that do.
@@ -278,18 +198,16 @@ class TestTables:
 
 
 class TestReaders:
-    def test_a_reader_sees_one_state_while_others_write_and_fetches_it_in_portions(
+    def test_a_reader_fetches_a_long_answer_through_a_cursor(
         self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("txtopo.stores.postgresql.backend.CURSOR_ROWS", 7)
         contract.run(store, workers[0].process.task(), 1, 0, **{f"k{n:03}": 1 for n in range(100)})
         items = store.items()
-        first = next(items)
+        next(items)
         asked = postgres.execute("SELECT query FROM pg_stat_activity WHERE datname = %s AND state = 'idle in transaction'", [database])
         assert [query.split()[:2] for (query,) in asked] == [["FETCH", "FORWARD"]]
-        contract.run(store, workers[0].process.task(), 2, 0, **{f"k{n:03}": 1 for n in range(200)})
-        assert [first, *items] == [(f"k{n:03}", 1) for n in range(100)]
-        assert len(list(store.items())) == 200
+        assert len(list(items)) == 99
 
     def test_keys_come_in_the_order_of_code_points_whatever_order_the_database_prefers(
         self, postgres: PostgresServer, database: str, store: SqlStore, workers: list[Worker]

@@ -14,13 +14,14 @@ import pytest
 
 from tests.conformance import test_store_contract as contract
 from tests.processes.workers import Worker
+from tests.servers import server_stores
 from tests.servers.databases import Database
 from txtopo.command import cli
-from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError, UsageError
+from txtopo.errors import FailedException, SetupError, StaleAttemptError, StateMismatchError, UsageError
 from txtopo.state import opening
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
-from txtopo.stores import ADD, Fence, SqlStore, StoreConflict, StoreTransaction
+from txtopo.stores import ADD, Fence, SqlStore, StoreConflict, StoreTransaction, by_address
 from txtopo.stores.stamps import CLOSED_ATTEMPT, Stamp
 from txtopo.topology.transaction import TransactionAttempt as A
 
@@ -30,6 +31,11 @@ BOUND_S = 60
 @pytest.fixture
 def store(server_store: SqlStore) -> SqlStore:
     return server_store
+
+
+def dialect_of(database: Database) -> str:
+    """The part of its URL that names database and driver."""
+    return database.url.partition(":")[0]
 
 
 class TestFence:
@@ -195,6 +201,14 @@ class TestFence:
         contract.run(store, workers[1].process.task(), 1, 1, x=1)
         assert dict(store.items()) == {"x": 1}
 
+    @pytest.mark.rule(7)
+    def test_a_statement_that_takes_too_long_fails_the_attempt_only(self, database: Database, workers: list[Worker]) -> None:
+        store = SqlStore(database.url, "counts", statement_timeout_s=0.2, lock_timeout_s=BOUND_S)
+        with store.transaction(workers[0].process.task(), A(1, 0)):
+            with pytest.raises(FailedException, match="a statement took longer than statement_timeout_s"):
+                contract.run(store, workers[1].process.task(), 1, 1, x=1)
+        contract.run(store, workers[1].process.task(), 1, 1, x=1)
+
     @pytest.mark.rule(27, 29)
     def test_adopting_waits_for_open_transactions_and_counts_their_writes(
         self, database: Database, workers: list[Worker]
@@ -293,7 +307,66 @@ class TestRivals:
         assert dict(store.items()) == ({"x": 11, "y": 11} if existed else {"x": 10, "y": 10})
 
 
+MANY_KEYS = {
+    # The fence: asked for, once more, for a store that lists nothing; its raisers' lock, read,
+    # locked, raised; tombstones. Then the fence is ours, which counts this transaction (R34) in the
+    # same statement; rows are locked, replaced, added.
+    "mysql+pymysql": (
+        "INSERT SELECT INSERT SELECT SELECT UPDATE SELECT INSERT SELECT INSERT INSERT", "INSERT SELECT INSERT", "SELECT UPDATE SELECT SELECT INSERT",
+    ),
+    # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence is
+    # ours, which counts this transaction (R34) in the same statement; rows are read, changed,
+    # added.
+    "postgresql+psycopg": (
+        "WITH SELECT SELECT SELECT UPDATE DELETE WITH SELECT WITH INSERT", "WITH SELECT INSERT", "SELECT UPDATE DELETE SELECT WITH",
+    ),
+}  # fmt: skip
+"""By dialect, the statements of the first of two tasks, of the second, and of a task alone, whose
+fence is locked and raised."""
+SWEEP = {"mysql+pymysql": ["SELECT"], "postgresql+psycopg": ["DELETE"]}
+"""The statements that forget tombstones, where there are none."""
+WRITE_ONE_MORE = {"mysql+pymysql": ["SELECT", "INSERT"], "postgresql+psycopg": ["SELECT", "SELECT", "WITH"]}
+"""The statements for keys that the server cannot combine: MySQL and MariaDB then read and write all
+keys, in PostgreSQL a query finds the one key."""
+
+
 class TestServerIsAsked:
+    @pytest.mark.parametrize("keys", [1, 10, 1000])
+    def test_as_often_for_many_keys_as_for_one(self, database: Database, store: SqlStore, workers: list[Worker], keys: int) -> None:
+        worker, (first, second, alone) = workers[0], MANY_KEYS[dialect_of(database)]
+
+        def commands(txid: int, values: dict[str, int], task: int = 0, num_tasks: int | None = None) -> str:
+            context = worker.process.task(task=task, num_tasks=num_tasks)
+            return " ".join(server_stores.commands(store, worker, lambda: contract.run(store, context, txid, 0, **values)))
+
+        half = {str(n): 1 for n in range(keys)}
+        contract.run(store, worker.process.task(), 1, 0, **half)
+        assert commands(2, half | {f"new {n}": 1 for n in range(keys)}, num_tasks=2) == first
+        assert commands(2, {f"other {n}": 1 for n in range(keys)}, task=1) == second
+        contract.run(store, worker.process.task(), 3, 0, **half)
+        assert commands(4, half) == alone
+
+    @pytest.mark.parametrize("keys", [1, 1000])
+    def test_to_combine_many_integers_as_often_as_one(self, database: Database, workers: list[Worker], keys: int) -> None:
+        worker, dialect = workers[0], dialect_of(database)
+        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {f"new {number}": 1 for number in range(keys)}
+        for opaque in (False, True):
+            store = SqlStore(database.url, f"counts{opaque:d}", opaque=opaque)
+            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}))
+
+            def merged(txid: int, more: dict[str | int, int], store: SqlStore = store) -> list[str]:
+                def merge(opened: StoreTransaction) -> None:
+                    opened.merge_many(more, ADD)
+
+                return server_stores.commands(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
+
+            # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
+            # and listed.
+            begin, listed = ["SELECT", "UPDATE", *SWEEP[dialect], *["DELETE"] * opaque, "INSERT"], ["INSERT"] * opaque
+            assert merged(2, deltas) == [*begin, *listed]
+            assert merged(3, {**deltas, "half": 1}) == [*begin, *WRITE_ONE_MORE[dialect], *listed]
+            assert (store.get(0), store.get("new 0"), store.get("half")) == (3, 2, 1.5)
+
     @pytest.mark.rule(12)
     def test_over_one_connection_per_worker_process(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
         worker, words = workers[0], SqlStore(store.url, "words", lock_timeout_s=BOUND_S)
@@ -305,7 +378,27 @@ class TestServerIsAsked:
         assert database.backends() == []
 
 
+@pytest.mark.parametrize("dialect", sorted(MANY_KEYS))
+def test_a_server_that_is_not_there_fails_the_attempt_only(dialect: str, process: contract.Process) -> None:
+    store = SqlStore(f"{dialect}://ann@127.0.0.1:1/bank", "counts")
+    with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
+        contract.run(store, process.task(), 1, 0, x=1)
+    with pytest.raises(UsageError, match="Try again when the server can be reached"):
+        by_address.open_store(store.url, "counts")
+
+
 class TestTables:
+    @pytest.mark.parametrize("name", ["counts", "counts_written"])
+    def test_tables_of_others_are_left_alone(self, database: Database, store: SqlStore, workers: list[Worker], name: str) -> None:
+        database.execute(f"CREATE TABLE {name}(mine text)")
+        assert not store.exists()
+        assert list(store.items()) == []
+        with pytest.raises(SetupError, match=f"has a table '{name}' that is not a store of txtopo"):
+            contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        assert database.execute(f"SELECT * FROM {name}") == []
+        tables = "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('public', %s)"
+        assert database.execute(tables, [database.name]) == [(name,)]
+
     def test_another_layout_is_refused_by_readers_and_writers(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
@@ -359,7 +452,22 @@ class TestTables:
         assert dict(opaque.items()) == {"y": 1}
 
 
+PORTIONS = ("txtopo.stores.mysql.backend.PORTION_ROWS", "txtopo.stores.postgresql.backend.CURSOR_ROWS")
+
+
 class TestReaders:
+    def test_a_reader_sees_one_state_while_others_write_and_fetches_it_in_portions(
+        self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in PORTIONS:
+            monkeypatch.setattr(name, 7)
+        contract.run(store, workers[0].process.task(), 1, 0, **{f"k{n:03}": 1 for n in range(100)})
+        items = store.items()
+        first = next(items)
+        contract.run(store, workers[0].process.task(), 2, 0, **{f"k{n:03}": 1 for n in range(200)})
+        assert [first, *items] == [(f"k{n:03}", 1) for n in range(100)]
+        assert len(list(store.items())) == 200
+
     def test_looking_does_not_wait_for_writers_nor_keep_a_connection(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:

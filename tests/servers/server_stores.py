@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,10 @@ from tests.processes.workers import Worker
 from tests.servers import mariadb, postgres, redis_server
 from tests.servers.databases import Database
 from tests.servers.owned import Server
+from txtopo.errors import SetupError
 from txtopo.stores import RedisStore, SqlStore, StoreTransaction
+from txtopo.testing.contracts.worker_process import WorkerProcess
+from txtopo.topology.transaction import TransactionAttempt
 
 BOUND_S = 60
 DATABASES = {"mariadb": mariadb.running_server, "postgresql": postgres.running_server}
@@ -108,6 +112,22 @@ def workers() -> Iterator[list[Worker]]:
 def server_store(database: Database) -> SqlStore:
     """The store ``counts`` in a new database of each kind of server in turn."""
     return SqlStore(database.url, "counts", lock_timeout_s=BOUND_S)
+
+
+def refusal(store: SqlStore, may_read: bool = False) -> str:
+    """The message with which ``store`` refuses its writer, and its reader unless the reader
+    ``may_read``; no password is in the message."""
+    process = WorkerProcess()
+    with pytest.raises(SetupError) as caught, contextlib.closing(process):
+        with store.transaction(process.task(), TransactionAttempt(1, 0)):
+            pass
+    with contextlib.nullcontext() if may_read else pytest.raises(SetupError):
+        store.get("x")
+    for password in (mariadb.PASSWORD, postgres.PASSWORD):
+        assert password not in str(caught.value) + repr(caught.value.__cause__) + repr(store) + store.address
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert type(error).__module__ == "txtopo.errors", "unpickling needs no driver"
+    return str(error)
 
 
 def connection_of(opened: StoreTransaction) -> Any:
