@@ -61,11 +61,13 @@ def test_sixty_generated_topologies_on_spark_equal_the_model(cluster: LocalClust
         template = pickling.dumps(OneBatchSpout(spout.fresh, spout.streams))
         components = {**graph.components, "spout": dataclasses.replace(graph.spout, template=template)}
         graph = dataclasses.replace(graph, id=f"generated-{uuid.uuid4().hex}", components=components)
+        journal = journal_file(graph.id)
+        journal.touch()
         try:
             cluster.submit_topology(graph.id, fast(max_transactions=1), graph).join(60)
-            lines = journal_file(graph.id).read_text().splitlines() if journal_file(graph.id).exists() else []
+            lines = journal.read_text().splitlines()
         finally:
-            journal_file(graph.id).unlink(missing_ok=True)
+            journal.unlink()
         happened: dict[Tag, list[Any]] = defaultdict(list)
         prepared = []
         for component, task, phase, hook, details in map(json.loads, lines):

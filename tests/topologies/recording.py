@@ -6,8 +6,10 @@ tested code.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -66,19 +68,19 @@ _ids = itertools.count()
 
 def note(context: TopologyContext, hook: str, *details: Any) -> None:
     """Write down a call: here, or in a worker of Spark, which knows nothing of this process's
-    lists, in a file."""
+    lists, in the file that a test has made. A call after the end of that test is noted nowhere."""
     noted = Event(context.component_id, context.task_index, context.phase, hook, details)
     journal = journals.get(context.topology_id)
     if journal is not None:
         journal.append(noted)
     else:
-        with journal_file(context.topology_id).open("a") as file:
+        with contextlib.suppress(FileNotFoundError), os.fdopen(os.open(journal_file(context.topology_id), os.O_WRONLY | os.O_APPEND), "a") as file:
             file.write(json.dumps(noted) + "\n")
 
 
 def journal_file(topology_id: str) -> Path:
-    """The file in which workers of Spark note the calls in ``topology_id``; its test removes the
-    file."""
+    """The file in which workers of Spark note the calls in ``topology_id``; its test makes and
+    removes the file."""
     return Path(tempfile.gettempdir()) / f"txtopo-journal-{topology_id}"
 
 

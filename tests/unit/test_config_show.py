@@ -136,8 +136,9 @@ def test_a_program_that_calls_main_follows_every_source(monkeypatch: pytest.Monk
 
 
 class Ran:
-    """Instead of a run: keeps what it was given."""
+    """Instead of a run, which has ended already: keeps the arguments."""
 
+    is_alive = False
     given: ClassVar[list[Any]] = []
 
     def __init__(self, *arguments: Any) -> None:
@@ -167,7 +168,8 @@ def test_a_local_cluster_follows_every_source_and_the_configuration_of_its_spark
     monkeypatch.setattr(session, "spark_context", lambda master, conf: context)
     monkeypatch.setattr(connect, "refuse", lambda *asked: None)
     monkeypatch.setattr(cluster, "TopologyRun", Ran)
-    LocalCluster(zookeeper="zk:2181").submit_topology("words", {"max_spout_pending": 2}, topology())
+    with LocalCluster(zookeeper="zk:2181") as local:
+        local.submit_topology("words", {"max_spout_pending": 2}, topology())
     assert Ran.given[1] == EVERYWHERE.replaced(max_spout_pending=2, max_attempts=3, spill_bytes=8192)
 
 
