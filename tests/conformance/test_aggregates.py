@@ -23,7 +23,7 @@ def checked(aggregator: Any, keys: tuple[str, ...] = ("word",), late_tasks: bool
         seen.append(effects(directory))
         return seen[-1]
 
-    make = functools.partial(aggregated, what=aggregator, keys=keys)
+    make = functools.partial(aggregated, aggregator=aggregator, keys=keys)
     report = check_bolt_idempotence(make, effects=noted, other_processes=False, late_tasks=late_tasks)
     assert report.components == ("kept", "changes")
     assert report.points > 2

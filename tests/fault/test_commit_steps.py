@@ -72,8 +72,8 @@ class Chain:
         assert (status, len(lines)) == (-signal.SIGKILL, 1), f"{faults}: {lines}\n{stderr}"
         for variant, point in points.items():
             if point != "seal.before":
-                found = self._effects_of(variant, txids[variant])
-                assert found == effects_at(point), f"{variant}: at {point} the stores hold {found} of txid {txids[variant]}"
+                effects = self._effects_of(variant, txids[variant])
+                assert effects == effects_at(point), f"{variant}: at {point} the stores hold {effects} of txid {txids[variant]}"
             self.begins[variant] = next_begin(point, txids[variant])
             self.struck[variant][point] = txids[variant]
 

@@ -13,8 +13,8 @@ from tests.processes.load_driver import Scenario, drive
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 
-def total(stored: dict[str, int], what: str) -> int:
-    return sum(value for key, value in stored.items() if key.startswith(what))
+def total(stored: dict[str, int], beginning: str) -> int:
+    return sum(value for key, value in stored.items() if key.startswith(beginning))
 
 
 @pytest.mark.rule(12)

@@ -42,15 +42,15 @@ class Driver:
 
     def processes(self) -> dict[int, str]:
         """The living processes of the driver, the driver included: pid and command line."""
-        found = {}
+        commands = {}
         for directory in Path("/proc").iterdir():
             if directory.name.isdecimal():
                 try:
                     if self._mark.encode() in (directory / "environ").read_bytes():
-                        found[int(directory.name)] = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                        commands[int(directory.name)] = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 except OSError:
                     continue  # It has ended meanwhile.
-        return found
+        return commands
 
     def expect_nothing_left(self) -> None:
         """Within seconds, no process is left."""

@@ -29,12 +29,12 @@ def test_a_task_killed_at_any_statement_leaves_all_rows_or_none_and_its_replay_c
 ) -> None:
     *killed, whole = crash_everywhere(shop(backend, tmp_path, layout=None).address, kind)
     assert len(killed) > 15, "moments before and after every statement"
-    assert {found["status"] for found in killed} == {-signal.SIGKILL}
+    assert {report["status"] for report in killed} == {-signal.SIGKILL}
     assert (whole["status"], whole["left"]) == (0, AFTER[kind])
-    lefts = [found["left"] for found in killed]
+    lefts = [report["left"] for report in killed]
     assert BEFORE in lefts
     assert AFTER[kind] in lefts, "killed when it had committed"
-    for found in [*killed, whole]:
-        assert found["left"] in (BEFORE, AFTER[kind]), found
-        assert found["sales"] == REPLAYED[kind], found
-        assert found["written"] == (kind in OPAQUE or found["left"] == BEFORE), found
+    for report in [*killed, whole]:
+        assert report["left"] in (BEFORE, AFTER[kind]), report
+        assert report["sales"] == REPLAYED[kind], report
+        assert report["written"] == (kind in OPAQUE or report["left"] == BEFORE), report

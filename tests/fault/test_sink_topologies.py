@@ -42,8 +42,8 @@ def test_drivers_that_die_and_come_again_with_other_numbers_of_tasks_write_every
         assert {name: began for name, (began, _) in json.loads(killed.stdout.splitlines()[0]).items()} == begins
         for writing, point in zip(WRITING, points, strict=True):
             txid = txids[writing.name]
-            there = {row[0] for row in writing.shop(addresses).execute("SELECT cents FROM sales")}
-            assert (txid in there) == (point != "seal.after"), f"{writing.name}: at {point} of {txid} there are rows of {sorted(there)}"
+            cents = {row[0] for row in writing.shop(addresses).execute("SELECT cents FROM sales")}
+            assert (txid in cents) == (point != "seal.after"), f"{writing.name}: at {point} of {txid} there are rows of {sorted(cents)}"
             begins[writing.name] = txid + 1 if point == "record.inside" else txid
     faults = [f"apply.inside@{writing.topology_id}:{begins[writing.name] + 1}=kill" for writing in WRITING]
     ended = drive_sinks(tmp_path, addresses, SIZE, len(KILLS), faults)

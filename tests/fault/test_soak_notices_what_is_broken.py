@@ -41,7 +41,7 @@ def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into
 @pytest.mark.long
 @pytest.mark.rule(18, 31)
 @pytest.mark.parametrize(
-    ("sabotage", "workload", "what"),
+    ("sabotage", "workload", "violation"),
     [
         ("no-take-back", "opaque", r"opaque: (tuple \d/\d+ counts 2 times|counts are not what the tuples)"),
         ("no-take-back", "planned-opaque", r"planned-opaque: (tuple \d/\d+ counts 2 times|counts are not what the tuples)"),
@@ -50,11 +50,11 @@ def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into
     ],
     ids=["opaque, without taking back", "planned opaque, without taking back", "words of an unsteady source", "append to a blind store"],
 )
-def test_broken_foundations_are_noticed(sabotage: str, workload: str, what: str) -> None:
+def test_broken_foundations_are_noticed(sabotage: str, workload: str, violation: str) -> None:
     outcome = Trial(Plan(World("", 2, (workload,), sabotage=sabotage), ("none",), 40.0, outside=False)).run()
     assert outcome.directory is not None, f"nothing was noticed in {outcome.transactions}"
     shutil.rmtree(outcome.directory)
-    assert re.search(what, "\n".join(outcome.violations)), outcome.violations
+    assert re.search(violation, "\n".join(outcome.violations)), outcome.violations
 
 
 @pytest.mark.long

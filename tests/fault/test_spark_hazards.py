@@ -188,8 +188,8 @@ def test_speculation_and_retries_in_sparks_own_defaults_are_neutralised_and_that
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     has = "HAS spark.speculation=false spark.stage.maxAttempts=1 spark.stage.maxConsecutiveAttempts=1 spark.task.maxFailures=1"
     assert has in done.stdout, done.stderr
-    for found in ("spark.speculation=true, which is not used", "spark.task.maxFailures=4, which", "spark.stage.maxConsecutiveAttempts=4, which"):
-        assert f"Spark's own configuration has {found}" in done.stderr
+    for setting in ("spark.speculation=true, which is not used", "spark.task.maxFailures=4, which", "spark.stage.maxConsecutiveAttempts=4, which"):
+        assert f"Spark's own configuration has {setting}" in done.stderr
 
 
 @pytest.mark.long

@@ -52,7 +52,8 @@ def played_on_both(
         directory = tmp_path / str(number)
         directory.mkdir()
         answer = cluster.play(scenario, directory, removed)
-        if all(_first_pid(answer, f"{of} 0 {what} 2:0 ") != _first_pid(answer, f"{of} 1 {what} 2:0 ") for of, what in LEVELS) and has_struck(answer):
+        are_apart = all(_first_pid(answer, f"{of} 0 {level} 2:0 ") != _first_pid(answer, f"{of} 1 {level} 2:0 ") for of, level in LEVELS)
+        if are_apart and has_struck(answer):
             return answer
     raise AssertionError("Spark never used both executors, or lost nothing that mattered")
 

@@ -68,8 +68,8 @@ def test_the_interpreter_of_the_executors_is_bare(place: Place) -> None:
     def imports(name: str) -> bool:
         return subprocess.run([place.python, "-I", "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
 
-    found = {name: imports(name) for name in ("pyspark", "txtopo", "kazoo", "pydantic", "cloudpickle", "sqlalchemy", "psycopg")}
-    assert [name for name in found if found[name]] == ["pyspark"]
+    can_import = {name: imports(name) for name in ("pyspark", "txtopo", "kazoo", "pydantic", "cloudpickle", "sqlalchemy", "psycopg")}
+    assert [name for name in can_import if can_import[name]] == ["pyspark"]
 
 
 def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(place: Place, project: Path, tmp_path: Path) -> None:

@@ -43,12 +43,12 @@ def test_a_task_killed_at_any_statement_leaves_all_writes_or_none_and_its_replay
 ) -> None:
     *killed, whole = crash_everywhere(PLACES[backend](tmp_path), kind, way)
     assert len(killed) > 10, "moments before and after every statement"
-    assert {found["status"] for found in killed} == {-signal.SIGKILL}
+    assert {report["status"] for report in killed} == {-signal.SIGKILL}
     assert (whole["status"], whole["left"]) == (0, AFTER[kind])
-    lefts = [found["left"] for found in killed]
+    lefts = [report["left"] for report in killed]
     assert BEFORE[kind][0] in lefts
     assert AFTER[kind] in lefts, "killed when it had committed"
-    for found in [*killed, whole]:
-        assert found["left"] in [*BEFORE[kind], AFTER[kind]], found
-        assert found["replayed"] == replayed(kind, found["left"]), found
-        assert found["ended"] == {**found["replayed"], "dog": 1000 + (0 if kind == "plain" else found["replayed"]["dog"])}, found
+    for report in [*killed, whole]:
+        assert report["left"] in [*BEFORE[kind], AFTER[kind]], report
+        assert report["replayed"] == replayed(kind, report["left"]), report
+        assert report["ended"] == {**report["replayed"], "dog": 1000 + (0 if kind == "plain" else report["replayed"]["dog"])}, report

@@ -74,10 +74,10 @@ class Scene:
     def everything(self, path: str = "/endless") -> dict[str, tuple[bytes, int]]:
         """Every znode, with its version: unchanged if nothing was written."""
         node = self.state.get(path)
-        found = {} if node is None else {path: (node.data, node.version)}
+        znodes = {} if node is None else {path: (node.data, node.version)}
         for name in self.state.children(path):
-            found.update(self.everything(f"{path}/{name}"))
-        return found
+            znodes.update(self.everything(f"{path}/{name}"))
+        return znodes
 
     def check_exact(self) -> None:
         """The count equals the committed tuples."""

@@ -87,13 +87,13 @@ def acls(server: Server, who: Credentials | None, path: str) -> dict[str, list[A
     other = client.Client(server.hosts, 5, who).kazoo
     other.start()
     try:
-        found = {}
+        rights = {}
         waiting = [path]
         while waiting:
             path = waiting.pop()
-            found[path] = other.get_acls(path)[0]
+            rights[path] = other.get_acls(path)[0]
             waiting += [f"{path}/{name}" for name in other.get_children(path)]
-        return found
+        return rights
     finally:
         other.stop()
         other.close()
@@ -106,10 +106,10 @@ def test_everything_we_make_is_ours_alone_chroots_root_and_lease_included(scheme
         state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
         state.record(TransactionAttempt(1, 0), {0: "a"}, {"keep/kept": 1})
         top = "/" + address.split("/")[1]
-        found = acls(server, ann(scheme), top)
-        assert {top, f"{top}/inner", f"{top}/inner/txtopo", f"{top}/inner/txtopo/words/lease", f"{top}/inner/txtopo/words/txids"} <= set(found)
-        assert len(found) > 12
-        for path, rights in found.items():
+        rights_at = acls(server, ann(scheme), top)
+        assert {top, f"{top}/inner", f"{top}/inner/txtopo", f"{top}/inner/txtopo/words/lease", f"{top}/inner/txtopo/words/txids"} <= set(rights_at)
+        assert len(rights_at) > 12
+        for path, rights in rights_at.items():
             assert [right.perms for right in rights] == [31], path
             assert [(right.id.scheme, right.id.id.split(":")[0]) for right in rights] == [(scheme, "ann")], path
         state.close()

@@ -92,11 +92,11 @@ class Committing:
         self.store.close()
 
 
-def nothing_lost(found: dict[str, Any], end: int) -> None:
+def nothing_lost(summary: dict[str, Any], end: int) -> None:
     """Everything up to ``end`` is committed once, in one epoch, and the lease is held."""
-    assert (found["epoch"], found["current"], found["lease"]["pid"]) == (1, end + 1, 11)
-    assert found["positions"] == {str(txid % 5): txid for txid in range(end - 4, end + 1)}
-    assert list(found["records"]) == [str(end), str(end + 1)]
+    assert (summary["epoch"], summary["current"], summary["lease"]["pid"]) == (1, end + 1, 11)
+    assert summary["positions"] == {str(txid % 5): txid for txid in range(end - 4, end + 1)}
+    assert list(summary["records"]) == [str(end), str(end + 1)]
 
 
 @pytest.mark.rule(3, 25, 26)

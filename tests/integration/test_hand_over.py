@@ -222,7 +222,7 @@ def test_a_resource_is_kept_across_transactions_and_made_again_when_its_task_fai
     store = SqliteStore(tmp_path / "kept.db", "kept")
     keep = BreaksResource(store, journal)
     run_to_idle(cluster, keeping_topology("resources", Ranges(journal, 12, 2), keep))
-    made, used = journal.count("made"), journal.count("used")
+    resources, used = journal.count("made"), journal.count("used")
     assert used == 7
     assert journal.count("closed") == 1
-    assert 2 <= made <= 3, "one per worker process that committed, and one after the failure"
+    assert 2 <= resources <= 3, "one per worker process that committed, and one after the failure"

@@ -267,11 +267,11 @@ class LostAfterPlan(OpaqueMemoryTransactionalSpout):
         plan, planned = coordinator.plan_batch, []
 
         def lose(txid: int, last: Mapping[int, Any]) -> Any:
-            made = plan(txid, last)
+            batch = plan(txid, last)
             planned.append(txid)
             if planned.count(2) == 1 and txid == 2:
                 self.set_disabled(1, True)
-            return made
+            return batch
 
         coordinator.plan_batch = lose
         return coordinator

@@ -125,10 +125,10 @@ def znodes_open_to_others(client: KazooClient, path: str = "/") -> list[str]:
     excepted."""
     if path == "/zookeeper/config":
         return []
-    found = [path] if any(right.id.scheme == "world" for right in client.get_acls(path)[0]) else []
+    paths = [path] if any(right.id.scheme == "world" for right in client.get_acls(path)[0]) else []
     for name in client.get_children(path):
-        found += znodes_open_to_others(client, f"{path.rstrip('/')}/{name}")
-    return found
+        paths += znodes_open_to_others(client, f"{path.rstrip('/')}/{name}")
+    return paths
 
 
 def files_open_to_others(data_dir: Path) -> list[str]:
@@ -145,8 +145,8 @@ def what_another_user_can_do(hosts: str, data_dir: Path) -> list[str]:
     assert intruder.returncode == 0, intruder.stderr
     report = json.loads(intruder.stdout)
     assert report["uid"] == NOBODY
-    found: list[str] = report["done"]
-    return found
+    successes: list[str] = report["done"]
+    return successes
 
 
 def test_another_user_can_do_nothing_to_a_directory_and_its_zookeeper(open_place: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_transaction_was_opened_when_it_was_opened_also_after_a_restart(cluste
     told = [line.split()[1:] for line in journal.lines() if line.startswith("opened")]
     assert {(txid, attempt, phase) for txid, attempt, phase, _ in told} >= {("2", a, p) for a in ("0", "1000000") for p in ("processing", "commit")}
     times = {txid: {datetime.datetime.fromisoformat(time) for of, _, _, time in told if of == txid} for txid, _, _, _ in told}
-    assert [len(found) for found in times.values()] == [1] * 10
+    assert [len(moments) for moments in times.values()] == [1] * 10
     first, second, last = (min(times[txid]) for txid in ("1", "2", "10"))
     assert before < first < second < restarted < last
 

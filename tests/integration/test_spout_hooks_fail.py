@@ -161,8 +161,8 @@ def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_com
     )
     with pytest.raises(UserCodeError, match="ended"):
         first.join(60)
-    made = [line for line in journal.lines() if line.startswith("initialize")]
-    assert len(made) == 5, "no metadata was made beyond the first transaction"
+    initialized = [line for line in journal.lines() if line.startswith("initialize")]
+    assert len(initialized) == 5, "no metadata was made beyond the first transaction"
     run_to_idle(cluster, keeping_topology("window-shrinks", Ranges(journal, 20, 10), WaitsForTheWindow(store, journal)), max_spout_pending=1)
     kept = batches(store)
     assert sorted(n for batch in kept.values() for n in batch) == list(range(20))

@@ -48,8 +48,8 @@ def test_metadata_of_a_plain_spout_is_made_once_per_txid_in_order(cluster: Local
     journal = Journal(tmp_path / "journal")
     keep = Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal, FAILS)
     run_to_idle(cluster, keeping_topology("once-in-order", make_spout("plain", journal), keep), max_spout_pending=3)
-    made = [line for line in journal.lines() if line.startswith("initialize")]
-    assert made == [f"initialize {txid}" for txid in range(1, 6)]
+    initialized = [line for line in journal.lines() if line.startswith("initialize")]
+    assert initialized == [f"initialize {txid}" for txid in range(1, 6)]
     assert journal.count("coordinator closed") == 1
 
 

@@ -59,8 +59,8 @@ def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_
 ) -> None:
     shop = Shop(str(tmp_path / "shop.db"), SALES.replace("cents >= 0", "cents <> 20"))
     shop.execute("CREATE TABLE told (rows INTEGER)")
-    made = topology("sink-poison", shop.sink(), SqlSink(shop.address, "told", ["rows"]))
-    run = cluster.submit_topology("sink-poison", fast(max_spout_pending=2), made)
+    graph = topology("sink-poison", shop.sink(), SqlSink(shop.address, "told", ["rows"]))
+    run = cluster.submit_topology("sink-poison", fast(max_spout_pending=2), graph)
     said = r"(?s)component 'write', task \d, attempt 2:0: CHECK constraint failed.*The row: id=\d+, cents=20"
     with pytest.raises(RowRefusedError, match=said) as caught:
         run.join(90)
@@ -72,7 +72,7 @@ def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_
     shop.execute(SALES)
     for row in rows:
         shop.execute("INSERT INTO sales VALUES (?, ?, ?)", row)
-    run_to_idle(cluster, made)
+    run_to_idle(cluster, graph)
     assert shop.sales == ROWS
     assert shop.execute("SELECT SUM(rows) FROM told") == [(len(ROWS),)]
 

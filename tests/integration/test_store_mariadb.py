@@ -69,13 +69,13 @@ class TestServerIsAsked:
             opened.put_many({"a": 1, "m": value, "z": 1})
 
         def merge(opened: StoreTransaction) -> None:
-            settled, mine = 1, opened._mine
-            refused = opened.session.merge_rows({'"a"': 1, '"m"': 1, '"new"': 1, '"z"': 1}, ADD, mine, settled)
+            settled, stamp = 1, opened._mine
+            refused = opened.session.merge_rows({'"a"': 1, '"m"': 1, '"new"': 1, '"z"': 1}, ADD, stamp, settled)
             assert set(refused) == {'"a"', '"m"', '"new"', '"z"'}
             assert {text: row.stamp.txid for text, row in opened.session.read_rows(['"a"', '"m"', '"new"', '"z"']).items()} == {
                 '"a"': 1, '"m"': 1, '"z"': 1,
             }  # fmt: skip
-            assert opened.session.merge_rows({'"a"': 1, '"z"': 1}, ADD, mine, settled) == []
+            assert opened.session.merge_rows({'"a"': 1, '"z"': 1}, ADD, stamp, settled) == []
 
         contract.block(store, workers[0].process.task(), 1, 0, put)
         contract.block(store, workers[0].process.task(), 2, 0, merge)

@@ -299,8 +299,8 @@ class TestAccess:
         file.write_text(f"{PASSWORD}\n")
         monkeypatch.setenv("BANK_PASSWORD", PASSWORD)
         url, name = redis_server.url("guarded"), redis_server.new_name()
-        given = [RedisStore(url, name, password_env="BANK_PASSWORD"), RedisStore(url, name, password_file=str(file))]
-        for txid, store in enumerate(given, start=1):
+        stores = [RedisStore(url, name, password_env="BANK_PASSWORD"), RedisStore(url, name, password_file=str(file))]
+        for txid, store in enumerate(stores, start=1):
             contract.run(store, process.task(), txid, 0, x=1)
         monkeypatch.setenv("REDISCLI_AUTH", PASSWORD)
         contract.run(RedisStore(url, name), process.task(), 3, 0, x=1)
@@ -442,15 +442,15 @@ class TestCluster:
     @pytest.mark.rule(7)
     def test_a_node_that_is_gone_fails_the_attempt_only(self, nodes: tuple[RedisServer, RedisServer], process: contract.Process) -> None:
         one, two = nodes
-        there = next(store for store in (RedisStore(one.url(), f"counts{n}") for n in range(100)) if _slot(one, store) >= 8192)
-        contract.run(there, process.task(), 1, 0, x=1)
+        store_of_two = next(store for store in (RedisStore(one.url(), f"counts{n}") for n in range(100)) if _slot(one, store) >= 8192)
+        contract.run(store_of_two, process.task(), 1, 0, x=1)
         two.kill()
         with pytest.raises(FailedException, match="is not there"):
-            contract.run(there, process.task(), 2, 0, x=1)
+            contract.run(store_of_two, process.task(), 2, 0, x=1)
         two.start()
         one.wait_until(lambda: all("cluster_state:ok" in node.told("CLUSTER", "INFO") for node in nodes))
-        contract.run(there, process.task(), 2, 1, x=1)
-        assert there.get("x") == 2
+        contract.run(store_of_two, process.task(), 2, 1, x=1)
+        assert store_of_two.get("x") == 2
 
 
 def _slot(node: RedisServer, store: RedisStore) -> int:

@@ -62,10 +62,10 @@ EARLIER: dict[str, Callable[[Store], None]] = {"mariadb": database, "postgresql"
 def dies_while_bringing_forward(store: Store, statement: int, directory: Path) -> bool:
     """Whether a process that writes to ``store`` had such a statement to die before; if not, it has
     written."""
-    given = directory / "store.pickle"
-    given.write_bytes(pickle.dumps(store))
+    pickled = directory / "store.pickle"
+    pickled.write_bytes(pickle.dumps(store))
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.processes.earlier_layouts", given, str(statement)], cwd=ROOT, timeout=TIME_OUT_S, check=False
+        [sys.executable, "-m", "tests.processes.earlier_layouts", pickled, str(statement)], cwd=ROOT, timeout=TIME_OUT_S, check=False
     )
     assert ended.returncode in (0, DIED)
     return ended.returncode == DIED
@@ -86,8 +86,8 @@ class _Deadly:
                 os._exit(DIED)
 
 
-def _main(given: str, statement: int) -> None:
-    store: Store = pickle.loads(Path(given).read_bytes())
+def _main(pickled: str, statement: int) -> None:
+    store: Store = pickle.loads(Path(pickled).read_bytes())
     deadly = _Deadly(statement)
     if isinstance(store, SqliteStore):
         opened = sqlite3.connect

@@ -112,12 +112,12 @@ def topology_of(scenario: Scenario, directory: Path) -> Any:
 
 def children(pid: int) -> list[int]:
     """Every process below ``pid``."""
-    found: list[int] = []
+    descendants: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):
-                found += [child, *children(child)]
-    return found
+                descendants += [child, *children(child)]
+    return descendants
 
 
 def rss_of(pid: int) -> int:
@@ -137,13 +137,13 @@ def is_worker(pid: int) -> bool:
 
 def files_below(directory: Path) -> dict[str, int]:
     """Every file below ``directory``, with its size."""
-    found = {}
+    sizes = {}
     for folder, _, names in os.walk(directory):  # a folder that goes while it is walked is passed over, which Path.rglob() does not do
         for name in names:
             path = Path(folder, name)
             with contextlib.suppress(OSError):
-                found[path.relative_to(directory).as_posix()] = path.stat().st_size
-    return found
+                sizes[path.relative_to(directory).as_posix()] = path.stat().st_size
+    return sizes
 
 
 def left_below(directory: Path, wait_s: float = 10.0) -> list[str]:

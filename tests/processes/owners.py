@@ -101,7 +101,7 @@ def parent_of(pid: int) -> int:
 def processes_of(data_dir: Path) -> list[int]:
     """The pids of every process whose command line has an argument below ``data_dir``: the server
     and its watchdog."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -109,5 +109,5 @@ def processes_of(data_dir: Path) -> list[int]:
             except OSError:
                 continue
             if any(argument.startswith(os.fsencode(data_dir) + b"/") for argument in arguments):
-                found.append(int(entry.name))
-    return sorted(found)
+                pids.append(int(entry.name))
+    return sorted(pids)

@@ -98,12 +98,12 @@ def run(directory: Path, partitions: int, held: int, addresses: list[str]) -> No
             hold.reach(batch)
 
         parts = HeldWriter(SqlSink(address, "sold", ["id", "cents"]).foreach_writer("sold", partitions=WRITERS), writers)
-        for name, made in (
+        for name, writer in (
             ("sales", files.repartition(partitions).writeStream.foreachBatch(write)),
             ("sold", files.repartition(WRITERS, "id").writeStream.foreach(parts)),
         ):
             checkpoint = str(directory / f"checkpoint-{name}-{number}")
-            queries.append(made.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+            queries.append(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
         holds += [batches, writers]
     if held >= 0:
         _die_when_all_hold(spark, [hold.file for hold in holds])

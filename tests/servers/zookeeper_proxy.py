@@ -47,10 +47,10 @@ class Proxy:
 
     # -- what a test does to it -------------------------------------------------------------------
 
-    def lose_next(self, what: Literal["request", "answer"] = "answer", times: int = 1) -> None:
-        """Lose ``what`` of the next ``times`` multis, cutting the connection each time."""
+    def lose_next(self, half: Literal["request", "answer"] = "answer", times: int = 1) -> None:
+        """Lose ``half`` of the next ``times`` multis, cutting the connection each time."""
         with self._changed:
-            self._lose.extend([what] * times)
+            self._lose.extend([half] * times)
 
     def lose_next_greeting(self) -> None:
         """Lose the first request after a session was opened on a new connection (with SASL, its

@@ -27,19 +27,19 @@ STORES = ("sqlite", "postgresql", "mariadb", "redis")
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    made.add_argument("--matrix", action="store_true", help="every nemesis, on SQLite and on a server, for a bounded time (make long)")
-    made.add_argument("--brief", action="store_true", help="the matrix with each nemesis on one of the two, in turn (make fault)")
-    made.add_argument("--minutes", type=float, default=10.0, help="how long a soak takes, about (default 10)")
-    made.add_argument("--seconds", type=float, help="one trial in which nemeses strike for so long, instead of a soak")
-    made.add_argument("--seed", type=int, help="of everything that is random; chosen, and printed, if not given")
-    made.add_argument("--workload", action="append", choices=sorted(WORKLOADS), help="only this one; may be given several times")
-    made.add_argument("--nemesis", action="append", choices=sorted(NEMESES), help="only this one; may be given several times")
-    made.add_argument("--store", action="append", choices=STORES, help="only this one (default: all)")
-    made.add_argument("--zookeeper", choices=("inside", "outside"), default="outside", help="the drivers' own, or one that outlives them (one trial)")
-    made.add_argument("--master", default="local[2]", help="Spark's master (one trial)")
-    made.add_argument("--sabotage", choices=SABOTAGES, default="", help="break something on purpose, to see it noticed (one trial)")
-    return made
+    soak = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    soak.add_argument("--matrix", action="store_true", help="every nemesis, on SQLite and on a server, for a bounded time (make long)")
+    soak.add_argument("--brief", action="store_true", help="the matrix with each nemesis on one of the two, in turn (make fault)")
+    soak.add_argument("--minutes", type=float, default=10.0, help="how long a soak takes, about (default 10)")
+    soak.add_argument("--seconds", type=float, help="one trial in which nemeses strike for so long, instead of a soak")
+    soak.add_argument("--seed", type=int, help="of everything that is random; chosen, and printed, if not given")
+    soak.add_argument("--workload", action="append", choices=sorted(WORKLOADS), help="only this one; may be given several times")
+    soak.add_argument("--nemesis", action="append", choices=sorted(NEMESES), help="only this one; may be given several times")
+    soak.add_argument("--store", action="append", choices=STORES, help="only this one (default: all)")
+    soak.add_argument("--zookeeper", choices=("inside", "outside"), default="outside", help="the drivers' own, or one that outlives them (one trial)")
+    soak.add_argument("--master", default="local[2]", help="Spark's master (one trial)")
+    soak.add_argument("--sabotage", choices=SABOTAGES, default="", help="break something on purpose, to see it noticed (one trial)")
+    return soak
 
 
 def once(plan: Plan) -> Outcome:
@@ -64,21 +64,21 @@ def again(plan: Plan) -> str:
     return " ".join(words)
 
 
-def trials(given: argparse.Namespace, seed: int) -> Iterator[Plan]:
+def trials(options: argparse.Namespace, seed: int) -> Iterator[Plan]:
     """Everything that was asked for; a soak ends when the time is over."""
-    began, workloads, stores = time.monotonic(), tuple(given.workload or WORKLOADS), tuple(given.store or STORES)
-    if given.seconds:
-        outside = given.zookeeper == "outside"
-        strikes = given.nemesis or [name for name in NEMESES if outside or name not in OUTSIDE_ONLY]
-        world = World("", seed, workloads, store=stores[0], master=given.master, sabotage=given.sabotage)
-        yield Plan(world, tuple(strikes), given.seconds, outside)
-    elif given.matrix or given.brief:
-        plans = matrix.brief if given.brief else matrix.plans
-        yield from (plan for plan in plans(seed, stores, workloads) if not given.nemesis or plan.nemeses[0] in given.nemesis)
+    began, workloads, stores = time.monotonic(), tuple(options.workload or WORKLOADS), tuple(options.store or STORES)
+    if options.seconds:
+        outside = options.zookeeper == "outside"
+        strikes = options.nemesis or [name for name in NEMESES if outside or name not in OUTSIDE_ONLY]
+        world = World("", seed, workloads, store=stores[0], master=options.master, sabotage=options.sabotage)
+        yield Plan(world, tuple(strikes), options.seconds, outside)
+    elif options.matrix or options.brief:
+        plans = matrix.brief if options.brief else matrix.plans
+        yield from (plan for plan in plans(seed, stores, workloads) if not options.nemesis or plan.nemeses[0] in options.nemesis)
     else:
         for number in itertools.count():
             yield matrix.mixed(seed, number, stores, workloads, TRIAL_S)
-            if time.monotonic() - began > given.minutes * 60 - TRIAL_S / 2:
+            if time.monotonic() - began > options.minutes * 60 - TRIAL_S / 2:
                 return
 
 

@@ -152,9 +152,9 @@ class Drivers:
     def count(self) -> list[processes.Process]:
         """Every living process below a driver, as of now."""
         self._counted_at = time.monotonic()
-        found = [process for each in self.living for process in processes.below(each.pid)]
-        self.seen.update(found)
-        return found
+        living = [process for each in self.living for process in processes.below(each.pid)]
+        self.seen.update(living)
+        return living
 
     def kill(self, victim: Driver) -> None:
         """SIGKILL to a driver, after a look at the processes it leaves behind."""
@@ -189,11 +189,11 @@ class Drivers:
         """The next txid to commit, as far as any driver has said."""
         return max((each.statuses[workload]["current"] for each in self.all if workload in each.statuses), default=1)
 
-    def total(self, what: str) -> int:
+    def total(self, counter: str) -> int:
         """A counter, over all drivers; counts that a killed driver had not yet reported are
         missing.
         """
-        return sum(status[what] for each in self.all for status in each.statuses.values())
+        return sum(status[counter] for each in self.all for status in each.statuses.values())
 
     def end(self) -> None:
         """Kill every driver that lives."""

@@ -48,10 +48,10 @@ class Field:
     tally: Counter[str] = field(default_factory=Counter)
     paused: list[processes.Process] = field(default_factory=list)
 
-    def strike(self, what: str, which: str = "") -> None:
+    def strike(self, deed: str, details: str = "") -> None:
         """Remember that it was done."""
-        self.tally[what] += 1
-        self.note(f"{what}{': ' if which else ''}{which}")
+        self.tally[deed] += 1
+        self.note(f"{deed}{': ' if details else ''}{details}")
 
     def until(self, is_met: Callable[[], bool], patience_s: float = PATIENCE_S) -> Pauses:
         """Wait for a condition, within bounds."""
@@ -146,8 +146,8 @@ def pause_driver(it: Field) -> Pauses:
 def pause_zookeeper(it: Field) -> Pauses:
     """SIGSTOP of the ZooKeeper server for longer than a session, then SIGCONT."""
     yield from it.until(lambda: bool(it.running()))
-    found = [] if it.zookeeper is None else [process for process in processes.below(os.getpid()) if process.pid == it.zookeeper.pid]
-    victim = found[0] if found else it.some("zookeeper")
+    servers = [] if it.zookeeper is None else [process for process in processes.below(os.getpid()) if process.pid == it.zookeeper.pid]
+    victim = servers[0] if servers else it.some("zookeeper")
     if victim is not None:
         yield from _pause(it, victim, "ZooKeeper paused", SESSION_TIMEOUT_S + it.dice.uniform(0.5, 2.0))
 
@@ -162,10 +162,10 @@ def pause_worker(it: Field) -> Pauses:
         yield from _pause(it, victim, "worker paused", MESSAGE_TIMEOUT_S + it.dice.uniform(0.5, 1.5))
 
 
-def _pause(it: Field, victim: processes.Process, what: str, for_s: float) -> Pauses:
+def _pause(it: Field, victim: processes.Process, deed: str, for_s: float) -> Pauses:
     if victim.send(signal.SIGSTOP):
         it.paused.append(victim)
-        it.strike(what, f"pid {victim.pid}, for {for_s:.1f} s")
+        it.strike(deed, f"pid {victim.pid}, for {for_s:.1f} s")
         yield for_s
         victim.send(signal.SIGCONT)
 
@@ -235,8 +235,8 @@ def fail_over(it: Field) -> Pauses:
     yield from it.until(lambda: not any(process.is_alive for process in it.drivers.seen))
     it.stores.lose(it.drivers.current)
     lacking = {name: it.stores.lacking(name) for name in it.stores.workloads}
-    it.strike("stores lost", ", ".join(f"{name} lacks {what}" for name, what in lacking.items()))
-    it.tally.update(f"workloads that lacked {what}" for what in lacking.values())
+    it.strike("stores lost", ", ".join(f"{name} lacks {part}" for name, part in lacking.items()))
+    it.tally.update(f"workloads that lacked {part}" for part in lacking.values())
     it.drivers.are_held = False
     yield from it.until(lambda: it.stores.is_settled(it.drivers.current))
     if it.stores.is_settled(it.drivers.current):

@@ -27,8 +27,8 @@ class Process:
     @property
     def is_alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
-        found = _read(self.pid)
-        return found is not None and found.started == self.started
+        process = _read(self.pid)
+        return process is not None and process.started == self.started
 
     def send(self, number: int) -> bool:
         """Send a signal; False if it has ended."""
@@ -75,13 +75,13 @@ def below(pid: int) -> list[Process]:
         process = _read(int(entry.name)) if entry.name.isdigit() else None
         if process is not None:
             children.setdefault(process.parent, []).append(process)
-    found: list[Process] = []
+    descendants: list[Process] = []
     todo = [pid]
     while todo:
         for child in children.get(todo.pop(), []):
-            found.append(child)
+            descendants.append(child)
             todo.append(child.pid)
-    return sorted(found, key=lambda process: process.pid)
+    return sorted(descendants, key=lambda process: process.pid)
 
 
 def workers(processes: list[Process]) -> list[Process]:

@@ -82,8 +82,8 @@ def _rows(store: SqlStore, place: Store) -> PutBack:
     with _connected(store) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ")
         metadata = sa.MetaData()
-        there = set(sa.inspect(connection).get_table_names())
-        for name in sorted({"txtopo_schema", "txtopo_fence", "txtopo_count", store.name, f"{store.name}_written"} & there):
+        existing = set(sa.inspect(connection).get_table_names())
+        for name in sorted({"txtopo_schema", "txtopo_fence", "txtopo_count", store.name, f"{store.name}_written"} & existing):
             table = sa.Table(name, metadata, autoload_with=connection)
             columns = [column for column in table.columns if column.computed is None]
             kept[table] = [dict(row) for row in connection.execute(sa.select(*columns).where(_is_of(table, store))).mappings()]

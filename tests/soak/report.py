@@ -22,7 +22,7 @@ def described(plan: Plan) -> str:
 
 def in_a_line(outcome: Outcome) -> str:
     """How one trial went."""
-    struck = ", ".join(f"{what} {count}" for what, count in sorted(outcome.tally.items()) if count)
+    struck = ", ".join(f"{deed} {count}" for deed, count in sorted(outcome.tally.items()) if count)
     verdict = f"{len(outcome.violations)} VIOLATIONS" if outcome.violations else "ok"
     return (
         f"{verdict}: {sum(outcome.transactions.values())} transactions, {outcome.replays} replays, {outcome.reads} reads, "
@@ -65,7 +65,7 @@ def _cell(outcome: Outcome, workload: str) -> str:
 
 
 def _strikes(outcome: Outcome) -> int:
-    return sum(count for what, count in outcome.tally.items() if what.endswith(("killed", "paused", "started")) and what != "drivers started")
+    return sum(count for deed, count in outcome.tally.items() if deed.endswith(("killed", "paused", "started")) and deed != "drivers started")
 
 
 def totals(outcomes: Sequence[Outcome]) -> str:
@@ -79,11 +79,11 @@ def totals(outcomes: Sequence[Outcome]) -> str:
         ("date", f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"),
         ("cores", str(len(os.sched_getaffinity(0)))),
         ("trials", f"{len(outcomes)}, in {sum(outcome.seconds for outcome in outcomes):.0f} s"),
-        *((what, str(count)) for what, count in sorted(tally.items()) if count),
+        *((label, str(count)) for label, count in sorted(tally.items()) if count),
         ("transactions committed", f"{transactions.total()} ({', '.join(f'{name} {count}' for name, count in sorted(transactions.items()))})"),
         ("replays", f"{sum(outcome.replays for outcome in outcomes)} at least"),
         ("reads checked", str(sum(outcome.reads for outcome in outcomes))),
         ("violations", str(sum(len(outcome.violations) for outcome in outcomes))),
     ]
-    width = max(len(what) for what, _ in lines)
-    return "\n".join(f"  {what.ljust(width)}  {value}" for what, value in lines)
+    width = max(len(label) for label, _ in lines)
+    return "\n".join(f"  {label.ljust(width)}  {value}" for label, value in lines)

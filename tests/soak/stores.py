@@ -47,9 +47,9 @@ class UntakenStore(SqliteStore):
     """Its fence is raised without taking back the writes of the attempt before."""
 
     def _stand_at_fence(
-        self, session: sessions.Session, context: TopologyContext, mine: stamps.Stamp, recorded: stamps.Recorded | None
+        self, session: sessions.Session, context: TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
     ) -> None:
-        session.write_fence(stamps.Fence(mine.topology_id, mine.component, mine.generation, mine.txid, mine.attempt))
+        session.write_fence(stamps.Fence(stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt))
 
 
 class Uncounted(Store):
@@ -102,8 +102,8 @@ class BlindStore:
 
         def update(self, key: Any, fn: Callable[[Any], Any]) -> Update:
             text = json.dumps(key)
-            found = self.connection.execute("SELECT value FROM blind WHERE key = ?", [text]).fetchone()
-            old = None if found is None else json.loads(found[0])
+            row = self.connection.execute("SELECT value FROM blind WHERE key = ?", [text]).fetchone()
+            old = None if row is None else json.loads(row[0])
             new = fn(old)
             self.connection.execute("INSERT OR REPLACE INTO blind(key, value) VALUES (?, ?)", [text, json.dumps(new)])
             return Update(old, new, applied=True)

@@ -125,8 +125,8 @@ class Trial:
             self._count()
         return self.outcome
 
-    def _note(self, what: str) -> None:
-        self.outcome.history.append(f"{time.monotonic() - self._began:7.1f} s  {what}")
+    def _note(self, event: str) -> None:
+        self.outcome.history.append(f"{time.monotonic() - self._began:7.1f} s  {event}")
 
     def _feed(self) -> None:
         for name in self._world.workloads:

@@ -71,16 +71,16 @@ BY_NAME: dict[str, Any] = {
 
 
 def aggregated(
-    directory: Path, what: Any, keys: tuple[str, ...] = ("word",), *, take: int = 2, tasks: int = 2, opaque: bool = False, history: bool = True
+    directory: Path, aggregator: Any, keys: tuple[str, ...] = ("word",), *, take: int = 2, tasks: int = 2, opaque: bool = False, history: bool = True
 ) -> TransactionalTopologyBuilder:
     """rows → aggregate → its emissions, by key, in stores of ``directory``."""
     spout = (OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout)(ROWS, FIELDS, take)
     builder = TransactionalTopologyBuilder("aggregated", "rows", spout, 2)
     values, changes = (MemoryStore(name, str(directory), opaque=opaque) for name in ("kept", "changes"))
     if keys:
-        builder.set_aggregate("kept", what, values, tasks).group_by("rows", Fields(keys))
+        builder.set_aggregate("kept", aggregator, values, tasks).group_by("rows", Fields(keys))
     else:
-        builder.set_aggregate("kept", what, values, tasks).of_all("rows", "everything")
+        builder.set_aggregate("kept", aggregator, values, tasks).of_all("rows", "everything")
     if history:
         builder.set_aggregate("changes", History(), changes, tasks).group_by("kept", Fields(keys or ("key",)))
     return builder
@@ -91,7 +91,7 @@ def effects(directory: Path) -> dict[str, dict[Any, Any]]:
     return {name: dict(MemoryStore(name, str(directory)).items()) for name in ("kept", "changes")}
 
 
-def in_a_plain_loop(what: Any, keys: tuple[str, ...] = ("word",), take: int = 2) -> dict[str, dict[Any, Any]]:
+def in_a_plain_loop(aggregator: Any, keys: tuple[str, ...] = ("word",), take: int = 2) -> dict[str, dict[Any, Any]]:
     """The same, computed batch by batch without any of it."""
     kept: dict[Any, Any] = {}
     changes: dict[Any, list[Any]] = {}
@@ -103,10 +103,10 @@ def in_a_plain_loop(what: Any, keys: tuple[str, ...] = ("word",), take: int = 2)
                 tup: Any = dict(zip(FIELDS, row, strict=True))
                 key: Any = tuple(tup[name] for name in keys) if len(keys) > 1 else tup[keys[0]] if keys else "everything"
                 changed[key] = None
-                if isinstance(what, ReducerAggregator):
-                    kept[key] = what.reduce(kept.get(key, what.init()), tup)
+                if isinstance(aggregator, ReducerAggregator):
+                    kept[key] = aggregator.reduce(kept.get(key, aggregator.init()), tup)
                 else:
-                    kept[key] = what.combine(kept[key], what.init(tup)) if key in kept else what.init(tup)
+                    kept[key] = aggregator.combine(kept[key], aggregator.init(tup)) if key in kept else aggregator.init(tup)
         for key in changed:
             changes.setdefault(key, []).append([before.get(key), kept[key]])
     return {"kept": kept, "changes": changes}

@@ -70,7 +70,7 @@ class CountInFiles(Count):
         self.directory = directory
 
     def finish_batch(self) -> None:
-        found = {
+        report = {
             "counts": dict(self.counts),
             "attempt": self.attempt.attempt_id,
             "python": sys.executable,
@@ -80,7 +80,7 @@ class CountInFiles(Count):
         }
         path = Path(self.directory) / f"{self.attempt.txid:06d}-{self.context.task_index}.json"
         partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(found))
+        partial.write_text(json.dumps(report))
         partial.replace(path)
 
 

@@ -47,12 +47,12 @@ BOUND_S = 60.0
 POLL_S = 0.02
 
 
-def wait_for(condition: Callable[[], bool], what: str, bound_s: float = BOUND_S) -> None:
-    """Until ``condition()``; an error that says ``what`` did not happen within ``bound_s``."""
+def wait_for(condition: Callable[[], bool], event: str, bound_s: float = BOUND_S) -> None:
+    """Until ``condition()``; an error that names ``event`` after ``bound_s``."""
     deadline = time.monotonic() + bound_s
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {bound_s} s for {what}")
+            raise AssertionError(f"waited {bound_s} s for {event}")
         time.sleep(POLL_S)
 
 
@@ -122,8 +122,8 @@ def _wait(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
 def _wait_for_a_copy(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
     """Until a second computation of this task in the same attempt has come as far: Spark has
     speculated."""
-    mine = f"{point} {attempt} "
-    wait_for(lambda: sum(line.startswith(mine) for line in journal.lines()) > 1, "a second copy of this task")
+    beginning = f"{point} {attempt} "
+    wait_for(lambda: sum(line.startswith(beginning) for line in journal.lines()) > 1, "a second copy of this task")
 
 
 def _stop_executor(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
@@ -327,29 +327,29 @@ class FreshTopology:
 
     def violations(self) -> list[str]:
         """Content of the store that no run may produce, in words; empty is good."""
-        found: list[str] = []
+        violations: list[str] = []
         numbers: Counter[int] = Counter()
         writers: Counter[Any] = Counter()
         tokens: dict[int, set[str]] = {}
         total = 0
         for key, value in self.store.items():
             assert isinstance(key, tuple)
-            what, txid, task, *_ = key
-            if what == "by":
+            kind, txid, task, *_ = key
+            if kind == "by":
                 writers[txid, task] += 1
-            elif what == "numbers":
+            elif kind == "numbers":
                 numbers.update(value)
-            elif what == "tokens":
+            elif kind == "tokens":
                 tokens.setdefault(int(str(txid)), set()).update(value)
             else:
                 total += value
         for txid, seen in sorted(tokens.items()):
             places = Counter(token.partition("=")[0] for token in seen)
-            found += [f"txid {txid} mixes {count} computations of {place}" for place, count in sorted(places.items()) if count > 1]
+            violations += [f"txid {txid} mixes {count} computations of {place}" for place, count in sorted(places.items()) if count > 1]
         expected = {partition * 1000 + n for partition in range(TASKS) for n in range(self.size)}
         lost, doubled = sorted(expected - numbers.keys()), sorted(n for n, count in numbers.items() if count > 1)
-        found += [f"txid {txid}, task {task} was written by {count} attempts" for (txid, task), count in sorted(writers.items()) if count > 1]
-        found += [f"lost {lost}"] if lost else []
-        found += [f"counted twice {doubled}"] if doubled else []
-        found += [f"the total is {total}, not {len(expected)}"] if total != len(expected) else []
-        return found
+        violations += [f"txid {txid}, task {task} was written by {count} attempts" for (txid, task), count in sorted(writers.items()) if count > 1]
+        violations += [f"lost {lost}"] if lost else []
+        violations += [f"counted twice {doubled}"] if doubled else []
+        violations += [f"the total is {total}, not {len(expected)}"] if total != len(expected) else []
+        return violations

@@ -45,9 +45,9 @@ class Drive:
     survive from run to run."""
 
     def __init__(
-        self, given: spout.IPartitionedTransactionalSpout | spout.IOpaquePartitionedTransactionalSpout, positions: dict[int, Any] | None = None
+        self, subject: spout.IPartitionedTransactionalSpout | spout.IOpaquePartitionedTransactionalSpout, positions: dict[int, Any] | None = None
     ) -> None:
-        self.template = pickling.dumps(given)
+        self.template = pickling.dumps(subject)
         self.positions: dict[int, Any] = dict(positions or {})
         self.plans: list[dict[int, Any]] = []
         self.conf = TopologyConf({})

@@ -308,20 +308,20 @@ def generated(number: int, tasks_matter: bool = True) -> TopologyGraph:
     rng = random.Random(number)
     kind = SPOUTS[number % len(SPOUTS)]
     sizes = [rng.randrange(1, 4) for _ in range(rng.randrange(1, 3))]
-    made = spout(kind, sizes, rng.randrange(1, 3))
-    builder = TransactionalTopologyBuilder(f"generated-{number}", "spout", made, rng.randrange(1, 3))
+    spout_of_kind = spout(kind, sizes, rng.randrange(1, 3))
+    builder = TransactionalTopologyBuilder(f"generated-{number}", "spout", spout_of_kind, rng.randrange(1, 3))
     known, held = ["spout"], set[str]()
     for i in range(rng.randrange(1, 4)):
         id = f"bolt-{i}"
         sources = rng.sample(known, k=min(len(known), rng.choice((1, 1, 2))))
         is_held = bool(held & {*sources})
         kinds = ["committer", "committer", "eager", *(["store"] if is_held else []), "pass", "sum", "double"]
-        which = "committer" if i == 0 and rng.random() < 0.5 else rng.choice(kinds)
+        role = "committer" if i == 0 and rng.random() < 0.5 else rng.choice(kinds)
         store = SqliteStore(NOWHERE, f"table_{i}", opaque="opaque" in kind)
         writers: dict[str, Any] = {"committer": Committer(store), "eager": EagerCommitter(store), "store": Store(store)}
         bolts = {**writers, "pass": Pass(), "sum": Sum(), "double": Double()}
-        declarer = builder.set_bolt(id, bolts[which], rng.choice((1, 1, 2, 3)))
-        writes = which in writers
+        declarer = builder.set_bolt(id, bolts[role], rng.choice((1, 1, 2, 3)))
+        writes = role in writers
         # A key has one writer, so all that reaches a store is grouped in the same way.
         groupings = GROUPINGS if tasks_matter else GROUPINGS[:-1]
         grouping = rng.choice(("fields", "global")) if writes else None
@@ -332,6 +332,6 @@ def generated(number: int, tasks_matter: bool = True) -> TopologyGraph:
             else:
                 getattr(declarer, f"{chosen}_grouping")(source)
         known.append(id)
-        if is_held or which in ("committer", "eager"):
+        if is_held or role in ("committer", "eager"):
             held.add(id)
     return builder.build_topology()

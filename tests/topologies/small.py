@@ -204,25 +204,25 @@ class Small:
 
     def ran(self, txid: int, life: int = 1) -> dict[int, Ran]:
         """By number, each attempt of ``txid`` by driver number ``life``."""
-        found: defaultdict[int, Ran] = defaultdict(Ran)
+        attempts: defaultdict[int, Ran] = defaultdict(Ran)
         for line in self.history.lines:
             if line.what in ("prepared", "executed", "finished") and (line.txid, line.attempt_id // ATTEMPTS_PER_EPOCH + 1) == (txid, life):
                 part, task = line.values
-                found[line.attempt_id % ATTEMPTS_PER_EPOCH].tasks[line.what].add(task)
-                found[line.attempt_id % ATTEMPTS_PER_EPOCH].parts[line.what].add(part)
-        return dict(sorted(found.items()))
+                attempts[line.attempt_id % ATTEMPTS_PER_EPOCH].tasks[line.what].add(task)
+                attempts[line.attempt_id % ATTEMPTS_PER_EPOCH].parts[line.what].add(part)
+        return dict(sorted(attempts.items()))
 
     def parts(self, hook: str) -> dict[int, set[str]]:
         """By txid, in which jobs of its attempts ``hook`` ran."""
-        found: defaultdict[int, set[str]] = defaultdict(set)
+        parts: defaultdict[int, set[str]] = defaultdict(set)
         for line in self.history.lines:
             if line.what == hook:
-                found[line.txid].add(line.values[0])
-        return found
+                parts[line.txid].add(line.values[0])
+        return parts
 
     def results(self, transactions: int) -> Any:
         """All results of so many transactions, but for their places: the content of the stores, and
         the tuples of every task, in order."""
         history, txids = self.history, range(1, transactions + 1)
-        given = {what: {txid: history.contents(what, txid) for txid in txids} for what in ("kept", "given", "committed", "counted")}
-        return {name: dict(store.items()) for name, store in self.stores.items()} if self.has_committer else {}, given
+        notes = {note: {txid: history.contents(note, txid) for txid in txids} for note in ("kept", "given", "committed", "counted")}
+        return {name: dict(store.items()) for name, store in self.stores.items()} if self.has_committer else {}, notes

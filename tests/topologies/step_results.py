@@ -31,13 +31,13 @@ class History:
     def __init__(self, journal: Path) -> None:
         self.lines = [Noted(*json.loads(line)) for line in journal.read_text().splitlines()]
 
-    def contents(self, what: str, txid: int) -> dict[int, dict[int, Any]]:
+    def contents(self, note: str, txid: int) -> dict[int, dict[int, Any]]:
         """By attempt id and task, the notes for ``txid``."""
-        found: defaultdict[int, dict[int, Any]] = defaultdict(dict)
+        contents: defaultdict[int, dict[int, Any]] = defaultdict(dict)
         for line in self.lines:
-            if (line.what, line.txid) == (what, txid):
-                found[line.attempt_id][line.task] = line.values
-        return dict(sorted(found.items()))
+            if (line.what, line.txid) == (note, txid):
+                contents[line.attempt_id][line.task] = line.values
+        return dict(sorted(contents.items()))
 
 
 @dataclass(frozen=True)

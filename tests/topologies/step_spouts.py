@@ -41,11 +41,11 @@ TAKE_MIN, TAKE_MAX = KEYS, KEYS + 1
 """How many numbers of a partition are in a batch, but for the last one; so every key is."""
 
 
-def write_down(journal: Path, what: str, attempt: TransactionAttempt, task: int, values: Any) -> None:
+def write_down(journal: Path, note: str, attempt: TransactionAttempt, task: int, values: Any) -> None:
     """Append a line to ``journal``."""
     with journal.open("a") as file:
         # One write, so that lines of several processes do not mix.
-        file.write(json.dumps([what, attempt.txid, attempt.attempt_id, task, values]) + "\n")
+        file.write(json.dumps([note, attempt.txid, attempt.attempt_id, task, values]) + "\n")
 
 
 @dataclass(frozen=True)

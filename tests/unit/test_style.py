@@ -31,16 +31,6 @@ PUBLIC = frozenset({*txtopo.__all__, *testing.__all__})
 """The names that users import."""
 VAGUE_NAMES = frozenset({"found", "given", "made", "mine", "there", "what", "which"})
 """Names without a word about the value: a variable is named after the thing."""
-VAGUE_YET = (
-    "tests/fault",
-    "tests/integration",
-    "tests/processes",
-    "tests/servers",
-    "tests/soak",
-    "tests/topologies",
-    "tests/wrong",
-)
-"""Folders where such variables remain; the list only shrinks."""
 QUESTIONS = frozenset({"What", "Why", "Whether", "Who", "Whose", "How", "Where", "Which", "When"})
 HEAVY = ("pyspark", "kazoo", "pydantic", "pyarrow")
 
@@ -110,13 +100,8 @@ def bound_names(path: Path) -> list[tuple[str, int]]:
     return bound + [(node.arg, node.lineno) for node in below.values() if isinstance(node, ast.arg)]
 
 
-def is_under(path: Path, folders: tuple[str, ...]) -> bool:
-    return any(path.is_relative_to(ROOT / folder) for folder in folders)
-
-
 def test_a_variable_is_named_after_its_value() -> None:
-    paths = [path for path in [*SOURCES, *BENCH, *TESTS] if not is_under(path, VAGUE_YET)]
-    vague = [f"{named(path)}:{line}: {name}" for path in paths for name, line in bound_names(path) if name in VAGUE_NAMES]
+    vague = [f"{named(path)}:{line}: {name}" for path in [*SOURCES, *BENCH, *TESTS] for name, line in bound_names(path) if name in VAGUE_NAMES]
     assert vague == [], "name the thing: row, plan, stamp, arguments"
 
 

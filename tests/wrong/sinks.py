@@ -74,10 +74,10 @@ class Right(BaseTransactionalBolt, ICommitter):
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write the rows of this task, in the place of rows that the task wrote before."""
-        which = [self.attempt.txid, self.context.task_index]
-        connection.execute("DELETE FROM sales WHERE txid = ? AND task = ?", which)
+        place = [self.attempt.txid, self.context.task_index]
+        connection.execute("DELETE FROM sales WHERE txid = ? AND task = ?", place)
         for row in self.rows:
-            connection.execute("INSERT INTO sales VALUES (?, ?, ?, ?)", [*row, *which])
+            connection.execute("INSERT INTO sales VALUES (?, ?, ?, ?)", [*row, *place])
 
 
 def contents(directory: Path) -> list[tuple[Any, ...]]:
@@ -119,10 +119,10 @@ class Halving(Right):
     """Commits after each row."""
 
     def write(self, connection: sqlite3.Connection) -> None:
-        which = [self.attempt.txid, self.context.task_index]
-        connection.execute("DELETE FROM sales WHERE txid = ? AND task = ?", which)
+        place = [self.attempt.txid, self.context.task_index]
+        connection.execute("DELETE FROM sales WHERE txid = ? AND task = ?", place)
         for row in self.rows:
-            connection.execute("INSERT INTO sales VALUES (?, ?, ?, ?)", [*row, *which])
+            connection.execute("INSERT INTO sales VALUES (?, ?, ?, ?)", [*row, *place])
             connection.execute("COMMIT")
             connection.execute("BEGIN IMMEDIATE")
 

@@ -52,9 +52,9 @@ def standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Patch:
     """The standing of a row towards a writer, changed by ``change``."""
     right = stamps.standing
 
-    def wrong(row: stamps.Row | None, mine: stamps.Stamp, *args: Any) -> Any:
-        where = right(row, mine, *args)
-        return where if row is None else change(row, mine, where)
+    def wrong(row: stamps.Row | None, stamp: stamps.Stamp, *args: Any) -> Any:
+        where = right(row, stamp, *args)
+        return where if row is None else change(row, stamp, where)
 
     return lambda patch: patch.setattr(stamps, "standing", wrong)
 
@@ -63,9 +63,9 @@ def plain_standing(change: Callable[[stamps.Row, stamps.Stamp, str], str]) -> Pa
     """The standing of a row of a plain store towards a writer, changed by ``change``."""
     right = stamps.plain_standing
 
-    def wrong(row: stamps.Row | None, mine: stamps.Stamp) -> Any:
-        where = right(row, mine)
-        return where if row is None else change(row, mine, where)
+    def wrong(row: stamps.Row | None, stamp: stamps.Stamp) -> Any:
+        where = right(row, stamp)
+        return where if row is None else change(row, stamp, where)
 
     return lambda patch: patch.setattr(stamps, "plain_standing", wrong)
 
@@ -265,19 +265,19 @@ class NeverDry(stores.MemoryStore):
 class TakingPlainBack(stores.MemoryStore):
     """Takes back the writes of an earlier attempt, also where no record has the content before."""
 
-    def _stand_at_fence(self, session: sessions.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
-        fence = session.read_fence(mine.topology_id, mine.component)
-        if fence is not None and fence.txid == mine.txid and fence.attempt < mine.attempt:
+    def _stand_at_fence(self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any) -> None:
+        fence = session.read_fence(stamp.topology_id, stamp.component)
+        if fence is not None and fence.txid == stamp.txid and fence.attempt < stamp.attempt:
             session.take_back(fence)
-        super()._stand_at_fence(session, context, mine, recorded)
+        super()._stand_at_fence(session, context, stamp, recorded)
 
 
 class TrustingTheState(stores.MemoryStore):
     """Assumes that every attempt in the store was sealed."""
 
-    def _stand_at_fence(self, session: sessions.Session, context: Any, mine: stamps.Stamp, recorded: Any) -> None:
+    def _stand_at_fence(self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any) -> None:
         context.first_attempt = 0
-        super()._stand_at_fence(session, context, mine, recorded)
+        super()._stand_at_fence(session, context, stamp, recorded)
 
 
 class ReadingAlong(stores.MemoryStore):
@@ -285,9 +285,9 @@ class ReadingAlong(stores.MemoryStore):
 
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         for row in list(super().read_from(text)):
-            found = self.read_row(row.key)
-            if found is not None:
-                yield found
+            current = self.read_row(row.key)
+            if current is not None:
+                yield current
 
 
 class CheckingNoReader(stores.MemoryStore):
@@ -308,14 +308,14 @@ _advance, _delete, _take_back, _restamp = StoreTransaction._advance, StoreTransa
 
 
 def _raw_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
-    made: list[Any] = []
+    results: list[Any] = []
 
     def noting(old: Any) -> Any:
-        made.append(fn(old))
-        return made[-1]
+        results.append(fn(old))
+        return results[-1]
 
     update = _step_of_update(self, key, noting)
-    return update._replace(curr=made[-1]) if made else update
+    return update._replace(curr=results[-1]) if results else update
 
 
 _step_of_update = StoreTransaction.update
@@ -348,8 +348,8 @@ def _forgetful_load(self: StoreTransaction, texts: Any) -> None:
         self._rows.clear()
         self._unwritten.clear()
     missing = [text for text in texts if text not in self._rows]
-    found = self._session.read_rows(missing)
-    self._rows.update((text, found.get(text)) for text in missing)
+    rows = self._session.read_rows(missing)
+    self._rows.update((text, rows.get(text)) for text in missing)
 
 
 def _carefree_refuse(self: StoreTransaction, error: Exception) -> None:
@@ -372,8 +372,8 @@ def _take_back_all(self: Any, void: stamps.Fence) -> None:
             self._table.rows[row.key] = stamps.Row(row.key, dataclasses.replace(row.stamp, txid=row.prev_txid), None, 0, [row.prev])
 
 
-def _restamp_above(self: Any, topology_id: str, component: str, mine: stamps.Stamp) -> int:
-    return _restamp(self, topology_id, component, dataclasses.replace(mine, txid=mine.txid + 1))
+def _restamp_above(self: Any, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
+    return _restamp(self, topology_id, component, dataclasses.replace(stamp, txid=stamp.txid + 1))
 
 
 def _remove_all(self: Any, topology_id: str, component: str | None) -> tuple[int, int]:
@@ -392,22 +392,22 @@ def _forgetting_tombstones(self: Any, rows: Any) -> None:
 
 
 def _merging(is_ordinary: Callable[..., bool], prev: Callable[[Any], Any] = lambda row: row.curr) -> Patch:
-    """The memory store combines the rows that ``is_ordinary`` says, of ``(row, mine,
+    """The memory store combines the rows that ``is_ordinary`` says, of ``(row, stamp,
     settled_txid)``."""
 
-    def merge_rows(self: Any, deltas: Any, how: Any, mine: stamps.Stamp, settled_txid: int) -> Any:
-        refused = [key for key in deltas if not is_ordinary(self._table.rows.get(key), mine, settled_txid)]
+    def merge_rows(self: Any, deltas: Any, how: Any, stamp: stamps.Stamp, settled_txid: int) -> Any:
+        refused = [key for key in deltas if not is_ordinary(self._table.rows.get(key), stamp, settled_txid)]
         for key in deltas.keys() - refused:
             row = self._table.rows.get(key)
             curr = how(None if row is None else json.loads(row.curr), deltas[key])
-            self._table.rows[key] = stamps.Row(key, mine, None if row is None else prev(row), 0 if row is None else row.stamp.txid, [str(curr)])
+            self._table.rows[key] = stamps.Row(key, stamp, None if row is None else prev(row), 0 if row is None else row.stamp.txid, [str(curr)])
         return refused
 
     return session(merge_rows=merge_rows)
 
 
-def _is_old(row: stamps.Row | None, mine: stamps.Stamp, settled_txid: int) -> bool:
-    return row is None or row.stamp.txid < mine.txid
+def _is_old(row: stamps.Row | None, stamp: stamps.Stamp, settled_txid: int) -> bool:
+    return row is None or row.stamp.txid < stamp.txid
 
 
 def _losing_keys(self: Any, deltas: Any, *args: Any) -> Any:
@@ -417,12 +417,12 @@ def _losing_keys(self: Any, deltas: Any, *args: Any) -> Any:
 def _merge_in_floating_point(self: Any, deltas: Any, *args: Any) -> Any:
     """An integer of more than 15 digits is added to as if it were a float."""
     rest = dict(deltas)
-    mine = args[1]
+    stamp = args[1]
     for key in deltas:
         row = self._table.rows.get(key)
         if row is not None and row.curr is not None and len(row.curr.lstrip("-")) > 15:
             curr = str(int(float(row.curr) + rest.pop(key)))
-            self._table.rows[key] = stamps.advanced(stores._copied(row), key, "past", mine, curr)
+            self._table.rows[key] = stamps.advanced(stores._copied(row), key, "past", stamp, curr)
     return _merge_rows(self, rest, *args)
 
 
@@ -488,9 +488,9 @@ def _nothing(*args: Any) -> None:
     return None
 
 
-def _count_every_run(self: Any, mine: stamps.Stamp, number: int) -> None:
-    counts = self._table.counts.setdefault((mine.topology_id, mine.component), {})
-    counts[mine.task] = counts.get(mine.task, 0) + 1
+def _count_every_run(self: Any, stamp: stamps.Stamp, number: int) -> None:
+    counts = self._table.counts.setdefault((stamp.topology_id, stamp.component), {})
+    counts[stamp.task] = counts.get(stamp.task, 0) + 1
 
 
 def _raise_without_counting_anew(self: Any, fence: stamps.Fence) -> None:
@@ -564,12 +564,12 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "takes nothing back": (memory(stores.MemoryStore), session(take_back=_nothing)),
     "opaque as transactional": (
         memory(stores.MemoryStore),
-        together(session(take_back=_nothing), standing(lambda row, mine, where: "mine" if where == "undone" else where)),
+        together(session(take_back=_nothing), standing(lambda row, stamp, where: "mine" if where == "undone" else where)),
     ),
     "takes one step back": (memory(stores.MemoryStore), session(take_back=_last_step_back)),
     "takes everything back": (memory(stores.MemoryStore), session(take_back=_take_back_all)),
     "merges again": (
-        memory(stores.MemoryStore), _merging(lambda row, mine, settled: _is_ordinary(row, mine, mine.txid))
+        memory(stores.MemoryStore), _merging(lambda row, stamp, settled: _is_ordinary(row, stamp, stamp.txid))
     ),
     "merges with anything older": (memory(stores.MemoryStore), _merging(_is_old)),
     "merges with anybody": (memory(stores.MemoryStore), _merging(lambda *args: True)),
@@ -582,21 +582,21 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "no tombstones": (memory(stores.MemoryStore), session(write_rows=_forgetting_tombstones)),
     "fence never above": (sqlite, fence(lambda where: "equal" if where == "above" else where)),
     "any generation": (sqlite, fence(lambda where: "below" if where == "other generation" else where)),
-    "nothing is ahead": (sqlite, standing(lambda row, mine, where: "past" if where == "ahead" else where)),
+    "nothing is ahead": (sqlite, standing(lambda row, stamp, where: "past" if where == "ahead" else where)),
     "nothing is settled": (
         sqlite,
-        standing(lambda row, mine, where: "undone" if where == "ahead" and row.stamp.attempt == stamps.UNKNOWN_ATTEMPT else where),
+        standing(lambda row, stamp, where: "undone" if where == "ahead" and row.stamp.attempt == stamps.UNKNOWN_ATTEMPT else where),
     ),
-    "nothing is mine": (sqlite, standing(lambda row, mine, where: "past" if where == "mine" else where)),
-    "nothing is undone": (sqlite, standing(lambda row, mine, where: "past" if where == "undone" else where)),
-    "nobody is a rival": (sqlite, standing(lambda row, mine, where: "mine" if where == "rival" else where)),
-    "nothing is foreign": (sqlite, standing(lambda row, mine, where: "past" if where == "foreign" else where)),
-    "generations alike": (sqlite, standing(lambda row, mine, where: "ahead" if row.stamp.txid > mine.txid else where)),
-    "overwrites nothing": (sqlite, plain_standing(lambda row, mine, where: "ahead" if row.stamp.txid == mine.txid else where)),
+    "nothing is mine": (sqlite, standing(lambda row, stamp, where: "past" if where == "mine" else where)),
+    "nothing is undone": (sqlite, standing(lambda row, stamp, where: "past" if where == "undone" else where)),
+    "nobody is a rival": (sqlite, standing(lambda row, stamp, where: "mine" if where == "rival" else where)),
+    "nothing is foreign": (sqlite, standing(lambda row, stamp, where: "past" if where == "foreign" else where)),
+    "generations alike": (sqlite, standing(lambda row, stamp, where: "ahead" if row.stamp.txid > stamp.txid else where)),
+    "overwrites nothing": (sqlite, plain_standing(lambda row, stamp, where: "ahead" if row.stamp.txid == stamp.txid else where)),
     "takes plain values back": (memory(TakingPlainBack), None),
     "updates plain values": (sqlite, opened(_check_has_previous=_nothing)),
-    "no plain value is ahead": (sqlite, plain_standing(lambda row, mine, where: "past" if where == "ahead" else where)),
-    "nobody is a rival in a plain store": (sqlite, plain_standing(lambda row, mine, where: "past" if where == "rival" else where)),
+    "no plain value is ahead": (sqlite, plain_standing(lambda row, stamp, where: "past" if where == "ahead" else where)),
+    "nobody is a rival in a plain store": (sqlite, plain_standing(lambda row, stamp, where: "past" if where == "rival" else where)),
     "ignores the codec": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: keys.encode_value(value))),
     "any text": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: codec.dumps(value))),
     "any form": (sqlite, lambda patch: patch.setattr(rows, "check_form", _nothing)),

@@ -104,9 +104,9 @@ class OpaqueChecker(Checker):
         return wrong
 
     def end(self, seen: Mapping[str, Snapshot], available: int) -> list[str]:
-        (found,) = seen.values()
-        wrong = self.read("", found, available)
-        lost = [f"{p}/{index}" for p in range(PARTITIONS) for index in range(available) if f"tuple {p}/{index}" not in found]
+        (snapshot,) = seen.values()
+        wrong = self.read("", snapshot, available)
+        lost = [f"{p}/{index}" for p in range(PARTITIONS) for index in range(available) if f"tuple {p}/{index}" not in snapshot]
         if lost:
             wrong.append(f"{self.name}: tuple {lost[0]} is lost (and {len(lost) - 1} others)")
         return wrong
