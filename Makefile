@@ -64,8 +64,9 @@ $(INSTALLED_BENCH): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
-$(SERVERS): $(INSTALLED) tests/servers/fetch.py
+$(SERVERS): $(INSTALLED) tests/servers/fetch.py tests/servers/jars.py
 	$(BIN)/python -m tests.servers.fetch
+	$(BIN)/python -m tests.servers.jars
 	@touch $@
 
 # Which Java wrote it does not matter: another one goes on without it.

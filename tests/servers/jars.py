@@ -1,0 +1,117 @@
+"""Brings servers that are written in Java from Maven's repository, without Maven: PySpark has Ivy
+among its jars, and Ivy knows the repository.
+
+``python -m tests.servers.jars`` puts the jars of :data:`JARS` into ``servers/`` of this
+interpreter's environment, for good, beside the servers of Debian (see ``fetch``).
+
+Invariants:
+    - The jars of a server appear all at once or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests import quick_java
+from tests.servers import fetch
+
+FETCH_TIMEOUT_S = 900.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Jars:
+    """A server, as Maven's repository has it: what it depends on comes with it."""
+
+    name: str
+    dependencies: tuple[tuple[str, str, str], ...]
+    """Organisation, module and revision."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the jars are once they were fetched."""
+        return fetch.HOME / "-".join((self.name, *dict.fromkeys(revision for _, _, revision in self.dependencies)))
+
+
+JARS = {
+    # 4.4.0 lacks a module in the repository.
+    "kafka": Jars("kafka", (("org.apache.kafka", "kafka_2.13", "4.3.0"), ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"))),
+}
+
+_IVY = """<ivy-module version="2.0">
+<info organisation="txtopo" module="tests"/>
+<configurations><conf name="default"/></configurations>
+<dependencies>{dependencies}</dependencies>
+</ivy-module>"""
+_DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" conf="default->default"/>'
+
+
+def directory(name: str) -> Path:
+    """Where the jars of the server ``name`` are.
+
+    :raises fetch.ServerMissingError: the jars were not fetched.
+    """
+    jars = JARS[name]
+    if not jars.directory.is_dir():
+        raise fetch.ServerMissingError(f"there are no jars of {name} to test with\n  Type: make servers")
+    return jars.directory
+
+
+def bring(jars: Jars) -> None:
+    """Fetch ``jars`` unless they are there.
+
+    :raises RuntimeError: they could not be fetched; says what to do.
+    """
+    if jars.directory.is_dir():
+        return
+    fetch.HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="txtopo-jars-") as scratch:
+        module = Path(scratch) / "ivy.xml"
+        module.write_text(_IVY.format(dependencies="".join(_DEPENDENCY.format(*each) for each in jars.dependencies)))
+        making = Path(tempfile.mkdtemp(prefix=f".{jars.name}-", dir=fetch.HOME))
+        try:
+            ivy = ["-cache", f"{scratch}/cache", "-ivy", str(module), "-retrieve", f"{making}/[artifact]-[revision](-[classifier]).[ext]"]
+            command = [java(), *quick_java.QUICK_JAVA.split(), "-cp", str(_pyspark() / "jars" / "*"), "org.apache.ivy.Main", *ivy]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+            if ended.returncode != 0 or not any(making.iterdir()):
+                said = (ended.stdout + ended.stderr)[-4_000:]
+                raise RuntimeError(f"{jars.name} cannot be fetched:\n{said}\n  Look after what Ivy says: is Maven's repository within reach?")
+            making.chmod(0o755)
+            making.replace(jars.directory)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+
+
+def java() -> str:
+    """The program that runs them."""
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else "java"
+
+
+def _pyspark() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def main() -> int:
+    """Fetch them all."""
+    for each in JARS.values():
+        try:
+            bring(each)
+        except RuntimeError as error:
+            print(f"txtopo: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""A real Kafka broker for tests (see ``owned``), of one node, in KRaft mode.
+
+In a test ask for the fixture ``kafka`` (one broker for all tests, running at the beginning of every
+test)::
+
+    def test_something(kafka: KafkaServer) -> None:
+        topic = kafka.new_topic(partitions=2)
+        kafka.produce(topic, ["a", "b"], partition=0)
+        kafka.read(topic)        # [(partition, offset, key, value), …] as a consumer of committed records has it
+
+The clients in this module are confluent-kafka's, with settings of their own: none of txtopo's code
+takes part in what a test compares with.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests import quick_java
+from tests.servers import jars, owned
+
+ANSWER_S = 20.0
+"""How long a client here waits for the broker."""
+
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    # The default of ten seconds is a long time for a test of time-outs.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+}
+
+_LOGGING = """
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss,SSS} %p %c{1} %m%n
+"""
+
+
+class Record(NamedTuple):
+    """A record, as a consumer of committed records reads it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class KafkaServer(owned.Server):
+    """A broker with data of its own; it lives inside a ``with``."""
+
+    title = "Kafka"
+    port_taken = "Address already in use"
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._numbers = itertools.count(1)
+        self._jars = jars.directory("kafka")
+        self._controller = 0
+
+    @property
+    def servers(self) -> str:
+        """The address, as clients take it."""
+        return f"127.0.0.1:{self.port}"
+
+    # -- what tests do with a broker -------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def admin(self) -> AdminClient:
+        """A client for topics and offsets."""
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def new_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
+        """Make a topic that is not there yet; ``settings`` have underscores for dots."""
+        name = name or f"fresh{next(self._numbers)}"
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(ANSWER_S)
+        self.wait_until(lambda: self._has_leaders(name, partitions))
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        self.admin.delete_topics([name])[name].result(ANSWER_S)
+        self.wait_until(lambda: name not in self.admin.list_topics(timeout=ANSWER_S).topics)
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer that waits for the broker's answers; ``settings`` have underscores for
+        dots."""
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "log_level": 0, **given})
+
+    def produce(self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any) -> None:
+        """Append records, each with ``more``, and wait until they are there."""
+        producer = self.producer()
+        for value in values:
+            while True:
+                try:
+                    producer.produce(topic, value, partition=partition, **more)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        left = producer.flush(ANSWER_S)
+        assert left == 0, f"{left} records did not get to {topic}"
+
+    def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
+        """Everything in a topic, partition by partition."""
+        settings = {
+            "bootstrap.servers": self.servers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False, "isolation.level": isolation,
+            "enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10, "log_level": 0,
+        }  # fmt: skip
+        consumer = Consumer(settings)
+        try:
+            partitions = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+            records, ended = [], set[int]()
+            while len(ended) < len(partitions):
+                message = consumer.poll(ANSWER_S)
+                assert message is not None, f"no answer while reading {topic}"
+                error = message.error()
+                if error is None:
+                    records.append(Record(message.partition(), message.offset(), message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise KafkaException(error)
+            return sorted(records, key=lambda record: (record.partition, record.offset))
+        finally:
+            consumer.close()
+
+    def values(self, topic: str, isolation: str = "read_committed") -> list[str]:
+        """The values in a topic as texts, partition by partition."""
+        return [(record.value or b"").decode() for record in self.read(topic, isolation)]
+
+    # -- the server --------------------------------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> Path:
+        """The directory of partitions."""
+        return self._directory / "data"
+
+    def _make(self) -> None:
+        if self._run("ls", str(self._jars)).wait(owned.START_TIMEOUT_S) != 0:
+            # The account that must run the broker cannot reach them, as in a home directory of root.
+            self._jars = Path(shutil.copytree(self._jars, self._directory / "jars"))
+        self.data.mkdir()
+        if self._account is not None:
+            os.chown(self.data, self._account.pw_uid, self._account.pw_gid)
+        self._cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+    def _launched(self, port: int) -> subprocess.Popen[bytes]:
+        self._controller = self._controller or owned.free_port()
+        lines = {
+            **self._settings,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
+            "log.dirs": str(self.data),
+        }
+        configuration = self._directory / "server.properties"
+        configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        (self._directory / "log4j2.properties").write_text(_LOGGING)
+        if not (self.data / "meta.properties").exists():
+            formatted = self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", self._cluster, "-c", str(configuration))
+            assert formatted.wait(owned.START_TIMEOUT_S) == 0, self.log
+        return self._java("kafka.Kafka", str(configuration))
+
+    def _java(self, *main: str) -> subprocess.Popen[bytes]:
+        options = ["-Xmx256m", *quick_java.QUICK_JAVA.split(), f"-Dlog4j2.configurationFile={self._directory}/log4j2.properties"]
+        return self._run(jars.java(), *options, "-cp", f"{self._jars}/*", *main)
+
+    def _is_ready(self, port: int) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return self._answers(port)
+        return False
+
+    def _answers(self, port: int) -> bool:
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+        with contextlib.suppress(KafkaException):
+            return bool(client.list_topics(timeout=2).brokers)
+        return False
+
+    def _has_leaders(self, topic: str, partitions: int) -> bool:
+        known = self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        return known.error is None and len(known.partitions) == partitions and all(p.leader >= 0 for p in known.partitions.values())
+
+
+@functools.cache
+def _shared_server() -> KafkaServer:
+    server = KafkaServer().__enter__()
+    atexit.register(server.close)
+    return server
+
+
+def running_server() -> KafkaServer:
+    """The broker of this process: made when first asked for, running whenever it is, gone when the
+    process ends."""
+    server = _shared_server()
+    server.resume()
+    server.start()
+    return server
+
+
+@pytest.fixture
+def kafka() -> KafkaServer:
+    """The broker that all tests of this process share, running again after any damage by the test
+    before."""
+    return running_server()

@@ -1,0 +1,104 @@
+"""Settings of Kafka's clients: the user's, ours, and secrets, which are read where a client is made.
+
+Secrets are named, never held: ``client={"sasl.password_env": "KAFKA_PASSWORD"}`` takes librdkafka's
+``sasl.password`` from an environment variable, ``"sasl.password_file": "/run/secrets/kafka"`` from
+the first line of a file, on each machine that connects.
+
+Invariants:
+    - No secret is part of a spout or sink: not of its pickle, nor of its ``repr``, nor of a message.
+    - The user's settings never override a setting on which a promise rests.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo import errors
+from txtopo.stores import place
+
+SECRETS = ("sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.assertion.private.key.passphrase")
+"""librdkafka's settings that are secret: given by ``<setting>_env`` or ``<setting>_file`` only."""
+
+CALL_TIMEOUT_S = 10.0
+"""How long one question to the brokers may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Brokers and how to reach them. Checked when it is made; connects to nothing.
+
+    :raises errors.ConfigError: an address or a setting that cannot be.
+    """
+
+    owner: str
+    """Who asks, for messages: ``Kafka spout``, ``Kafka sink``."""
+    servers: str
+    settings: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        _check_servers(self.owner, self.servers)
+        if not isinstance(self.settings, Mapping) or not all(isinstance(name, str) for name in self.settings):
+            raise errors.ConfigError(f"{self.owner}: client is {self.settings!r}; it is a dict from librdkafka's settings to their values")
+        for name in self.settings:
+            if name in SECRETS:
+                raise errors.ConfigError(
+                    f"{self.owner}: client[{name!r}] would be a secret in the topology, which is pickled and shown\n"
+                    f"  Give client['{name}_env'], the name of an environment variable, or client['{name}_file'], the path of a file."
+                )
+            if name in ("bootstrap.servers", "metadata.broker.list"):
+                raise errors.ConfigError(f"{self.owner}: client[{name!r}] contradicts servers\n  Give the brokers as servers alone.")
+
+    def config(self, ours: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of one client: the user's, with the secrets read now, and ``ours``, which
+        win.
+
+        :raises errors.SetupError: a secret's variable or file is missing on this machine.
+        """
+        config: dict[str, Any] = {"log_level": 0}
+        for name, value in self.settings.items():
+            secret, _, source = name.rpartition("_")
+            if source == "env":
+                config[secret] = place.password_from(self.servers, value, None)
+            elif source == "file":
+                config[secret] = place.password_from(self.servers, None, value)
+            else:
+                config[name] = value
+        return {**config, **ours, "bootstrap.servers": self.servers}
+
+    @property
+    def key(self) -> str:
+        """Names the clients that may be shared: equal for equal settings."""
+        return f"{self.servers}:{sorted((name, str(value)) for name, value in self.settings.items())}"
+
+
+def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str, str]) -> None:
+    """:class:`~txtopo.errors.ConfigError` for a setting of the user's on which a promise rests;
+    ``ours`` says of each why."""
+    for name, reason in ours.items():
+        if name in settings:
+            raise errors.ConfigError(f"{owner}: client[{name!r}] is not for users: {reason}\n  Leave it out.")
+
+
+def library() -> Any:
+    """The module ``confluent_kafka``.
+
+    :raises errors.SetupError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module("confluent_kafka")
+    except ImportError as error:
+        raise errors.SetupError(
+            f"Kafka needs what cannot be imported: {error}\n  Type: pip install 'txtopo[kafka]', for the interpreter of the driver and of every executor."
+        ) from error
+
+
+def _check_servers(owner: str, servers: str) -> None:
+    if not isinstance(servers, str) or not servers.strip():
+        raise errors.ConfigError(f"{owner}: servers is {servers!r}; it is 'host:port' or several of these with commas between")
+    for address in servers.split(","):
+        host, separator, port = address.strip().rpartition(":")
+        if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise errors.ConfigError(f"{owner}: servers has {address.strip()!r}; each is 'host:port', for example 'kafka-1.example:9092'")
