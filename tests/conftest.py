@@ -13,6 +13,7 @@ from tests import quick_java
 from tests.servers import server_stores
 from tests.servers.clusters import cluster, shared_cluster
 from tests.servers.databases import Database
+from tests.servers.kafka import kafka
 from tests.servers.mariadb import mariadb
 from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
@@ -20,7 +21,7 @@ from tests.servers.server_stores import place, server_store, workers
 from txtopo.config import sources
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
-__all__ = ["cluster", "mariadb", "place", "postgres", "redis_server", "server_store", "shared_cluster", "workers"]
+__all__ = ["cluster", "kafka", "mariadb", "place", "postgres", "redis_server", "server_store", "shared_cluster", "workers"]
 
 TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"

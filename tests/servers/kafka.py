@@ -173,7 +173,7 @@ class KafkaServer(owned.Server):
     def _make(self) -> None:
         if self._run("ls", str(self._jars)).wait(owned.START_TIMEOUT_S) != 0:
             # The account that must run the broker cannot reach them, as in a home directory of root.
-            self._jars = Path(shutil.copytree(self._jars, self._directory / "jars"))
+            self._jars = shutil.copytree(self._jars, self._directory / "jars")
         self.data.mkdir()
         if self._account is not None:
             os.chown(self.data, self._account.pw_uid, self._account.pw_gid)

@@ -160,7 +160,7 @@ class Log:
         consumer = self._kafka.Consumer(self.cluster.config(settings), logger=silence())
         try:
             with self.translated(f"looking at topic {place[0]}, partition {place[1]}"):
-                consumer.assign([self._kafka.TopicPartition(*place, position.offset, leader_epoch=position.epoch if position.epoch >= 0 else None)])
+                assign(consumer, place, position)
                 message = consumer.poll(client.CALL_TIMEOUT_S)
                 error = None if message is None else message.error()
                 if message is None:
@@ -202,6 +202,13 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
     if name in _WRONG_SET_UP:
         return errors.SetupError(f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP[name]}")
     return errors.FailedException(f"{cluster.owner}: {doing} at {cluster.servers}: {said} ({name})")
+
+
+def assign(consumer: Any, place: Partition, position: Offset) -> None:
+    """Let ``consumer`` read on from ``position``; if its leader epoch is known, the leader compares
+    it with the log."""
+    epoch = {"leader_epoch": position.epoch} if position.epoch >= 0 else {}
+    consumer.assign([client.library().TopicPartition(*place, position.offset, **epoch)])
 
 
 def silence() -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
-from txtopo.connectors.kafka.log import CONSUMER, TRUNCATED, Log, silence, translate
+from txtopo.connectors.kafka.log import CONSUMER, TRUNCATED, Log, Offset, assign, silence, translate
 from txtopo.connectors.kafka.planning import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
 
@@ -53,7 +53,7 @@ class Reader:
             standing = self._consumers.pop(next(iter(self._consumers)))
         standing = standing or _Standing(self._consumer())
         try:
-            standing.stand_at(self._kafka.TopicPartition, place, metadata)
+            standing.stand_at(place, metadata)
             while standing.offset < metadata["end"]:
                 yield from self._some(standing, metadata)
             self._check_id(metadata)
@@ -161,13 +161,12 @@ class _Standing:
         self._place: tuple[str, int] | None = None
         self._epoch = -1
 
-    def stand_at(self, topic_partition: Any, place: tuple[str, int], metadata: Mapping[str, Any]) -> None:
+    def stand_at(self, place: tuple[str, int], metadata: Mapping[str, Any]) -> None:
         """Go to the start of a range, unless the consumer is there."""
         start, epoch = metadata["start"], metadata["epoch"]
         if (self._place, self.offset, self._epoch) != (place, start, epoch):
             self.ahead = []
-            known = metadata["start_epoch"]
-            self.consumer.assign([topic_partition(*place, start, leader_epoch=known if known >= 0 else None)])
+            assign(self.consumer, place, Offset(start, metadata["start_epoch"]))
         self._place, self.offset, self._epoch = place, start, epoch
 
 
