@@ -110,15 +110,15 @@ class Log:
             described[name] = Topic(str(answer.topic_id), len(answer.partitions))
         return described
 
-    def offsets(self, wanted: dict[Partition, Any]) -> dict[Partition, Offset]:
+    def offsets(self, wanted: dict[Partition, Any], isolation: str = "") -> dict[Partition, Offset]:
         """For each partition the offset that its ``OffsetSpec`` stands for, in one call."""
         if not wanted:
             return {}
-        level = "READ_COMMITTED" if self.isolation == "read_committed" else "READ_UNCOMMITTED"
+        level = (isolation or self.isolation).upper()
         requests = {self._kafka.TopicPartition(topic, partition): spec for (topic, partition), spec in wanted.items()}
         with self.translated("asking for offsets"):
-            isolation = getattr(self._kafka.IsolationLevel, level)
-            futures = self.admin.list_offsets(requests, isolation_level=isolation, request_timeout=client.CALL_TIMEOUT_S)
+            of_level = getattr(self._kafka.IsolationLevel, level)
+            futures = self.admin.list_offsets(requests, isolation_level=of_level, request_timeout=client.CALL_TIMEOUT_S)
         answers = {}
         for place, future in futures.items():
             with self.translated(f"asking for an offset of topic {place.topic}, partition {place.partition}"):
@@ -126,10 +126,10 @@ class Log:
             answers[place.topic, place.partition] = Offset(answer.offset, -1 if answer.leader_epoch is None else answer.leader_epoch)
         return answers
 
-    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, Offset]:
+    def ends(self, partitions: Iterable[Partition], isolation: str = "") -> dict[Partition, Offset]:
         """The last stable offsets, or with ``read_uncommitted`` the high watermarks."""
         latest = self._of_admin.OffsetSpec.latest()
-        return self.offsets(dict.fromkeys(partitions, latest))
+        return self.offsets(dict.fromkeys(partitions, latest), isolation)
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Offset]:
         """The first offsets that are still there."""
@@ -179,6 +179,17 @@ class Log:
         with self.translated(f"asking for the settings of topic {topic}"):
             (future,) = self.admin.describe_configs([resource], request_timeout=client.CALL_TIMEOUT_S).values()
             return {name: entry.value for name, entry in future.result().items()}
+
+    def make_topic(self, name: str, partitions: int, settings: dict[str, str]) -> None:
+        """Make a topic, with the brokers' own replication factor, unless it is there already."""
+        new = self._of_admin.NewTopic(name, partitions, -1, config=settings)
+        with self.translated(f"making topic {name}"):
+            (future,) = self.admin.create_topics([new], request_timeout=client.CALL_TIMEOUT_S).values()
+            try:
+                future.result()
+            except self._kafka.KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    raise
 
     @contextlib.contextmanager
     def translated(self, doing: str) -> Iterator[None]:
