@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, NewTopic, ResourcePatternType, ResourceType
 
 from tests import quick_java
 from tests.servers import jars, owned
@@ -38,11 +38,21 @@ from tests.servers import jars, owned
 ANSWER_S = 20.0
 """How long a client here waits for the broker."""
 
+USER, PASSWORD = "clerk", "clerk's secret"
+"""Who may log in at :attr:`KafkaServer.sasl_servers`."""
+
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+    ),
+    # Without a password there are all rights, and the user has those that a test grants.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "1",
@@ -88,12 +98,17 @@ class KafkaServer(owned.Server):
         self._settings = {**_SETTINGS, **(settings or {})}
         self._numbers = itertools.count(1)
         self._jars = jars.directory("kafka")
-        self._controller = 0
+        self._controller = self._sasl = 0
 
     @property
     def servers(self) -> str:
         """The address, as clients take it."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def sasl_servers(self) -> str:
+        """The address of a listener that wants a password (PLAIN, not encrypted)."""
+        return f"127.0.0.1:{self._sasl}"
 
     # -- what tests do with a broker -------------------------------------------------------------------------------------
 
@@ -114,6 +129,14 @@ class KafkaServer(owned.Server):
         """Delete a topic."""
         self.admin.delete_topics([name])[name].result(ANSWER_S)
         self.wait_until(lambda: name not in self.admin.list_topics(timeout=ANSWER_S).topics)
+
+    def grant(self, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        """Allow :data:`USER` to do ``operations`` to whatever begins with ``name``."""
+        acls = [
+            AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*", operation, AclPermissionType.ALLOW) for operation in operations
+        ]
+        for granted in self.admin.create_acls(acls).values():
+            granted.result(ANSWER_S)
 
     def producer(self, **settings: Any) -> Producer:
         """A producer that waits for the broker's answers; ``settings`` have underscores for
@@ -181,10 +204,11 @@ class KafkaServer(owned.Server):
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
         self._controller = self._controller or owned.free_port()
+        self._sasl = self._sasl or owned.free_port()
         lines = {
             **self._settings,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{self._sasl},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{self._sasl}",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
             "log.dirs": str(self.data),
         }

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
+from txtopo.connectors import tuple_rows
 from txtopo.connectors.sinks.sql import parameters, spool
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.connectors.sql import SqlSink
@@ -283,9 +284,9 @@ def test_a_row_in_a_message_is_bounded_and_never_the_failure_itself() -> None:
         def __repr__(self) -> str:
             raise ZeroDivisionError
 
-    assert sql_target.described(("id", "text"), (1, "x")) == "id=1, text='x'"
-    assert len(sql_target.described(("text",), ("x" * 1000,))) == sql_target.SHOWN_MAX
-    assert sql_target.described(("id",), (Unprintable(),)) == "of type tuple"
+    assert tuple_rows.described(("id", "text"), (1, "x")) == "id=1, text='x'"
+    assert len(tuple_rows.described(("text",), ("x" * 1000,))) == tuple_rows.SHOWN_MAX
+    assert tuple_rows.described(("id",), (Unprintable(),)) == "of type tuple"
 
 
 def test_rows_on_their_way_can_be_gone_through_repeatedly_and_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:

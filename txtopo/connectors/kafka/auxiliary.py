@@ -1,9 +1,9 @@
-"""The auxiliary topic of a sink: which transaction of each task is in the user's topics, in the same
-transaction of Kafka as the rows.
+"""The auxiliary topic of a sink: the last transaction of each of its tasks, one record per task, written
+in the transaction of Kafka that has the task's rows.
 
-The topic has a partition per task, and is compacted, so that the last record of a task is kept for
-ever. A partition has one writer, the producer of its task, and so no transaction of another task
-hides its last record.
+The topic has a partition per task, and is compacted: the last record of a task is kept for ever. A
+partition has one writer, the producer of its task. If tasks shared a partition, an open transaction
+of one would hide the last records of the others.
 
 Runs on: executor, and the command line.
 """
@@ -18,21 +18,28 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
-from txtopo.connectors.kafka.log import CONSUMER, Log, silence
+from txtopo.connectors.kafka.log import CONSUMER, Log, UnknownTopicError, silence
 from txtopo.stores import stamps
 
 VERSION = 1
-_TAIL = 4
-"""How many offsets from the end of a partition its last record is looked for at first; aborted
-transactions may have made the last ones."""
-_FURTHER = 8
-_DECIDED_S = 30.0
-_READ_S = 10.0
+"""Of the form of a record."""
+PREFIX = "txtopo."
+"""Of the names of auxiliary topics."""
+NAME_MAX = 249
+"""Characters in the name of a topic."""
+
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+"""Of a new auxiliary topic. Compaction leaves the newest segment as it is, so segments are small."""
+_TAIL, _FURTHER = 4, 8
+"""How many offsets before the end of a partition its last record is looked for; and how much
+further each time that only aborted records are there."""
+_WAIT_S = 30.0
+_POLL_S, _TICK_S = 0.5, 0.005
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """What a task has written last."""
+    """The last transaction of a task."""
 
     topology_id: str
     component: str
@@ -41,6 +48,9 @@ class Record:
     txid: int
     attempt: int
     tasks: int
+    """How many tasks the component had in this transaction."""
+    tasks_before: int
+    """How many it had in the transaction before; 0 if there was none."""
     rows: int
 
     @property
@@ -58,29 +68,36 @@ class Record:
         """As the rules of stores take it."""
         return stamps.Fence(self.topology_id, self.component, self.generation, self.txid, self.attempt, count=None)
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """Transaction and attempt."""
+        return self.txid, self.attempt
 
-def decoded(topic: str, value: bytes | None) -> Record:
-    """The record with this value.
 
-    :raises errors.UnreadableStateError: it is none of ours.
+def topic_name(topology_id: str, component: str) -> str:
+    """The auxiliary topic of a component.
+
+    :raises errors.SetupError: no topic can have this name.
     """
-    try:
-        fields = json.loads(value or b"")
-        version = fields.pop("version")
-        if version != VERSION:
-            raise errors.UnreadableStateError(f"topic {topic}", f"version {version} is not known to this version of txtopo")
-        return Record(**fields)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise errors.UnreadableStateError(f"topic {topic}", f"{error}: {(value or b'')[:80]!r}") from error
+    name = f"{PREFIX}{topology_id}.{component}"
+    if not is_topic_name(name):
+        raise errors.SetupError(
+            f"Kafka sink: the auxiliary topic of component {component!r} would be {name!r}; names of topics have letters, digits, '.', '_' and '-',"
+            f" {NAME_MAX} at most\n  Give transactions_topic='name'."
+        )
+    return name
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name."""
+    return 0 < len(name) <= NAME_MAX and name not in (".", "..") and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
 
 
 class AuxiliaryTopic:
-    """The auxiliary topic ``name``."""
+    """The auxiliary topic ``name``, asked about through ``log``."""
 
-    def __init__(self, cluster: client.Cluster, name: str) -> None:
-        self.name, self._cluster = name, cluster
-        self._log = Log(cluster)
-        self._kafka = client.library()
+    def __init__(self, log: Log, name: str) -> None:
+        self.name, self._log, self._kafka = name, log, client.library()
 
     def partitions(self) -> int:
         """How many there are; 0 without the topic."""
@@ -88,58 +105,113 @@ class AuxiliaryTopic:
         return 0 if topic is None else topic.partitions
 
     def make(self, tasks: int) -> None:
-        """Make it, with ``tasks`` partitions."""
-        self._log.make_topic(self.name, tasks, {"cleanup.policy": "compact"})
+        """Give it a partition for each of ``tasks``; make it, if need be."""
+        before = self.partitions()
+        if before == 0:
+            self._log.make_topic(self.name, tasks, _SETTINGS)
+        if 0 < before < tasks:
+            self._log.widen_topic(self.name, tasks)
+        if before < tasks:
+            self._wait_for("has got its partitions", lambda: self.partitions() >= tasks and self._has_leaders(tasks))
+
+    def check_is_kept(self) -> None:
+        """Refuse a topic that forgets.
+
+        :raises errors.SetupError: it is not compacted, or its records are deleted after some time.
+        """
+        try:
+            policy = self._log.settings_of(self.name).get("cleanup.policy", "compact")
+        except errors.SetupError:
+            return  # this user may not see settings
+        if policy != "compact":
+            raise errors.SetupError(
+                f"{self._log.cluster.owner}: the auxiliary topic {self.name} has cleanup.policy={policy}, and would forget which transactions are"
+                " written\n  Set it to compact; or delete the topic before anything was written, and the sink makes it."
+            )
+
+    def wait_until_decided(self, task: int) -> None:
+        """Wait until nothing in the task's partition belongs to an open transaction: until the last
+        stable offset is the end. A commit is answered before its marker is in the partition."""
+        place = (self.name, task)
+        end = self._log.ends([place], "read_uncommitted")[place].offset
+        self._wait_for(f"has no open transaction in partition {task}", lambda: self._log.ends([place])[place].offset >= end)
 
     def last_records(self, tasks: Iterable[int]) -> dict[int, Record]:
-        """The last record of each task that has one."""
+        """The last committed record of each task that has one; of a task with an open transaction,
+        the last one before.
+
+        :raises errors.StateMismatchError: a record is none of a sink's.
+        """
         places = [(self.name, task) for task in tasks]
-        ends = {task: offset.offset for (_, task), offset in self._log.ends(places).items()}
-        beginnings = {task: offset.offset for (_, task), offset in self._log.beginnings(places).items()}
+        ends = {task: at.offset for (_, task), at in self._log.ends(places).items()}
+        beginnings = {task: at.offset for (_, task), at in self._log.beginnings(places).items()}
         records: dict[int, Record] = {}
-        missing = {task for task in ends if ends[task] > beginnings[task]}
+        wanted = {task for task in ends if ends[task] > beginnings[task]}
         back = _TAIL
-        consumer = self._kafka.Consumer(self._cluster.config({**CONSUMER, "group.id": "txtopo", "isolation.level": "read_committed"}), logger=silence())
+        settings = {**CONSUMER, "group.id": "txtopo", "isolation.level": "read_committed"}
+        consumer = self._kafka.Consumer(self._log.cluster.config(settings), logger=silence())
         try:
-            while missing:
-                starts = {task: max(beginnings[task], ends[task] - back) for task in missing}
+            while wanted:
+                starts = {task: max(beginnings[task], ends[task] - back) for task in wanted}
                 records.update(self._read(consumer, starts, ends))
-                missing = {task for task in missing - records.keys() if starts[task] > beginnings[task]}
+                wanted = {task for task in wanted - records.keys() if starts[task] > beginnings[task]}
                 back *= _FURTHER
         finally:
             consumer.close()
         return records
 
-    def wait_until_decided(self, task: int) -> None:
-        """Wait until nothing in the task's partition belongs to an open transaction."""
-        place = (self.name, task)
-        deadline = time.monotonic() + _DECIDED_S
-        high = self._log.ends([place], "read_uncommitted")[place].offset
-        while self._log.ends([place])[place].offset < high:
-            if time.monotonic() > deadline:
-                raise errors.FailedException(
-                    f"{self._cluster.owner}: a transaction is open in partition {task} of topic {self.name}, which no other program should write to"
-                )
-            time.sleep(0.005)
-
     def _read(self, consumer: Any, starts: dict[int, int], ends: dict[int, int]) -> dict[int, Record]:
+        """The last record of each partition between the two offsets."""
+        last: dict[int, Any] = {}
+        reading, deadline = set(starts), time.monotonic() + _WAIT_S
         with self._log.translated(f"reading topic {self.name}"):
             consumer.assign([self._kafka.TopicPartition(self.name, task, start) for task, start in starts.items()])
-        records: dict[int, Record] = {}
-        reading = set(starts)
-        deadline = time.monotonic() + _READ_S
-        while reading:
-            with self._log.translated(f"reading topic {self.name}"):
-                messages = consumer.consume(100, 0.5)
-            for message in messages:
-                error, task = message.error(), message.partition()
-                if error is None:
-                    records[task] = decoded(self.name, message.value())
-                elif error.name() != "_PARTITION_EOF":
-                    with self._log.translated(f"reading topic {self.name}"):
-                        raise self._kafka.KafkaException(error)
-                if message.offset() >= ends[task] - (error is None):
-                    reading.discard(task)
+            while reading:
+                message = consumer.poll(_POLL_S)
+                error = None if message is None else message.error()
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    raise self._kafka.KafkaException(error)
+                if message is not None:
+                    task = message.partition()
+                    if error is None:
+                        last[task] = message
+                    if error is not None or message.offset() >= ends[task] - 1:
+                        reading.discard(task)
+                if time.monotonic() > deadline:
+                    raise errors.FailedException(f"{self._log.cluster.owner}: topic {self.name}: no answer for {_WAIT_S:g} s")
+        return {task: decoded(self.name, message.value()) for task, message in last.items()}
+
+    def _has_leaders(self, tasks: int) -> bool:
+        try:
+            return bool(self._log.ends([(self.name, task) for task in range(tasks)]))
+        except (errors.FailedException, UnknownTopicError):
+            return False
+
+    def _wait_for(self, what: str, condition: Any) -> None:
+        deadline = time.monotonic() + _WAIT_S
+        while not condition():
             if time.monotonic() > deadline:
-                raise errors.FailedException(f"{self._cluster.owner}: topic {self.name}: no answer for {_READ_S:g} s")
-        return records
+                raise errors.FailedException(
+                    f"{self._log.cluster.owner}: waited {_WAIT_S:g} s until the auxiliary topic {self.name} {what}; no other program may write to it"
+                )
+            time.sleep(_TICK_S)
+
+
+def decoded(topic: str, value: bytes | None) -> Record:
+    """The record with this value.
+
+    :raises errors.StateMismatchError: it is none of a sink's.
+    """
+    try:
+        fields = json.loads(value or b"")
+        version = fields.pop("version")
+        if version == VERSION:
+            return Record(**fields)
+        why = f"its version is {version}, which a newer txtopo has written"
+    except (ValueError, TypeError, AttributeError, KeyError):
+        why = f"it is no record of a sink, but {(value or b'')[:80]!r}"
+    raise errors.StateMismatchError(
+        f"the last record of topic {topic} cannot be read: {why}\n"
+        "  The auxiliary topic of a sink has one writer, the sink. Nothing was written. Give the sink another transactions_topic; or install the"
+        " newer txtopo."
+    )

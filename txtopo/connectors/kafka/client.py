@@ -57,7 +57,8 @@ class Cluster:
 
         :raises errors.SetupError: a secret's variable or file is missing on this machine.
         """
-        config: dict[str, Any] = {"log_level": 0}
+        # A client's first connection waits for this time; the default is 100 ms.
+        config: dict[str, Any] = {"log_level": 0, "reconnect.backoff.ms": 10, "allow.auto.create.topics": False}
         for name, value in self.settings.items():
             secret, _, source = name.rpartition("_")
             if source == "env":

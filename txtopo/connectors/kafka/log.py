@@ -6,13 +6,19 @@ Runs on: driver and executor. Errors of brokers that pass become
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
+
+_GREETING_S = 0.3
+"""How long to wait for a broker's first answer before a refusal is looked for."""
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -79,10 +85,29 @@ class Log:
     def admin(self) -> Any:
         """The ``AdminClient``."""
         if self._admin is None:
-            config = self.cluster.config({})
+            refused: collections.deque[Any] = collections.deque(maxlen=8)
+            config = self.cluster.config({"error_cb": refused.append})
             with self.translated("connecting"):
-                self._admin = self._of_admin.AdminClient(config, logger=silence())
+                admin = self._of_admin.AdminClient(config, logger=silence())
+                self._wait_for_a_broker(admin, refused)
+            self._admin = admin
         return self._admin
+
+    def _wait_for_a_broker(self, admin: Any, refused: Iterable[Any]) -> None:
+        """Wait for the first answer. No question ends because a password is wrong: its refusal is
+        told beside the questions."""
+        deadline = time.monotonic() + client.CALL_TIMEOUT_S
+        while True:
+            try:
+                admin.list_topics("txtopo", timeout=_GREETING_S)
+                return
+            except self._kafka.KafkaException:
+                admin.poll(0)
+                for error in list(refused):
+                    if error.name() in _WRONG_SET_UP:
+                        raise translate(self.cluster, "connecting", error) from None
+                if time.monotonic() > deadline:
+                    raise
 
     @property
     def _of_admin(self) -> Any:
@@ -175,21 +200,45 @@ class Log:
 
     def settings_of(self, topic: str) -> dict[str, str]:
         """The topic's settings."""
-        resource = self._of_admin.ConfigResource(self._of_admin.ResourceType.TOPIC, topic)
         with self.translated(f"asking for the settings of topic {topic}"):
-            (future,) = self.admin.describe_configs([resource], request_timeout=client.CALL_TIMEOUT_S).values()
-            return {name: entry.value for name, entry in future.result().items()}
+            return self._settings(self._of_admin.ResourceType.TOPIC, topic)
+
+    def settings_of_a_broker(self) -> dict[str, str]:
+        """The settings of one of the brokers."""
+        with self.translated("asking for the settings of a broker"):
+            broker = min(self.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers)
+            return self._settings(self._of_admin.ResourceType.BROKER, str(broker))
+
+    def _settings(self, kind: Any, name: str) -> dict[str, str]:
+        resource = self._of_admin.ConfigResource(kind, name)
+        (future,) = self.admin.describe_configs([resource], request_timeout=client.CALL_TIMEOUT_S).values()
+        return {name: entry.value for name, entry in future.result().items()}
 
     def make_topic(self, name: str, partitions: int, settings: dict[str, str]) -> None:
         """Make a topic, with the brokers' own replication factor, unless it is there already."""
         new = self._of_admin.NewTopic(name, partitions, -1, config=settings)
         with self.translated(f"making topic {name}"):
-            (future,) = self.admin.create_topics([new], request_timeout=client.CALL_TIMEOUT_S).values()
-            try:
-                future.result()
-            except self._kafka.KafkaException as error:
-                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                    raise
+            self._change(self.admin.create_topics([new], request_timeout=client.CALL_TIMEOUT_S), "TOPIC_ALREADY_EXISTS")
+
+    def widen_topic(self, name: str, partitions: int) -> None:
+        """Give a topic this many partitions, unless it has them already."""
+        new = self._of_admin.NewPartitions(name, partitions)
+        with self.translated(f"adding partitions to topic {name}"):
+            self._change(self.admin.create_partitions([new], request_timeout=client.CALL_TIMEOUT_S), "INVALID_PARTITIONS")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        with self.translated(f"deleting topic {name}"):
+            self._change(self.admin.delete_topics([name], request_timeout=client.CALL_TIMEOUT_S), "UNKNOWN_TOPIC_OR_PART")
+
+    def _change(self, futures: dict[str, Any], done: str) -> None:
+        """Wait for a change; the error ``done`` says that another process has made it."""
+        (future,) = futures.values()
+        try:
+            future.result()
+        except self._kafka.KafkaException as error:
+            if error.args[0].name() != done:
+                raise
 
     @contextlib.contextmanager
     def translated(self, doing: str) -> Iterator[None]:
@@ -223,7 +272,15 @@ def assign(consumer: Any, place: Partition, position: Offset) -> None:
 
 
 def silence() -> Any:
-    """The logger that librdkafka writes to, on behalf of its user: txtopo's own, at debug level."""
-    import logging
+    """The logger that librdkafka writes to, on behalf of its user: txtopo's own, at debug level.
 
-    return logging.getLogger("txtopo.kafka")
+    What librdkafka calls fatal is an error of one client, which the caller is told."""
+    return _QUIET
+
+
+class _Quiet:
+    def log(self, level: int, message: str, *arguments: Any) -> None:
+        logging.getLogger("txtopo.kafka").debug(message, *arguments)
+
+
+_QUIET = _Quiet()

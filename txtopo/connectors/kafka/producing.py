@@ -1,17 +1,18 @@
-"""The producer of one task of a sink: transactions of Kafka, and what becomes of their errors.
+"""The producer of one task of a sink: transactions of Kafka, and what their errors mean.
 
-A ``transactional.id`` has one producer at a time. ``init`` of a newer one ends the transaction that
-an older one left open, waits until its outcome is decided, and fences the older one: from then on
-every call of the older one fails.
+A ``transactional.id`` has one producer at a time. The first act of a producer, :meth:`TaskProducer.init`,
+ends the transaction that the one before left open, waits until its outcome is decided, and fences
+the one before: every later call of it fails. So after ``init`` the last record of the id is settled,
+and stays the last until this producer commits.
 
 Runs on: executor.
 
 Invariants:
     - Errors are judged by the library's flags (retriable, requires abort, fatal) and not by codes:
       a time-out may be any of the three.
-    - A producer that has met an error other than a retriable one is never used again.
-    - Nothing is decided in a callback: with a fatal error pending, a callback that does anything
-      ends in an error of Python's.
+    - A producer whose call failed for good is never used again.
+    - The library calls no function of Python's while a transaction is open: with a fatal error
+      pending, any such function ends in an error of Python's own.
 """
 
 from __future__ import annotations
@@ -25,11 +26,21 @@ from txtopo import errors
 from txtopo.connectors.kafka import client
 from txtopo.connectors.kafka.log import silence, translate
 
+Headers = list[tuple[str, bytes | None]]
+
+INIT_S = 30.0
+"""How long a producer waits for the outcome of the transaction before."""
 _ABORT_S = 5.0
-"""How long an abort may take; without one the broker aborts after the transaction's time-out."""
-_INIT_S = 30.0
+"""How long an abort may take; without it the broker aborts after the transaction's time-out."""
 _FULL_S = 0.05
 """How long to wait for room where too many messages are under way."""
+_AT_LEAST_S = 0.1
+
+_REFUSALS = (
+    "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "INVALID_MSG", "INVALID_MSG_SIZE",
+    "_UNKNOWN_PARTITION", "_INVALID_ARG",
+)  # fmt: skip
+"""Names of errors of a message, which no second try mends."""
 
 
 class Message(NamedTuple):
@@ -38,97 +49,139 @@ class Message(NamedTuple):
     topic: str
     value: bytes | None
     key: bytes | None = None
-    headers: list[tuple[str, bytes | None]] | None = None
+    headers: Headers | None = None
     partition: int = -1
     """-1: by the key."""
     timestamp_ms: int = 0
     """0: when it is sent."""
 
 
-class TaskProducer:
-    """A producer with a ``transactional_id``; a transaction may be open for ``timeout_s``."""
+class MessageRefusedError(Exception):
+    """A message that the library or the brokers do not take. ``number`` counts from 1; 0: they did
+    not say which."""
 
-    def __init__(self, cluster: client.Cluster, transactional_id: str, timeout_s: float) -> None:
+    def __init__(self, name: str, said: str, number: int) -> None:
+        super().__init__(name, said, number)
+        self.name, self.said, self.number = name, said, number
+
+
+class TimeoutTooLongError(Exception):
+    """The brokers do not let a transaction be open for so long."""
+
+
+class TaskProducer:
+    """The producer of ``transactional_id``, whose transactions are open for ``timeout_s`` at most.
+
+    ``bytes_max`` bounds a message; ``None``: the library's bound.
+    """
+
+    def __init__(self, cluster: client.Cluster, transactional_id: str, timeout_s: float, bytes_max: int | None = None) -> None:
         self._cluster, self._id, self._timeout_s = cluster, transactional_id, timeout_s
         self._kafka = client.library()
-        self._said: Any = None
         settings = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": int(timeout_s * 1000),
             "enable.idempotence": True,
             "acks": "all",
             "delivery.report.only.error": True,
-            "error_cb": self._hear,
         }
-        with self._translated("making a producer"):
-            self._producer = self._kafka.Producer(cluster.config(settings), logger=silence())
+        # As Java's producers: equal keys come to the partitions that other programs expect.
+        defaults: dict[str, Any] = {"partitioner": "murmur2_random"}
+        if bytes_max is not None:
+            defaults["message.max.bytes"] = bytes_max
+        with self._translated("making the producer"):
+            self._producer = self._kafka.Producer({**defaults, **cluster.config(settings)}, logger=silence())
         self._is_open = False
 
-    def init(self) -> None:
-        """Become the only producer of this id, and end what the one before left open."""
-        deadline = time.monotonic() + _INIT_S
-        with self._translated("beginning as the only producer"):
+    def init(self, topic: str) -> None:
+        """Become the only producer of this id. ``topic`` is any that the user may describe.
+
+        :raises TimeoutTooLongError: ``timeout_s`` is above the brokers' maximum.
+        :raises errors.SetupError: the user may not write with this id.
+        :raises errors.FailedException: the brokers do not answer.
+        """
+        deadline = time.monotonic() + INIT_S
+        with self._translated("beginning"):
+            # Without a connection the library looks for the coordinator only every half second. The
+            # first answer may end the connection that brought it, the second is of a broker that stays.
+            for _ in range(2):
+                self._producer.list_topics(topic, timeout=client.CALL_TIMEOUT_S)
             while True:
                 try:
-                    self._producer.init_transactions(max(0.1, deadline - time.monotonic()))
+                    self._producer.init_transactions(max(_AT_LEAST_S, deadline - time.monotonic()))
                     return
                 except self._kafka.KafkaException as error:
+                    if error.args[0].name() == "INVALID_TRANSACTION_TIMEOUT":
+                        raise TimeoutTooLongError from error
                     if not error.args[0].retriable() or time.monotonic() > deadline:
                         raise
 
-    def write(self, messages: Iterable[Message]) -> None:
-        """All messages in one transaction, committed.
+    def write(self, messages: Iterable[Message], more_headers: Headers, last: Message) -> None:
+        """All ``messages``, each with ``more_headers``, and then ``last``, in one transaction,
+        committed.
 
-        :raises errors.FailedException: the outcome is not known, or nothing was written; ``init`` of
-            the next producer of this id decides.
+        Whether an interrupted transaction was committed is not known before the next ``init``.
+
+        :raises MessageRefusedError: a message is not taken.
+        :raises errors.FailedException: the transaction was aborted, or its outcome is not known; or
+            another producer has begun.
         """
         deadline = time.monotonic() + self._timeout_s
-        with self._translated("writing a transaction"):
+        with self._translated("writing"):
             self._producer.begin_transaction()
             self._is_open = True
-            for message in messages:
-                self._produce(message, deadline)
+            for number, message in enumerate(messages, start=1):
+                headers = [*message.headers, *more_headers] if message.headers else more_headers
+                self._produce(message, headers, number, deadline)
+            self._produce(last, [], 0, deadline)
             self._commit(deadline)
             self._is_open = False
 
     def close(self) -> None:
-        """End the producer; an open transaction is aborted, so that it holds up no reader."""
+        """End the producer. An open transaction is aborted, so that no reader waits for it; unless
+        its commit is under way: then the next ``init`` ends it."""
         if self._is_open:
             with contextlib.suppress(self._kafka.KafkaException):
-                self._producer.purge()
                 self._producer.abort_transaction(_ABORT_S)
             self._is_open = False
-        self._producer.close(0)
+        # Not its close(), which waits for messages that nobody wants any more.
+        del self._producer
 
-    def _produce(self, message: Message, deadline: float) -> None:
+    def _produce(self, message: Message, headers: Headers, number: int, deadline: float) -> None:
         while True:
             try:
                 self._producer.produce(
-                    message.topic, value=message.value, key=message.key, partition=message.partition, timestamp=message.timestamp_ms,
-                    headers=message.headers,
-                )  # fmt: skip
+                    message.topic, message.value, message.key, message.partition, timestamp=message.timestamp_ms, headers=headers
+                )
                 return
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise errors.FailedException(f"{self._cluster.owner}: the brokers at {self._cluster.servers} took no more messages") from None
+                    raise errors.FailedException(f"{self._where('writing')}: no room for more messages for {self._timeout_s:g} s") from None
                 self._producer.poll(_FULL_S)
+            except self._kafka.KafkaException as error:
+                if error.args[0].name() in _REFUSALS:
+                    raise MessageRefusedError(error.args[0].name(), error.args[0].str(), number) from error
+                raise
 
     def _commit(self, deadline: float) -> None:
         while True:
             try:
-                self._producer.commit_transaction(max(0.1, deadline - time.monotonic()))
+                self._producer.commit_transaction(max(_AT_LEAST_S, deadline - time.monotonic()))
                 return
             except self._kafka.KafkaException as error:
-                # The answer is late: the same call goes on where it was.
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                what = error.args[0]
+                if what.name() in _REFUSALS:
+                    raise MessageRefusedError(what.name(), what.str(), 0) from error
+                # The answer is late: the same call again goes on waiting for it.
+                if not what.retriable() or time.monotonic() > deadline:
                     raise
 
-    def _hear(self, error: Any) -> None:
-        self._said = error
+    def _where(self, doing: str) -> str:
+        return f"{self._cluster.owner}: {doing} as {self._id} at {self._cluster.servers}"
 
     @contextlib.contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
         try:
             yield
         except self._kafka.KafkaException as error:
-            raise translate(self._cluster, f"{doing} of {self._id}", error.args[0]) from error
+            raise translate(self._cluster, f"{doing} as {self._id}", error.args[0]) from error

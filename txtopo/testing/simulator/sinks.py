@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from txtopo.connectors import tuple_rows
 from txtopo.connectors.sinks.sql import ledger
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.connectors.sinks.sql.target import Target, Work
@@ -139,5 +140,5 @@ def _keep(table: _Table, work: Work, mark: str, rows: list[tuple[Any, Written]])
     for key, row in rows:
         before = table.undo.setdefault((mark, key), _Replaced(writer, task, table.by_key.get(key)))
         if before.task != task:
-            shown = sql_target.described(work.target.columns, row.values)
+            shown = tuple_rows.described(work.target.columns, row.values)
             raise conflicts.StoreConflict(work.sink, shown, "another task", work.stamp.writer, work.stamp.txid)

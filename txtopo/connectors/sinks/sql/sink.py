@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import tuple_rows
 from txtopo.connectors.sinks.sql import ledger, parameters, streaming
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.topology import bolt
@@ -138,7 +139,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
                 f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(columns)} and others with "
                 f"{', '.join(self._columns)}\n  Name those to write by columns=."
             )
-        self._take = sql_target.taker(fields, self.fields or columns, self.context.component_id)
+        self._take = tuple_rows.taker(fields, self.fields or columns, self.context.component_id)
         self._columns, self._taken_from = columns, fields
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import tuple_rows
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
@@ -208,7 +209,7 @@ def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) ->
         yield
     except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
         if is_log and isinstance(error, sqlite3.IntegrityError):
-            key = sql_target.described(work.target.columns, progress.row)
+            key = tuple_rows.described(work.target.columns, progress.row)
             raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
         raise work.refusal(progress.number, progress.row, str(error)) from error
     except sqlite3.OperationalError as error:

@@ -30,8 +30,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import tuple_rows
 from txtopo.connectors.sinks.sql import ledger as sql_ledger
-from txtopo.connectors.sinks.sql import spool, target
+from txtopo.connectors.sinks.sql import spool
 from txtopo.topology import context as contexts
 from txtopo.topology import transaction as attempts
 
@@ -132,7 +133,7 @@ class ForeachBatch(_Query):
         """
         names = list(frame.columns)
         columns = self.ledger.target.columns or tuple(names)
-        take = target.taker(names, self.fields or columns, self.query_id)
+        take = tuple_rows.taker(names, self.fields or columns, self.query_id)
         generation = UNKNOWN_GENERATION
         with contextlib.suppress(Exception):
             generation = frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or generation
@@ -175,7 +176,7 @@ class ForeachWriter(_Query):
         if not self._columns:
             names = list(row.__fields__)
             self._columns = self.ledger.target.columns or tuple(names)
-            self._take = target.taker(names, self.fields or self._columns, self.query_id)
+            self._take = tuple_rows.taker(names, self.fields or self._columns, self.query_id)
         self._rows.append(self._take(tuple(row)))
 
     def close(self, error: Exception | None) -> None:

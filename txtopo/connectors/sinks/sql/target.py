@@ -16,19 +16,16 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import tuple_rows
 from txtopo.connectors.sinks.sql import parameters
 from txtopo.stores import stamps
 
 UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
 """Of an undo log, before those of the sink."""
-
-SHOWN_MAX = 300
-"""Characters of a row in an error."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class Work:
         writer, mark, *key = row
         literal = "'" + str(writer).replace("'", "''") + "'"
         return errors.StateMismatchError(
-            f"the row {described(self.target.key, key)} of the table {self.target.name!r} was written by {writer} ({mark}), which may take it back,"
+            f"the row {tuple_rows.described(self.target.key, key)} of the table {self.target.name!r} was written by {writer} ({mark}), which may take it back,"
             f" and {writer_of(self.stamp)} has a row for it, too\n"
             "  Taking back the one would undo the other. Nothing was written. Give the opaque sinks of two topologies a table each, or keys of\n"
             f"  their own. If {writer} writes no more and its last transaction has committed, stop it for good, and type in the database\n"
@@ -171,7 +168,7 @@ class Work:
 
     def refusal(self, number: int, row: object, why: str) -> errors.RowRefusedError:
         """The database does not take row ``number`` (1 …; 0 if unknown) of this task."""
-        shown = "" if row is None else described(self.target.columns, row)
+        shown = "" if row is None else tuple_rows.described(self.target.columns, row)
         stamp = self.stamp
         return errors.RowRefusedError(self.sink, stamp.component, stamp.task, stamp.position, number, shown, why)
 
@@ -236,16 +233,6 @@ def quoted(name: str) -> str:
 def listed(names: Iterable[str]) -> str:
     """Names, as SQL."""
     return ", ".join(map(quoted, names))
-
-
-def described(columns: Sequence[str], row: object) -> str:
-    """A row for a message: bounded, and never itself the failure."""
-    try:
-        pairs = zip(columns, row, strict=False) if isinstance(row, Sequence) and not isinstance(row, str) else None
-        text = repr(row) if pairs is None else ", ".join(f"{column}={value!r}" for column, value in pairs)
-    except Exception:
-        text = f"of type {type(row).__name__}"
-    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
 
 
 def target_of(
@@ -330,24 +317,3 @@ def _named(table: Any) -> tuple[str, tuple[str, ...] | None]:
         raise errors.UsageError(f"an SqlSink cannot write to {table!r}\n  Give the name of a table, or a sqlalchemy.Table.")
     schema = getattr(table, "schema", None)
     return f"{schema}.{name}" if schema else name, tuple(column.name for column in columns)
-
-
-def taker(fields: Iterable[str], wanted: Sequence[str], component: str) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes the values of ``wanted`` of a tuple with ``fields``; survives pickling.
-
-    :raises errors.UsageError: a field is not there.
-    """
-    names = list(fields)
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise errors.UsageError(
-            f"the sink of {component!r} gets no field {missing[0]!r}; there are {', '.join(names)}\n"
-            "  Name the columns like the fields, or say which is which: columns={'column': 'field'}."
-        )
-    if not wanted:
-        raise errors.UsageError(f"the sink of {component!r} gets tuples without a value\n  A row needs one at least, beside the attempt.")
-    places = [names.index(name) for name in wanted]
-    # Of one place, itemgetter gives the bare value; of a slice, always a tuple.
-    if places == list(range(places[0], places[0] + len(places))):
-        return operator.itemgetter(slice(places[0], places[0] + len(places)))
-    return operator.itemgetter(*places)

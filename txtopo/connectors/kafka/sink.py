@@ -1,0 +1,188 @@
+"""A sink that writes the tuples of a batch as records of a topic, exactly once (R28 to R30).
+
+``KafkaSink`` is a committer. In ``finish_batch`` each task writes its rows, and one auxiliary record
+about them, in one transaction of Kafka; see ``ledger``. Here are the arguments of users, and the
+way from a tuple to a record.
+
+Runs on: executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors.kafka import auxiliary, messages, producing
+from txtopo.connectors.kafka import client as clients
+from txtopo.connectors.kafka import ledger as ledgers
+from txtopo.connectors.kafka import target as targets
+from txtopo.topology import bolt
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple
+from txtopo.topology.transaction import TransactionAttempt
+
+_OWNER = "Kafka sink"
+_OURS = {
+    "transactional.id": "it is made of the auxiliary topic and the task, so that a newer attempt fences an older one",
+    "transaction.timeout.ms": "give transaction_timeout_s",
+    "enable.idempotence": "without it a record may be there twice",
+    "acks": "a record counts when all replicas in sync have it",
+    "request.required.acks": "a record counts when all replicas in sync have it",
+    "max.in.flight": "more than five lose the order of records, and fewer are of no use",
+    "max.in.flight.requests.per.connection": "more than five lose the order of records, and fewer are of no use",
+    "message.timeout.ms": "give transaction_timeout_s, which bounds it",
+    "delivery.timeout.ms": "give transaction_timeout_s, which bounds it",
+    "isolation.level": "auxiliary records are read committed",
+    "allow.auto.create.topics": "the auxiliary topic needs settings of its own, and yours exists",
+}
+"""Settings that users may not give, and why."""
+
+
+class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
+    """A committer that writes every tuple as one record of a topic, exactly once for all that read
+    committed records.
+
+    ``builder.set_bolt("write", KafkaSink("kafka:9092", "sales", key="article", format="json"),
+    2).shuffle_grouping("prices")``
+
+    Needs ``pip install 'txtopo[kafka]'`` on every executor, and a transactional spout: what was
+    committed to Kafka cannot be taken back.
+
+    :param servers: ``"host:port"``, or several with commas between.
+    :param topic: a topic that exists; or ``"field:name"`` if a field of the tuples names it.
+    :param key: the field that is the key; ``None``: no key.
+    :param value: the field that is the value, for ``"bytes"`` and ``"text"``.
+    :param headers: fields that are headers, of bytes, ``str`` or ``None``; ``{header: field}`` where
+        their names differ.
+    :param partition: the field with the number of the partition; ``None``, or a ``None`` in it: by
+        the key, as Java's producers do, and without a key any.
+    :param timestamp: the field with the time of the record: a ``datetime`` with a time zone, or
+        milliseconds since 1970; ``None``: when the record is written.
+    :param format: of key and value: ``"bytes"``; ``"text"``, a ``str`` in UTF-8; ``"json"``: the
+        value is an object of ``columns``, the key a text as it is and anything else as JSON.
+    :param columns: for ``"json"``: the fields in the object, ``{name: field}`` where their names
+        differ. If not given, all fields but the attempt and those of ``topic``, ``partition``,
+        ``timestamp`` and ``headers``.
+    :param name: the name by which the topology's state knows the sink, as ``component/name``.
+    :param transactions_topic: the auxiliary topic, of this sink alone. If not given,
+        ``txtopo.<topology>.<component>``. It is made on first use, compacted, with a partition for
+        each task.
+    :param transaction_timeout_s: how long a task's transaction may be open, in seconds, before the
+        brokers abort it: longer than it takes to write the rows of a task.
+    :param stamp_headers: add the headers ``txtopo-txid`` and ``txtopo-task`` to every record.
+    :param tombstones: write a record without a value where the value is ``None``.
+    :param client: settings of librdkafka. A secret is named, by a variable or a file:
+        ``{"sasl.password_env": "KAFKA_PASSWORD"}``.
+
+    It emits ``(tx, rows)``: how many records each of its tasks wrote; on every attempt, also if they
+    were there already.
+
+    :raises errors.ConfigError: an impossible argument.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        key: str | None = None,
+        value: str = "value",
+        headers: Sequence[str] | Mapping[str, str] = (),
+        partition: str | None = None,
+        timestamp: str | None = None,
+        format: messages.Format = "bytes",
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        name: str = "kafka",
+        transactions_topic: str | None = None,
+        transaction_timeout_s: float = 60,
+        stamp_headers: bool = True,
+        tombstones: bool = False,
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        clients.refuse_overrides(_OWNER, client or {}, _OURS)
+        self.shape = messages.Shape(
+            topic, key, value, messages.fields_by_name("headers", headers), partition, timestamp, format,
+            None if columns is None else messages.fields_by_name("columns", columns), tombstones,
+        )  # fmt: skip
+        _check(name, transactions_topic, transaction_timeout_s)
+        cluster = clients.Cluster(_OWNER, servers, dict(client or {}))
+        self.ledger = ledgers.Ledger(cluster, topic, name, transactions_topic, float(transaction_timeout_s), stamp_headers)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "rows"))
+
+    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+        self.context, self.collector, self.attempt = context, collector, attempt
+        self.messages: list[producing.Message] = []
+        self._convert: messages.Convert | None = None
+        self._taken_from: Fields | None = None
+        self._targets: dict[str, targets.Target] = {}
+        self.ledger.auxiliary_topic(context.topology_id, context.component_id)
+        targets.check_timeout(context, self.ledger.cluster, self.ledger.timeout_s)
+        if self.shape.topic_field is None:
+            self._targets[self.shape.topic] = self._target(self.shape.topic)
+
+    def execute(self, tup: Tuple) -> None:
+        if tup.fields is not self._taken_from:
+            self._convert = messages.Convert(self.shape, tup.fields, self.context.component_id)
+            self._taken_from = tup.fields
+        assert self._convert is not None
+        try:
+            message = self._convert(tup.values)
+            target = self._targets.get(message.topic)
+            if target is None:
+                target = self._targets[message.topic] = self._target(message.topic)
+            if message.partition >= target.partitions:
+                raise messages.RefusedError(f"the partition is {message.partition}, and topic {message.topic} has {target.partitions}")
+            if message.key is None and target.is_compacted:
+                raise messages.RefusedError(f"the key is None, and topic {message.topic} is compacted: every record needs a key there")
+        except messages.RefusedError as error:
+            raise self._refused(len(self.messages) + 1, messages.shown(tup.fields, tup.values), str(error)) from error
+        self.messages.append(message)
+
+    def finish_batch(self) -> None:
+        try:
+            self.ledger.apply(self.context, self.attempt, self.messages, self._bytes_max())
+        except producing.MessageRefusedError as error:
+            number = error.number
+            if not number and error.name == "MSG_SIZE_TOO_LARGE":
+                number = max(range(len(self.messages)), key=lambda place: len(self.messages[place].value or b"")) + 1
+            message = self.messages[number - 1] if number else None
+            row = "" if message is None else f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]
+            raise self._refused(number, row, f"{error.said} ({error.name})") from error
+        self.collector.emit([self.attempt, len(self.messages)])
+
+    def _bytes_max(self) -> int | None:
+        """The bound on a record, if it is known and the same for all."""
+        bounds = {target.bytes_max for target in self._targets.values()}
+        return bounds.pop() if len(bounds) == 1 and "message.max.bytes" not in self.ledger.cluster.settings else None
+
+    def _target(self, topic: str) -> targets.Target:
+        target = targets.target_of(self.context, self.ledger.cluster, topic)
+        if target.is_compacted and self.shape.key is None:
+            raise errors.SetupError(f"Kafka sink: topic {topic} is compacted: every record needs a key there\n  Give key='field'; or another topic.")
+        return target
+
+    def _refused(self, number: int, row: str, why: str) -> errors.RowRefusedError:
+        context, attempt = self.context, self.attempt
+        return errors.RowRefusedError(self.ledger.address, context.component_id, context.task_index, str(attempt), number, row, why)
+
+    def __repr__(self) -> str:
+        return f"<KafkaSink {self.ledger.address}>"
+
+
+def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:
+    if not isinstance(name, str) or not name or "/" in name:
+        raise errors.ConfigError(f"{_OWNER}: name is {name!r}; it is a text without '/'")
+    if transactions_topic is not None and not (isinstance(transactions_topic, str) and auxiliary.is_topic_name(transactions_topic)):
+        raise errors.ConfigError(
+            f"{_OWNER}: transactions_topic is {transactions_topic!r}; it has letters, digits, '.', '_' and '-', {auxiliary.NAME_MAX} at most"
+        )
+    if not isinstance(timeout_s, int | float) or isinstance(timeout_s, bool) or not 1 <= timeout_s < 2**31 / 1000:
+        raise errors.ConfigError(f"{_OWNER}: transaction_timeout_s is {timeout_s!r}; it is a number of seconds, at least 1")
+
+
+__all__ = ["KafkaSink"]
