@@ -216,7 +216,7 @@ class KafkaServer(owned.Server):
         configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (self._directory / "log4j2.properties").write_text(_LOGGING)
         if not (self.data / "meta.properties").exists():
-            formatted = self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", self._cluster, "-c", str(configuration))
+            formatted = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={self._cluster}", "-c", str(configuration))
             assert formatted.wait(owned.START_TIMEOUT_S) == 0, self.log
         return self._java("kafka.Kafka", str(configuration))
 

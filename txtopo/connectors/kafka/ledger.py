@@ -163,7 +163,12 @@ class Ledger(destination.Destination):
         # A child of fork has none of the threads that the producers of its parent need.
         writers: Writers = context.resource(f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers)
         # Taken out while it is at work: whatever goes wrong, it is not there for the next attempt.
-        writer = writers.pop(id, None) or self._begun(context, own, topic, id, bytes_max)
+        writer = writers.pop(id, None)
+        if writer is not None and writer.record is not None and writer.record.tasks != own.tasks:
+            # The records of all tasks are looked at when their number changes.
+            writer.producer.close()
+            writer = None
+        writer = writer or self._begun(context, own, topic, id, bytes_max)
         try:
             judge = _Judge(self, context, own, writer)
             is_written = judge.is_written()

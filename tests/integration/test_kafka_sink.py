@@ -1,0 +1,251 @@
+"""The protocol of the Kafka sink on a real broker: each transaction once, in order, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.servers.kafka import KafkaServer
+from tests.topologies.kafka_sinks import Sales
+from txtopo.connectors.kafka import auxiliary
+from txtopo.errors import FailedException, SetupError, StaleAttemptError, StateMismatchError, TxtopoError
+from txtopo.testing.contracts.worker_process import WorkerProcess
+
+
+@pytest.fixture
+def sales(kafka: KafkaServer) -> Sales:
+    return Sales(kafka)
+
+
+@pytest.fixture
+def process() -> Iterator[WorkerProcess]:
+    worker = WorkerProcess()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def other() -> Iterator[WorkerProcess]:
+    worker = WorkerProcess()
+    yield worker
+    worker.close()
+
+
+class TestReplays:
+    @pytest.mark.rule(28)
+    def test_rows_of_a_transaction_that_is_replayed_are_there_once(self, sales: Sales, process: WorkerProcess) -> None:
+        for attempt in range(3):
+            assert sales.write(process, 1, attempt, ["a", "b"]) == 2
+            assert sales.write(process, 1, attempt, ["c"], task=1) == 1
+        assert sorted(sales.values) == ["a", "b", "c"]
+
+    @pytest.mark.rule(28)
+    def test_another_process_finds_what_was_written(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+        sales.write(process, 1, 0, ["a", "b"])
+        assert sales.write(other, 1, 1, ["a", "b"]) == 2
+        assert sales.values == ["a", "b"]
+
+    @pytest.mark.rule(28)
+    def test_a_transaction_of_which_one_task_was_written_is_completed_by_the_others(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
+        sales.write(process, 1, 0, ["a"])
+        sales.write(other, 1, 1, ["a"])
+        sales.write(other, 1, 1, ["b"], task=1)
+        assert sorted(sales.values) == ["a", "b"]
+
+    def test_rows_come_in_the_order_of_transactions_in_every_partition(self, kafka: KafkaServer, process: WorkerProcess) -> None:
+        sales = Sales(kafka, partitions=3)
+        sink = sales.sink(partition="key", format="text", key=None)
+        assert sink.shape.partition == "key"
+        for txid in range(1, 6):
+            for task in (0, 1):
+                sales.write(process, txid, 0, [f"{txid}"] * 4, task=task)
+        for partition in range(3):
+            values = [record.value for record in kafka.read(sales.topic) if record.partition == partition]
+            assert values == sorted(values, key=lambda value: value or b"")
+
+    def test_a_task_without_rows_writes_its_record(self, sales: Sales, process: WorkerProcess) -> None:
+        assert sales.write(process, 1, 0, task=1) == 0
+        assert [(record.task, record.txid, record.rows) for record in sales.records] == [(1, 1, 0)]
+
+    @pytest.mark.rule(28)
+    def test_a_batch_that_changes_on_replay_is_refused(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+        sales.write(process, 1, 0, ["a", "b"])
+        for worker in (process, other):
+            with pytest.raises(TxtopoError, match=r"wrote 2 rows of component 'write', task 0, for transaction 1, whose replay now has 1\n.*Mend"):
+                sales.write(worker, 1, 1, ["a"])
+        assert sales.values == ["a", "b"]
+
+    @pytest.mark.rule(28, 30)
+    def test_a_replay_that_finds_its_rows_raises_the_record_to_its_attempt(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
+        sales.write(process, 1, 0, ["a"], tasks=1)
+        sales.write(other, 1, 4, ["a"], tasks=1)
+        assert sales.records[-1].attempt == 4
+        sales.write(other, 2, 0, ["b"], known_stores=sales.known(1, 4, 1), tasks=1)
+        assert sales.values == ["a", "b"]
+
+
+class TestReading:
+    def test_a_task_that_goes_on_reads_nothing_of_the_auxiliary_topic(
+        self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sales.write(process, 1, 0, ["a"])
+
+        def refuse(*arguments: object) -> None:
+            raise AssertionError("the auxiliary topic was read")
+
+        for method in ("partitions", "make", "check_is_kept", "wait_until_decided", "last_records"):
+            monkeypatch.setattr(auxiliary.AuxiliaryTopic, method, refuse)
+        for txid in range(2, 6):
+            sales.write(process, txid, 0, ["a"])
+        assert sales.values == ["a"] * 5
+
+    def test_the_last_record_is_seen_behind_many_aborted_ones(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+        sales.write(process, 1, 0, ["a"])
+        process.close()
+        producer = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.0")
+        producer.init_transactions(20)
+        for _ in range(30):
+            producer.begin_transaction()
+            producer.produce(sales.auxiliary_topic, b"never committed", b"k", partition=0)
+            producer.flush(20)
+            producer.abort_transaction(20)
+        with pytest.raises(StaleAttemptError):
+            sales.write(other, 0, 0, ["z"])
+        sales.write(other, 1, 1, ["a"])
+        assert sales.values == ["a"]
+
+    def test_a_record_is_seen_right_after_its_commit(self, sales: Sales) -> None:
+        for txid in range(1, 16):
+            worker = WorkerProcess()
+            sales.write(worker, txid, 0, [f"{txid}"])
+            again = WorkerProcess()
+            sales.write(again, txid, 1, [f"{txid}"])
+            worker.close()
+            again.close()
+        assert sales.values == [f"{txid}" for txid in range(1, 16)]
+
+
+class TestLateTasks:
+    @pytest.mark.rule(29)
+    @pytest.mark.parametrize("late", [(2, 0), (1, 5), (1, 9)])
+    @pytest.mark.parametrize("task", [0, 1])
+    def test_a_late_task_fails_and_changes_nothing(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, late: tuple[int, int], task: int
+    ) -> None:
+        sales.write(process, 1, 5, ["a"])
+        sales.write(process, 2, 1, ["b"])
+        with pytest.raises(StaleAttemptError):
+            sales.write(other, *late, ["z"], task=task)
+        assert sales.values == ["a", "b"]
+
+    @pytest.mark.rule(29)
+    def test_a_late_task_costs_the_live_one_no_more_than_a_replay(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+        sales.write(process, 1, 0, ["a"])
+        sales.write(process, 2, 1, ["b"])
+        with pytest.raises(StaleAttemptError):
+            sales.write(other, 2, 0, ["z"])
+        with pytest.raises(FailedException, match="fenced"):
+            sales.write(process, 3, 0, ["c"])
+        sales.write(process, 3, 1, ["c"])
+        assert sales.values == ["a", "b", "c"]
+
+
+class TestOtherNumbersOfTasks:
+    """A transaction that was begun is replayed with its number of tasks (R23); the next one may have
+    another."""
+
+    @pytest.mark.rule(23, 27)
+    def test_more_tasks_and_fewer_and_more_again(self, sales: Sales) -> None:
+        written, tasks_before = [], 0
+        for txid, tasks in enumerate((2, 4, 1, 1, 3, 4), start=1):
+            known = sales.known(txid - 1, 1, tasks_before) if tasks_before else {}
+            for attempt in (0, 1):
+                worker = WorkerProcess()
+                for task in range(tasks):
+                    sales.write(worker, txid, attempt, [f"{txid}.{task}"], task=task, tasks=tasks, known_stores=known)
+                worker.close()
+            written += [f"{txid}.{task}" for task in range(tasks)]
+            tasks_before = tasks
+        assert sorted(sales.values) == sorted(written)
+
+    @pytest.mark.rule(23, 27)
+    def test_a_worker_that_goes_on_takes_another_number_of_tasks(self, sales: Sales, process: WorkerProcess) -> None:
+        for txid, tasks in enumerate((1, 3, 2), start=1):
+            known = sales.known(txid - 1, 0, txid) if txid > 1 else {}
+            for task in range(tasks):
+                sales.write(process, txid, 0, [f"{txid}.{task}"], task=task, tasks=tasks, known_stores=known)
+        assert len(sales.values) == 6
+
+    @pytest.mark.rule(27, 34)
+    @pytest.mark.parametrize("lost", [0, 1, 2])
+    def test_the_record_of_any_task_is_missed_also_if_the_task_is_no_more(self, sales: Sales, process: WorkerProcess, lost: int) -> None:
+        for task in range(3):
+            if task != lost:
+                sales.write(process, 1, 0, ["a"], task=task, tasks=3)
+        other = WorkerProcess()
+        with pytest.raises(StateMismatchError, match="holds nothing of component 'write'"):
+            for task in range(2):
+                sales.write(other, 2, 0, ["b"], task=task, tasks=2, known_stores=sales.known(1, 0, 3))
+        other.close()
+
+
+class TestOtherStates:
+    """Auxiliary topic and state that do not belong together (R27): exit code 6, nothing written."""
+
+    @pytest.mark.rule(27)
+    @pytest.mark.parametrize(
+        ("known", "own", "changed", "message"),
+        [
+            ((2, 0), (3, 0), {}, "is behind"),
+            ((1, 0), (2, 0), {"generation": "second"}, "belongs to generation first"),
+            ((1, 0), (2, 0), {}, "is ahead: .* has recorded 1:0"),
+            (None, (1, 5), {"first_attempt": 5}, "which ZooKeeper never sealed"),
+            (None, (2, 0), {"known_stores": {}}, "was replayed without the sink"),
+            ((1, 1), (2, 0), {"topology_id": "emptied"}, "holds nothing of component 'write'"),
+            (None, (2, 0), {"topology_id": "renamed", "known_stores": {}, "expected_stores": []}, "is new to component 'write'"),
+        ],
+        ids=["an older copy", "another generation", "an older state", "never sealed", "void", "emptied", "an unexpected name"],
+    )
+    def test_it_is_refused(
+        self, sales: Sales, process: WorkerProcess, known: tuple[int, int] | None, own: tuple[int, int], changed: dict[str, Any], message: str
+    ) -> None:
+        sales.write(process, 1, 1, ["a"], tasks=1)
+        other = WorkerProcess()
+        stores = {} if known is None else {"known_stores": sales.known(*known, 1)}
+        failures: list[BaseException] = []
+        with pytest.raises(StateMismatchError, match=message) as refused:
+            sales.write(other, *own, ["b"], tasks=1, on_failure=failures.append, **{**stores, **changed})
+        assert refused.value.exit_code == 6
+        assert failures == [refused.value]
+        assert sales.values == ["a"]
+        other.close()
+
+    @pytest.mark.rule(27)
+    def test_an_emptied_auxiliary_topic_is_not_made_anew(self, sales: Sales, process: WorkerProcess) -> None:
+        sales.write(process, 1, 0, ["a"], tasks=1)
+        process.close()
+        sales.kafka.delete_topic(sales.auxiliary_topic)
+        with pytest.raises(StateMismatchError, match="holds nothing of component 'write'"):
+            sales.write(process, 2, 0, ["b"], tasks=1, known_stores=sales.known(1, 0, 1))
+        assert sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=20).topics
+
+    def test_a_topic_shared_by_two_components_is_refused(self, sales: Sales, process: WorkerProcess) -> None:
+        sales.write(process, 1, 0, ["a"], sink=sales.sink(transactions_topic=f"{sales.topic}-tx"))
+        rival = Sales(sales.kafka)
+        with pytest.raises(SetupError, match=f"is that of component 'write' of topology '{sales.topology_id}'.*\n.*transactions_topic of its own"):
+            rival.write(process, 1, 0, ["b"], task=1, sink=rival.sink(transactions_topic=f"{sales.topic}-tx"))
+
+    def test_a_record_of_another_program_in_the_auxiliary_topic_is_refused(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
+        sales.write(process, 1, 0, ["a"])
+        sales.kafka.produce(sales.auxiliary_topic, ["who am I?"], key=b"k")
+        with pytest.raises(StateMismatchError, match=r"cannot be read: it is no record of a sink, but b'who am I"):
+            sales.write(other, 2, 0, ["b"])
+        assert sales.values == ["a"]
