@@ -27,7 +27,7 @@ _WRONG_SET_UP = {
     "_AUTHENTICATION": "Check the user and the password: client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file'].",
     "SASL_AUTHENTICATION_FAILED": "Check the user and the password: client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file'].",
     "_SSL": "Check client['security.protocol'] and the settings that begin with ssl.",
-    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to READ and DESCRIBE the topic, and to WRITE to it for a sink.",
+    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to DESCRIBE and READ the topic; for a sink also to WRITE to it, and to CREATE the auxiliary topic.",
     "GROUP_AUTHORIZATION_FAILED": "Allow the user to READ the group.",
     "CLUSTER_AUTHORIZATION_FAILED": "Allow the user IDEMPOTENT_WRITE on the cluster.",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Allow the user to WRITE to and DESCRIBE the transactional ids that begin with txtopo.",
