@@ -20,7 +20,6 @@ import functools
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -29,8 +28,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, NewTopic, ResourcePatternType, ResourceType
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding, AclOperation, AclPermissionType, AdminClient, NewTopic, OffsetSpec, ResourcePatternType, ResourceType,
+)  # fmt: skip
 
 from tests import quick_java
 from tests.servers import jars, owned
@@ -62,15 +63,23 @@ _SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
+    # A broker that was killed cannot come back before the time of its session is over, nine seconds by default.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "400",
     # The default of ten seconds is a long time for a test of time-outs.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "log.retention.check.interval.ms": "1000",
 }
 
+_UNFENCED = "The broker has been unfenced"
+"""What the broker says when it may lead partitions: some time after its port is open."""
+
 _LOGGING = """
 status = error
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
+logger.lifecycle.name = org.apache.kafka.server.BrokerLifecycleManager
+logger.lifecycle.level = info
 appender.console.type = Console
 appender.console.name = console
 appender.console.layout.type = PatternLayout
@@ -98,7 +107,7 @@ class KafkaServer(owned.Server):
         self._settings = {**_SETTINGS, **(settings or {})}
         self._numbers = itertools.count(1)
         self._jars = jars.directory("kafka")
-        self._controller = self._sasl = 0
+        self._controller = self._sasl = self._said_before = 0
 
     @property
     def servers(self) -> str:
@@ -182,6 +191,16 @@ class KafkaServer(owned.Server):
         finally:
             consumer.close()
 
+    def is_settled(self, topic: str) -> bool:
+        """Whether no open transaction holds up the readers of committed records."""
+        places = [TopicPartition(topic, partition) for partition in self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions]
+        request = {place: OffsetSpec.latest() for place in places}
+        stable, ends = (
+            [answer.result(ANSWER_S).offset for answer in self.admin.list_offsets(request, isolation_level=level).values()]
+            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        )
+        return stable == ends
+
     def values(self, topic: str, isolation: str = "read_committed") -> list[str]:
         """The values in a topic as texts, partition by partition."""
         return [(record.value or b"").decode() for record in self.read(topic, isolation)]
@@ -212,6 +231,7 @@ class KafkaServer(owned.Server):
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
             "log.dirs": str(self.data),
         }
+        self._said_before = len(self.log)
         configuration = self._directory / "server.properties"
         configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (self._directory / "log4j2.properties").write_text(_LOGGING)
@@ -225,14 +245,13 @@ class KafkaServer(owned.Server):
         return self._run(jars.java(), *options, "-cp", f"{self._jars}/*", *main)
 
     def _is_ready(self, port: int) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return self._answers(port)
-        return False
+        return _UNFENCED in self.log[self._said_before :] and self._answers(port)
 
     def _answers(self, port: int) -> bool:
         client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
         with contextlib.suppress(KafkaException):
-            return bool(client.list_topics(timeout=2).brokers)
+            known = client.list_topics(timeout=2)
+            return bool(known.brokers) and all(p.leader >= 0 for topic in known.topics.values() for p in topic.partitions.values())
         return False
 
     def _has_leaders(self, topic: str, partitions: int) -> bool:

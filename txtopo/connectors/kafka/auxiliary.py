@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from txtopo import errors
@@ -33,6 +33,9 @@ _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 _TAIL, _FURTHER = 4, 8
 """How many offsets before the end of a partition its last record is looked for; and how much
 further each time that only aborted records are there."""
+DECIDED_S = 5.0
+"""How long to wait for the marker of a commit. A transaction that is open for longer is that of a late
+task, which has begun since: a replay fences it."""
 _WAIT_S = 30.0
 _POLL_S, _TICK_S = 0.5, 0.005
 
@@ -112,7 +115,7 @@ class AuxiliaryTopic:
         if 0 < before < tasks:
             self._log.widen_topic(self.name, tasks)
         if before < tasks:
-            self._wait_for("has got its partitions", lambda: self.partitions() >= tasks and self._has_leaders(tasks))
+            self._wait_for("it lacks partitions", lambda: self.partitions() >= tasks and self._has_leaders(tasks))
 
     def check_is_kept(self) -> None:
         """Refuse a topic that forgets.
@@ -134,7 +137,7 @@ class AuxiliaryTopic:
         stable offset is the end. A commit is answered before its marker is in the partition."""
         place = (self.name, task)
         end = self._log.ends([place], "read_uncommitted")[place].offset
-        self._wait_for(f"has no open transaction in partition {task}", lambda: self._log.ends([place])[place].offset >= end)
+        self._wait_for(f"another producer has an open transaction in partition {task}; `txtopo kafka show` tells more", lambda: self._log.ends([place])[place].offset >= end, DECIDED_S)
 
     def last_records(self, tasks: Iterable[int]) -> dict[int, Record]:
         """The last committed record of each task that has one; of a task with an open transaction,
@@ -189,12 +192,12 @@ class AuxiliaryTopic:
         except (errors.FailedException, UnknownTopicError):
             return False
 
-    def _wait_for(self, what: str, condition: Any) -> None:
-        deadline = time.monotonic() + _WAIT_S
+    def _wait_for(self, what: str, condition: Callable[[], bool], wait_s: float = _WAIT_S) -> None:
+        deadline = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline:
                 raise errors.FailedException(
-                    f"{self._log.cluster.owner}: waited {_WAIT_S:g} s until the auxiliary topic {self.name} {what}; no other program may write to it"
+                    f"{self._log.cluster.owner}: the auxiliary topic {self.name} at {self._log.cluster.servers} is not ready after {wait_s:g} s: {what}"
                 )
             time.sleep(_TICK_S)
 

@@ -1,0 +1,188 @@
+"""Brokers and workers die or stop while a Kafka sink writes: each transaction is there once, in
+order, and readers of committed records are not held up."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes import kafka_tasks
+from tests.servers.kafka import KafkaServer
+from tests.topologies.kafka_sinks import Sales
+from tests.topologies.stepped_tasks import Task, set_points
+from txtopo.connectors.kafka import client, producing
+from txtopo.errors import FailedException
+from txtopo.testing.contracts.worker_process import WorkerProcess
+
+TEXTS = {1: ["a"], 2: ["b1", "b2"], 3: ["c"]}
+ALL = ["a", "b1", "b2", "c"]
+REPLAYS_S = 30.0
+PHASES = ("begin", "read", "produce", "commit")
+"""Before which of its steps a task stands while something happens to the broker."""
+
+
+@pytest.fixture
+def sales(kafka: KafkaServer) -> Iterator[Sales]:
+    yield Sales(kafka)
+    kafka.resume()
+    kafka.start()
+
+
+@pytest.fixture
+def other() -> Iterator[WorkerProcess]:
+    worker = WorkerProcess()
+    yield worker
+    worker.close()
+
+
+def complete(sales: Sales, worker: WorkerProcess, attempt: int) -> None:
+    """The replays of transaction 2, one of which succeeds, and transaction 3."""
+    deadline = time.monotonic() + REPLAYS_S
+    while True:
+        try:
+            assert sales.write(worker, 2, attempt, TEXTS[2], tasks=1) == 2
+            break
+        except FailedException:
+            assert time.monotonic() < deadline
+            worker.close()
+            attempt += 1
+    sales.write(worker, 3, 0, TEXTS[3], tasks=1, known_stores=sales.known(2, attempt, 1))
+    assert sales.values == ALL
+
+
+def write_first(sales: Sales, worker: WorkerProcess) -> None:
+    """Transaction 1, with the markers of its commit: a broker that is killed before it has written
+    them all may forget them (see docs/kafka.md)."""
+    sales.write(worker, 1, 0, TEXTS[1], tasks=1)
+    for topic in (sales.topic, sales.auxiliary_topic):
+        sales.kafka.wait_until(functools.partial(sales.kafka.is_settled, topic))
+
+
+class TestBrokers:
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize("phase", PHASES)
+    def test_a_broker_that_was_killed_and_came_back(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch, phase: str
+    ) -> None:
+        set_points(monkeypatch)
+        write_first(sales, process)
+        process.close()
+        task = Task(lambda: sales.write(process, 2, 0, TEXTS[2], tasks=1))
+        for _ in range(PHASES.index(phase)):
+            task.step()
+        sales.kafka.kill()
+        sales.kafka.start()
+        task.finish()
+        assert task.outcome == 2 or isinstance(task.outcome, FailedException), task.outcome
+        complete(sales, other, 1)
+
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize("phase", PHASES)
+    def test_a_broker_that_stays_away_fails_the_attempt(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch, phase: str
+    ) -> None:
+        monkeypatch.setattr(producing, "INIT_S", 1.0)
+        monkeypatch.setattr(client, "CALL_TIMEOUT_S", 1.0)
+        set_points(monkeypatch)
+        write_first(sales, process)
+        process.close()
+        sink = sales.sink(transaction_timeout_s=2)
+        task = Task(lambda: sales.write(process, 2, 0, TEXTS[2], tasks=1, sink=sink))
+        for _ in range(PHASES.index(phase)):
+            task.step()
+        sales.kafka.pause()
+        task.finish()
+        assert isinstance(task.outcome, FailedException), task.outcome
+        sales.kafka.resume()
+        complete(sales, other, 1)
+
+    @pytest.mark.rule(28)
+    def test_a_late_answer_to_a_commit_is_waited_for(self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+        set_points(monkeypatch)
+        write_first(sales, process)
+        task = Task(lambda: sales.write(process, 2, 0, TEXTS[2], tasks=1))
+        task.step()
+        sales.kafka.pause()
+        later = threading.Timer(2.0, sales.kafka.resume)
+        later.start()
+        task.finish()
+        later.join()
+        assert task.outcome == 2
+        complete(sales, process, 0)
+
+    @pytest.mark.rule(28)
+    def test_a_commit_whose_outcome_is_not_known_is_settled_by_the_replay(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commits: list[str] = []
+        original = producing.TaskProducer._commit
+
+        def losing(self: producing.TaskProducer, deadline: float) -> None:
+            original(self, deadline)
+            commits.append("committed")
+            raise FailedException("the answer is lost")
+
+        write_first(sales, process)
+        with monkeypatch.context() as patch:
+            patch.setattr(producing.TaskProducer, "_commit", losing)
+            with pytest.raises(FailedException):
+                sales.write(process, 2, 0, TEXTS[2], tasks=1)
+        assert commits == ["committed"]
+        complete(sales, other, 1)
+
+    @pytest.mark.rule(28)
+    def test_a_transaction_that_is_open_too_long_is_replayed(
+        self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_points(monkeypatch)
+        write_first(sales, process)
+        process.close()
+        sink = sales.sink(transaction_timeout_s=1)
+        task = Task(lambda: sales.write(process, 2, 0, TEXTS[2], tasks=1, sink=sink))
+        for _ in range(3):
+            task.step()
+        sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+        task.finish()
+        assert isinstance(task.outcome, FailedException), task.outcome
+        complete(sales, process, 1)
+
+
+class TestWorkers:
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize("point", kafka_tasks.POINTS)
+    def test_a_worker_that_dies_leaves_all_rows_or_none_and_holds_up_no_reader(
+        self, sales: Sales, process: WorkerProcess, point: str
+    ) -> None:
+        write_first(sales, process)
+        order = kafka_tasks.Order(sales.kafka.servers, sales.topic, sales.topology_id, 2, 0, TEXTS[2], point)
+        assert kafka_tasks.run(order) == -signal.SIGKILL
+        is_committed = point in ("_commit.after", "write.after")
+        if is_committed:
+            sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+        assert sales.values == (["a", "b1", "b2"] if is_committed else ["a"])
+        process.close()
+        complete(sales, process, 1)
+        assert sales.kafka.is_settled(sales.topic)
+        assert len([record for record in sales.records if record.txid == 2]) == 1 + is_committed
+
+    def test_an_attempt_that_fails_leaves_no_open_transaction(
+        self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def failing(self: producing.TaskProducer, deadline: float) -> None:
+            self._producer.flush(20)
+            raise KeyboardInterrupt
+
+        write_first(sales, process)
+        with monkeypatch.context() as patch:
+            patch.setattr(producing.TaskProducer, "_commit", failing)
+            with pytest.raises(KeyboardInterrupt):
+                sales.write(process, 2, 0, TEXTS[2], tasks=1)
+        began = time.monotonic()
+        sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+        assert time.monotonic() - began < 5, "readers waited for the transaction's time-out"
+        complete(sales, process, 1)

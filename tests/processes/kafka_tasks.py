@@ -1,0 +1,90 @@
+"""A process with one task of a Kafka sink, which dies at a named point, or is killed while it runs.
+
+``python -m tests.processes.kafka_tasks '<JSON>'``, with the arguments of :class:`Order`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+POINTS = ("init.before", "init.after", "last_records.after", "begin.after", "_commit.before", "_commit.after", "write.after")
+"""Where the process may die: before and after it became the only producer · after it has read its
+record · after its first row · before and after the commit · when the task is about to end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """A transaction for the task, and the point where it dies; empty: nowhere."""
+
+    servers: str
+    topic: str
+    topology_id: str
+    txid: int
+    attempt: int
+    values: list[str]
+    die_at: str = ""
+    transaction_timeout_s: float = 60
+
+
+def run(order: Order) -> int:
+    """Run the task in a process of its own; its exit code."""
+    command = [sys.executable, "-m", "tests.processes.kafka_tasks", json.dumps(dataclasses.asdict(order))]
+    return subprocess.run(command, timeout=120, check=False).returncode
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_at(point: str) -> None:
+    """Have this process die at ``point``."""
+    from txtopo.connectors.kafka import auxiliary, producing
+
+    name, _, when = point.partition(".")
+    kind: Any = auxiliary.AuxiliaryTopic if name == "last_records" else producing.TaskProducer
+    method = "_produce" if name == "begin" else name
+    original: Callable[..., Any] = getattr(kind, method)
+
+    def dying(self: Any, *arguments: Any, **more: Any) -> Any:
+        if when == "before":
+            self._producer.flush(20)
+            _die()
+        answer = original(self, *arguments, **more)
+        if name == "begin":
+            self._producer.flush(20)
+        _die()
+        return answer
+
+    setattr(kind, method, dying)
+
+
+def main() -> None:
+    """Write the transaction of the order."""
+    from tests.topologies.kafka_sinks import COMPONENT, FIELDS, Collected
+    from txtopo.connectors.kafka import KafkaSink
+    from txtopo.testing.contracts.worker_process import WorkerProcess
+    from txtopo.topology.conf import TopologyConf
+    from txtopo.topology.stream import DEFAULT_STREAM, Tuple, TupleSource
+    from txtopo.topology.transaction import TransactionAttempt
+
+    order = Order(**json.loads(sys.argv[1]))
+    if order.die_at:
+        _die_at(order.die_at)
+    sink = KafkaSink(order.servers, order.topic, key="key", format="text", transaction_timeout_s=order.transaction_timeout_s)
+    context = WorkerProcess().task(COMPONENT, 0, num_tasks=1, topology_id=order.topology_id)
+    attempt = TransactionAttempt(order.txid, order.attempt)
+    sink.prepare(TopologyConf({}), context, Collected(), attempt)
+    for value in order.values:
+        sink.execute(Tuple((attempt, "k", value), TupleSource("spout", 0, DEFAULT_STREAM, FIELDS)))
+    sink.finish_batch()
+
+
+if __name__ == "__main__":
+    main()

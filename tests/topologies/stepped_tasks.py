@@ -1,0 +1,79 @@
+"""Tasks of a Kafka sink that go on from one point of their code to the next when they are told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
+from txtopo.connectors.kafka.producing import TaskProducer
+
+WAIT_S = 60.0
+
+
+class Task(threading.Thread):
+    """One task, which goes on from a point of its code to the next when it is told to."""
+
+    outcome: object
+    """What the work returned or raised."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._work, self._go, self._stands = work, threading.Semaphore(0), threading.Semaphore(0)
+        self.start()
+        assert self._stands.acquire(timeout=WAIT_S)
+
+    def run(self) -> None:
+        try:
+            self.wait()
+            self.outcome = self._work()
+        except Exception as error:
+            self.outcome = error
+        finally:
+            self._stands.release()
+
+    def wait(self) -> None:
+        """Stand here until the schedule comes to this task again."""
+        self._stands.release()
+        assert self._go.acquire(timeout=WAIT_S)
+
+    def step(self) -> None:
+        """Let it go on to the next point, or to its end."""
+        if self.is_alive():
+            self._go.release()
+            assert self._stands.acquire(timeout=WAIT_S), "the task hangs"
+
+    def finish(self) -> None:
+        """Let it go on to its end."""
+        while self.is_alive():
+            self._go.release()
+            assert self._stands.acquire(timeout=WAIT_S), "the task hangs"
+            self.join(0.01)
+        self.join(WAIT_S)
+
+
+def set_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four steps of a task: begin as the only producer · read the record · produce · commit."""
+
+    def point(kind: type, method: str, *, is_before: bool) -> None:
+        original = getattr(kind, method)
+
+        def stopping(self: Any, *arguments: Any, **more: Any) -> Any:
+            task = threading.current_thread()
+            if is_before and isinstance(task, Task):
+                if method == "_commit":
+                    self._producer.flush(WAIT_S)
+                task.wait()
+            answer = original(self, *arguments, **more)
+            if not is_before and isinstance(task, Task):
+                task.wait()
+            return answer
+
+        monkeypatch.setattr(kind, method, stopping)
+
+    point(TaskProducer, "init", is_before=False)
+    point(AuxiliaryTopic, "last_records", is_before=False)
+    point(TaskProducer, "_commit", is_before=True)
