@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.property.test_files_in_columns import JSON_LINES
 from tests.unit.test_hostile_files import JSON_ACCEPTED, JSON_REFUSED
-from txtopo.connectors.files import json_lines
+from txtopo.connectors import json_lines
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=1000)
 FIELDS = ("a", "w", "n", "o")

@@ -61,16 +61,17 @@ class Place:
         return f"{scheme}:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}"
 
 
-def password_from(address: str, variable: str | None, path: str | None) -> str | None:
-    """The password, read now from an environment variable or a file; None if there is neither.
+def password_from(subject: str, variable: str | None, path: str | None, alternative: str = "password_file") -> str | None:
+    """The password of ``subject``, read now from an environment variable or a file; None if there
+    is neither.
 
     :raises errors.SetupError: the variable or the file is missing on this machine.
     """
     if variable is not None:
         if not os.environ.get(variable):
             raise errors.SetupError(
-                f"the store {address} takes its password from the environment variable {variable}, which is not set here\n"
-                "  Set it where the driver and the executors are started; or use password_file."
+                f"{subject} takes its password from the environment variable {variable}, which is not set here\n"
+                f"  Set it where the driver and the executors are started; or use {alternative}."
             )
         return os.environ[variable]
     if path is None:
@@ -80,12 +81,12 @@ def password_from(address: str, variable: str | None, path: str | None) -> str |
             password = file.readline().decode().rstrip("\r\n")
     except OSError as error:
         cure = "The file must be on every machine that connects."
-        raise errors.SetupError(f"the store {address} cannot read its password: {error}\n  {cure}") from error
+        raise errors.SetupError(f"{subject} cannot read its password: {error}\n  {cure}") from error
     except UnicodeDecodeError:
         # The text of Python's error holds the bytes, which may be the password: so no cause.
-        raise errors.SetupError(f"the password file {path} of the store {address} is not UTF-8\n  Its first line must be the password.") from None
+        raise errors.SetupError(f"the password file {path} of {subject} is not UTF-8\n  Its first line must be the password.") from None
     if not password:
-        raise errors.SetupError(f"the password file {path} of the store {address} begins with an empty line\n  Its first line must be the password.")
+        raise errors.SetupError(f"the password file {path} of {subject} begins with an empty line\n  Its first line must be the password.")
     return password
 
 

@@ -21,7 +21,8 @@ import pyarrow.csv
 import pyarrow.json
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, decimals, json_lines, ranges
+from txtopo.connectors import json_lines
+from txtopo.connectors.files import blocks, decimals, ranges
 from txtopo.connectors.files import groups as file_groups
 from txtopo.connectors.files import records as file_records
 from txtopo.topology import exact_columns, spout

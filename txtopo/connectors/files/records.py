@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.files import json_lines
+from txtopo.connectors import json_lines
 
 _SIGNATURE_CODEC = "utf-8-sig"
 

@@ -19,8 +19,21 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores import place
 
-SECRETS = ("sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.assertion.private.key.passphrase")
+SECRETS = (
+    "sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem", "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.assertion.private.key.passphrase", "sasl.oauthbearer.assertion.private.key.pem",
+)  # fmt: skip
 """librdkafka's settings that are secret: given by ``<setting>_env`` or ``<setting>_file`` only."""
+_SOURCES = {"env": "the name of an environment variable", "file": "the path of a file"}
+_NOT_FOR_USERS = {
+    "bootstrap.servers": "contradicts servers\n  Give the brokers as servers alone.",
+    "metadata.broker.list": "contradicts servers\n  Give the brokers as servers alone.",
+    "error_cb": "is not for users: errors of a client end the attempt or the run\n  Leave it out.",
+    "sasl.jaas.config": (
+        "is a setting of Java's client\n"
+        "  Give client['sasl.mechanism'], client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file']."
+    ),
+}
 
 CALL_TIMEOUT_S = 10.0
 """How long one question to the brokers may take."""
@@ -41,30 +54,36 @@ class Cluster:
     def __post_init__(self) -> None:
         _check_servers(self.owner, self.servers)
         if not isinstance(self.settings, Mapping) or not all(isinstance(name, str) for name in self.settings):
-            raise errors.ConfigError(f"{self.owner}: client is {self.settings!r}; it is a dict from librdkafka's settings to their values")
-        for name in self.settings:
+            raise errors.ConfigError(f"{self.owner}: client is no dict from librdkafka's settings to their values\n  Give one, or leave client out.")
+        for name, value in self.settings.items():
+            secret, _, source = name.rpartition("_")
+            if source in _SOURCES and not (isinstance(value, str) and value):
+                raise errors.ConfigError(f"{self.owner}: client[{name!r}] is no text\n  It is {_SOURCES[source]}.")
+            if source == "env" and f"{secret}_file" in self.settings:
+                raise errors.ConfigError(f"{self.owner}: client has both {name!r} and '{secret}_file'\n  Give one of them.")
             if name in SECRETS:
                 raise errors.ConfigError(
                     f"{self.owner}: client[{name!r}] would be a secret in the topology, which is pickled and shown\n"
                     f"  Give client['{name}_env'], the name of an environment variable, or client['{name}_file'], the path of a file."
                 )
-            if name in ("bootstrap.servers", "metadata.broker.list"):
-                raise errors.ConfigError(f"{self.owner}: client[{name!r}] contradicts servers\n  Give the brokers as servers alone.")
+            if name in _NOT_FOR_USERS:
+                raise errors.ConfigError(f"{self.owner}: client[{name!r}] {_NOT_FOR_USERS[name]}")
 
-    def config(self, ours: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of one client: the user's, with the secrets read now, and ``ours``, which
-        win.
+    def config(self, ours: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The settings of one client: ``defaults``, over these the user's, with the secrets read
+        now, and over all ``ours``.
 
         :raises errors.SetupError: a secret's variable or file is missing on this machine.
         """
         # A client's first connection waits for this time; the default is 100 ms.
-        config: dict[str, Any] = {"log_level": 0, "reconnect.backoff.ms": 10, "allow.auto.create.topics": False}
+        config: dict[str, Any] = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 1_000, "allow.auto.create.topics": False}
+        config.update(defaults or {})
         for name, value in self.settings.items():
             secret, _, source = name.rpartition("_")
             if source == "env":
-                config[secret] = place.password_from(self.servers, value, None)
+                config[secret] = place.password_from(f"{self.owner} at {self.servers}", value, None, f"client['{secret}_file']")
             elif source == "file":
-                config[secret] = place.password_from(self.servers, None, value)
+                config[secret] = place.password_from(f"{self.owner} at {self.servers}", None, value)
             else:
                 config[name] = value
         return {**config, **ours, "bootstrap.servers": self.servers}
@@ -101,5 +120,8 @@ def _check_servers(owner: str, servers: str) -> None:
         raise errors.ConfigError(f"{owner}: servers is {servers!r}; it is 'host:port' or several of these with commas between")
     for address in servers.split(","):
         host, separator, port = address.strip().rpartition(":")
-        if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if "@" in host:
+            # The text may be a password, so it is not in the message.
+            raise errors.ConfigError(f"{owner}: servers has a user or password in front of a host\n  Give them in client, and 'host:port' alone here.")
+        if not separator or not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65536:
             raise errors.ConfigError(f"{owner}: servers has {address.strip()!r}; each is 'host:port', for example 'kafka-1.example:9092'")

@@ -20,6 +20,8 @@ from txtopo.connectors.kafka import client
 _GREETING_S = 0.3
 """How long to wait for a broker's first answer before a refusal is looked for."""
 
+LOGGER = logging.getLogger("txtopo.kafka")
+
 Partition = tuple[str, int]
 """Topic and partition number."""
 
@@ -27,20 +29,24 @@ _WRONG_SET_UP = {
     "_AUTHENTICATION": "Check the user and the password: client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file'].",
     "SASL_AUTHENTICATION_FAILED": "Check the user and the password: client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file'].",
     "_SSL": "Check client['security.protocol'] and the settings that begin with ssl.",
-    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to DESCRIBE and READ the topic; for a sink also to WRITE to it, and to CREATE the auxiliary topic.",
+    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to READ, DESCRIBE and DESCRIBE_CONFIGS the topic; for a sink also to WRITE to it, and to CREATE the"
+    " auxiliary topic.",
     "GROUP_AUTHORIZATION_FAILED": "Allow the user to READ the group.",
     "CLUSTER_AUTHORIZATION_FAILED": "Allow the user IDEMPOTENT_WRITE on the cluster.",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Allow the user to WRITE to and DESCRIBE the transactional ids that begin with txtopo.",
+    "UNSUPPORTED_SASL_MECHANISM": "Check client['sasl.mechanism'].",
+    "UNSUPPORTED_VERSION": "The brokers are too old: Kafka 2.8 or newer is needed.",
+    "TOPIC_EXCEPTION": "A name of a topic has letters, digits, '.', '_' and '-' only, at most 249 of them.",
     "_UNKNOWN_TOPIC": "Check the name; or make the topic first.",
     "UNKNOWN_TOPIC_OR_PART": "Check the name; or make the topic first.",
 }
 """By the name of an error of Kafka that no second try mends: the cure."""
 
 
-CONSUMER = {
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
+POSITIONED = {"group.id": "txtopo", "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
+"""Settings of consumers with positions of their own."""
+
+FETCHING = {
     # A batch that ends in a marker of a transaction is only known to be over by the end of the
     # partition, which brokers tell after this time.
     "fetch.wait.max.ms": 10,
@@ -50,10 +56,28 @@ CONSUMER = {
     "queued.max.messages.kbytes": 4096,
     "fetch.message.max.bytes": 262_144,
 }
-"""Settings of consumers with positions of their own."""
+"""The same, for quick answers; the user's own settings win."""
+
+CONSUMER = {**FETCHING, **POSITIONED}
+"""Both."""
 
 TRUNCATED = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
 """Errors of a position that the log does not have, or no longer has as it was."""
+
+UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION")
+"""Errors of a topic or partition that there is not."""
+
+_AUTHENTICATION = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
+_REFUSALS = 3
+"""As many refusals in a row are no accident."""
+
+_NEWS_S = 1.0
+"""How long the question for leaders may take."""
+_OFFSETS_TIMEOUT_S = 4.0
+"""How long a question for offsets may take, which is asked twice."""
+
+_HEARSAY_S = 1.0
+"""How long a broker may not know yet a topic that another broker knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +104,40 @@ class Log:
         self.cluster, self.isolation = cluster, isolation
         self._kafka = client.library()
         self._admin: Any = None
+        self._publishing: Any = None
+        self._refused: collections.deque[Any] = collections.deque(maxlen=8)
+        """What the clients were told beside their questions, since the last answer."""
 
     @property
     def admin(self) -> Any:
         """The ``AdminClient``."""
         if self._admin is None:
-            refused: collections.deque[Any] = collections.deque(maxlen=8)
-            config = self.cluster.config({"error_cb": refused.append})
+            admin = self.made(self._of_admin.AdminClient, self.cluster.config({}))
             with self.translated("connecting"):
-                admin = self._of_admin.AdminClient(config, logger=silence())
-                self._wait_for_a_broker(admin, refused)
+                self._wait_for_a_broker(admin)
             self._admin = admin
         return self._admin
 
-    def _wait_for_a_broker(self, admin: Any, refused: Iterable[Any]) -> None:
+    def consumer(self, ours: dict[str, Any]) -> Any:
+        """A new ``Consumer`` with positions of its own."""
+        settings = {**POSITIONED, "isolation.level": self.isolation, **ours}
+        return self.made(self._kafka.Consumer, self.cluster.config(settings, FETCHING))
+
+    def made(self, kind: Any, config: dict[str, Any]) -> Any:
+        """A new client; :class:`~txtopo.errors.ConfigError` if it does not take its settings."""
+        try:
+            return kind({**config, "error_cb": self._refused.append}, logger=silence())
+        except self._kafka.KafkaException as error:
+            raise errors.ConfigError(f"{self.cluster.owner}: client: {error.args[0].str()}\n  Mend client.") from None
+
+    def check_let_in(self) -> None:
+        """:class:`~txtopo.errors.SetupError` if the brokers keep refusing the user. One refusal may
+        be a broker that is on its way down."""
+        refused = [error for error in self._refused if error.name() in _AUTHENTICATION]
+        if len(refused) >= _REFUSALS:
+            raise translate(self.cluster, "connecting", refused[-1])
+
+    def _wait_for_a_broker(self, admin: Any) -> None:
         """Wait for the first answer. No question ends because a password is wrong: its refusal is
         told beside the questions."""
         deadline = time.monotonic() + client.CALL_TIMEOUT_S
@@ -103,7 +147,7 @@ class Log:
                 return
             except self._kafka.KafkaException:
                 admin.poll(0)
-                for error in list(refused):
+                for error in list(self._refused):
                     if error.name() in _WRONG_SET_UP:
                         raise translate(self.cluster, "connecting", error) from None
                 if time.monotonic() > deadline:
@@ -116,13 +160,25 @@ class Log:
         return confluent_kafka.admin
 
     def topic_names(self) -> list[str]:
-        """All topics that are not internal, sorted."""
+        """All topics that are neither Kafka's own nor a sink's auxiliary ones, sorted."""
         with self.translated("listing topics"):
             topics = self.admin.list_topics(timeout=client.CALL_TIMEOUT_S).topics
-        return sorted(name for name in topics if not name.startswith("__"))
+        return sorted(name for name in topics if not name.startswith(("__", "txtopo.")))
+
+    def describe_surely(self, topics: Iterable[str]) -> dict[str, Topic]:
+        """As :meth:`describe`; a topic that one broker does not know is asked for again, since
+        news travel from broker to broker."""
+        wanted, deadline = set(topics), time.monotonic() + _HEARSAY_S
+        described = self.describe(wanted)
+        while wanted - described.keys() and time.monotonic() < deadline:
+            time.sleep(_HEARSAY_S / 10)
+            described.update(self.describe(wanted - described.keys()))
+        return described
 
     def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
         """The topics among ``topics`` that there are."""
+        if not topics:
+            return {}
         described = {}
         with self.translated("describing topics"):
             futures = self.admin.describe_topics(self._kafka.TopicCollection(sorted(set(topics))), request_timeout=client.CALL_TIMEOUT_S)
@@ -137,13 +193,22 @@ class Log:
 
     def offsets(self, wanted: dict[Partition, Any], isolation: str = "") -> dict[Partition, Offset]:
         """For each partition the offset that its ``OffsetSpec`` stands for, in one call."""
+        try:
+            return self._offsets(wanted, isolation)
+        except errors.FailedException:
+            # The client may know an old leader, and asks for the new one only if it is told to.
+            with contextlib.suppress(self._kafka.KafkaException):
+                self.admin.list_topics(timeout=_NEWS_S)
+            return self._offsets(wanted, isolation)
+
+    def _offsets(self, wanted: dict[Partition, Any], isolation: str) -> dict[Partition, Offset]:
         if not wanted:
             return {}
         level = (isolation or self.isolation).upper()
         requests = {self._kafka.TopicPartition(topic, partition): spec for (topic, partition), spec in wanted.items()}
         with self.translated("asking for offsets"):
             of_level = getattr(self._kafka.IsolationLevel, level)
-            futures = self.admin.list_offsets(requests, isolation_level=of_level, request_timeout=client.CALL_TIMEOUT_S)
+            futures = self.admin.list_offsets(requests, isolation_level=of_level, request_timeout=_OFFSETS_TIMEOUT_S)
         answers = {}
         for place, future in futures.items():
             with self.translated(f"asking for an offset of topic {place.topic}, partition {place.partition}"):
@@ -169,7 +234,7 @@ class Log:
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offsets that consumer group ``group`` has committed; partitions without one are left
         out."""
-        consumer = self._kafka.Consumer(self.cluster.config({"group.id": group, "enable.auto.commit": False}), logger=silence())
+        consumer = self.consumer({"group.id": group})
         try:
             with self.translated(f"asking for the offsets of group {group}"):
                 places = [self._kafka.TopicPartition(topic, partition) for topic, partition in partitions]
@@ -181,27 +246,78 @@ class Log:
     def is_truncated(self, place: Partition, position: Offset) -> bool:
         """Whether the leader no longer has the log up to ``position`` as it was under the position's
         leader epoch."""
-        settings = {**CONSUMER, "group.id": "txtopo", "isolation.level": self.isolation}
-        consumer = self._kafka.Consumer(self.cluster.config(settings), logger=silence())
+        return self._going_on(place, position, "error") is None
+
+    def where_cut(self, place: Partition, position: Offset) -> int | None:
+        """Where the log, which was truncated before ``position``, goes on with other records;
+        ``None`` if the position has no leader epoch to tell by."""
+        return None if position.epoch < 0 else self._going_on(place, position, "earliest")
+
+    def _going_on(self, place: Partition, position: Offset, reset: str) -> int | None:
+        """The offset at which a consumer reads on from ``position``; ``None`` where ``reset`` is
+        ``"error"`` and the log is not as it was."""
+        where, deadline = f"topic {place[0]}, partition {place[1]}", time.monotonic() + client.CALL_TIMEOUT_S
+        # A new consumer for each question: one that was used before may take its word for the log.
+        consumer = self.consumer({"auto.offset.reset": reset})
         try:
-            with self.translated(f"looking at topic {place[0]}, partition {place[1]}"):
+            with self.translated(f"looking at {where}"):
                 assign(consumer, place, position)
-                message = consumer.poll(client.CALL_TIMEOUT_S)
-                error = None if message is None else message.error()
-                if message is None:
-                    raise errors.FailedException(f"no answer about topic {place[0]}, partition {place[1]} for {client.CALL_TIMEOUT_S:g} s")
-                if error is None or error.name() == "_PARTITION_EOF":
-                    return False
-                if error.name() in TRUNCATED:
-                    return True
-                raise self._kafka.KafkaException(error)
+                while (left := deadline - time.monotonic()) > 0:
+                    message = consumer.poll(left)
+                    error = None if message is None else message.error()
+                    if message is None or (error is not None and error.retriable() and error.name() not in TRUNCATED):
+                        continue
+                    if error is None or error.name() == "_PARTITION_EOF":
+                        return int(message.offset())
+                    if error.name() not in TRUNCATED:
+                        raise self._kafka.KafkaException(error)
+                    if reset == "error":
+                        return None
+                    # The error says why the consumer goes elsewhere; a message from there follows.
         finally:
             consumer.close()
+        raise errors.FailedException(f"no answer about {where} for {client.CALL_TIMEOUT_S:g} s")
+
+    def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> bool:
+        """Begin to tell consumer group ``group`` these offsets; whether that was begun. Never
+        fails; waits for ``wait_s`` at most. Where the one before is still under way, nothing is
+        done."""
+        if self._publishing is not None and not self._publishing.done():
+            return False
+        places = [self._kafka.TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        try:
+            request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+            (self._publishing,) = self.admin.alter_consumer_group_offsets([request], request_timeout=client.CALL_TIMEOUT_S).values()
+            self._publishing.add_done_callback(lambda future: _complain(group, future))
+            if wait_s:
+                self._publishing.exception(wait_s)
+        except (self._kafka.KafkaException, errors.FailedException, TimeoutError) as error:
+            LOGGER.debug("offsets of group %s: %s", group, error)
+        return True
+
+    def close(self) -> None:
+        """Give connections back; the log may be asked again."""
+        self._admin = None
 
     def settings_of(self, topic: str) -> dict[str, str]:
         """The topic's settings."""
         with self.translated(f"asking for the settings of topic {topic}"):
             return self._settings(self._of_admin.ResourceType.TOPIC, topic)
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Those of ``topics`` that are compacted, sorted."""
+        resources = [self._of_admin.ConfigResource(self._of_admin.ResourceType.TOPIC, topic) for topic in topics]
+        compacted = []
+        with self.translated("asking for the settings of topics"):
+            answers = self.admin.describe_configs(resources, request_timeout=client.CALL_TIMEOUT_S) if resources else {}
+        for resource, future in answers.items():
+            try:
+                with self.translated(f"asking for the settings of topic {resource.name}"):
+                    if "compact" in future.result()["cleanup.policy"].value:
+                        compacted.append(resource.name)
+            except UnknownTopicError:
+                continue
+        return sorted(compacted)
 
     def settings_of_a_broker(self) -> dict[str, str]:
         """The settings of one of the brokers."""
@@ -245,7 +361,11 @@ class Log:
         """Errors of the library as ours."""
         try:
             yield
+            self._refused.clear()
         except self._kafka.KafkaException as error:
+            if self._admin is not None:
+                self._admin.poll(0)
+            self.check_let_in()
             raise translate(self.cluster, doing, error.args[0]) from error
 
 
@@ -257,7 +377,7 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
     """The exception for ``error``, a ``KafkaError``: of set-up if no second try mends it, else of
     the attempt."""
     name, said = error.name(), error.str()
-    if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID"):
+    if name in UNKNOWN:
         return UnknownTopicError(f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP['_UNKNOWN_TOPIC']}")
     if name in _WRONG_SET_UP:
         return errors.SetupError(f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP[name]}")
@@ -284,3 +404,12 @@ class _Quiet:
 
 
 _QUIET = _Quiet()
+
+
+def _complain(group: str, future: Any) -> None:
+    error = future.exception()
+    if error is None:
+        refused = [each.error for each in future.result().topic_partitions if each.error is not None]
+        error = refused[0] if refused else None
+    if error is not None:
+        LOGGER.warning("the offsets of consumer group %s could not be published: %s", group, error)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import math
 import re
 import threading
 import time
@@ -42,6 +43,12 @@ Start = Literal["earliest", "latest"] | str | datetime.datetime | Mapping[str, M
 Lost = Literal["stop", "skip"]
 GROUP = "group:"
 """Prefix of a start at the committed offsets of a consumer group."""
+_LOOKS = 5
+"""How often topics are looked at again that changed meanwhile."""
+_PUBLISH_S = 1.0
+"""How often positions are published at most."""
+_LAST_PUBLISH_S = 2.0
+"""How long the end of a run waits for the last ones to be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class Source:
     is_opaque: bool
     compacted: bool
     lost: Lost
+    client_group: str | None = None
 
     def log(self) -> Log:
         """The brokers' log."""
@@ -93,6 +101,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._topics: dict[str, Topic] = {}
         self._looked_at = -float("inf")
         self._indices: dict[Partition, int] = {}
+        self._told = 0
+        """How many indices the engine knows of."""
         self._ends: dict[Partition, Offset] = {}
         self._beginnings: dict[Partition, Offset] = {}
         self._starts_chosen: dict[Partition, Offset] = {}
@@ -100,104 +110,175 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """By partition a position, its leader epoch and a later epoch: nothing was truncated between
         the two."""
         self._gone: set[Partition] = set()
+        """Partitions that were left out, with the user's leave, until they are back."""
         self._planned = 0
+        self._published: dict[Partition, int] = {}
+        self._published_at = -float("inf")
         try:
-            self._refresh()
+            self._refresh(self._last())
         except errors.FailedException as error:
             cure = "Check servers and client: are the brokers running, and reachable from the driver?"
             raise errors.SetupError(f"{error}\n  {cure}") from error
+        self._at_begin = frozenset(self._readable())
 
     # -- what the engine asks ----------------------------------------------------------------------------------------------
 
     def num_partitions(self) -> int:
         with self._lock:
-            return max(self._indices.values(), default=-1) + 1
+            self._told = max(self._indices.values(), default=-1) + 1
+            return self._told
 
     def is_ready(self) -> bool:
         with self._lock:
-            last = self._last_metadata() or {}
-            self._bind(last)
+            last = self._last()
             if self._clock() - self._looked_at >= self._source.refresh_s:
-                self._refresh()
+                self._refresh(last)
             if self._has_more(last):
                 return True
-            self._ends = self._log.ends(self._readable())
+            self._look_at_ends(last)
             return self._has_more(last)
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
         """The ranges of ``txid``, from where ``last`` ended."""
         with self._lock:
+            last = self._bound(last)
             if txid <= self._planned:
                 # A replay: what failed may be the log.
-                self._refresh()
+                self._refresh(last)
+            elif not self._has_more(last):
+                self._look_at_ends(last)
             self._planned = max(txid, self._planned)
-            self._bind(last)
-            if any(place not in self._ends for place in self._readable()) or not self._has_more(last):
-                self._ends = self._log.ends(self._readable())
             positions, lost = self._positions(last)
-            new = [place for place in self._readable() if self._indices[place] not in last]
-            starts = self._starts(new, is_first=not last)
+            known = {(metadata["topic"], metadata["partition"]) for metadata in last.values()}
+            starts = self._starts([place for place in self._readable() if place not in known and self._indices[place] < self._told], is_first=not last)
             positions.update(starts)
-            counts = self._counts({place: max(0, self._ends[place].offset - start.offset) for place, start in positions.items()})
+            waiting = {place: max(0, self._ends[place].offset - start.offset) for place, start in positions.items()}
+            if not last and self._source.start != "earliest":
+                # Nothing is read before the positions are recorded: a start that were found out again
+                # after a restart might be another one.
+                waiting = dict.fromkeys(waiting, 0)
+            counts = self._counts(waiting, txid)
             return {
-                self._indices[place]: self._range(place, start, counts[place], lost.get(place))
+                self._indices[place]: self._range(place, start, counts[place], last.get(self._indices[place]), lost.get(place))
                 for place, start in positions.items()
                 if counts[place] or place in starts or place in lost
             }
 
     def lag(self, committed: Mapping[int, Any]) -> dict[str, int]:
         """By partition, how many offsets lie between the committed position and the last known end.
-        """
+        Publishes the positions, too, if the user wants it: this is where they are known."""
         with self._lock:
+            self._publish({(metadata["topic"], metadata["partition"]): metadata["end"] for metadata in committed.values()})
             return {
                 f"{metadata['topic']}/{metadata['partition']}": max(0, end.offset - metadata["end"])
                 for metadata in committed.values()
                 if (end := self._ends.get((metadata["topic"], metadata["partition"]))) is not None
             }
 
+    def lost(self, committed: Mapping[int, Any]) -> dict[str, int | None]:
+        """By partition that has lost any, how many offsets were passed over since the beginning;
+        ``None`` if that cannot be known."""
+        return {f"{metadata['topic']}/{metadata['partition']}": metadata["lost_offsets"] for metadata in committed.values() if "lost_offsets" in metadata}
+
+    def close(self) -> None:
+        """Publish the last positions, and give connections back."""
+        with self._lock:
+            if self._published and self._source.client_group is not None:
+                self._log.publish(self._source.client_group, self._published, _LAST_PUBLISH_S)
+            self._log.close()
+
+    def _publish(self, offsets: dict[Partition, int]) -> None:
+        group, now = self._source.client_group, self._clock()
+        if group is not None and offsets and offsets != self._published:
+            is_due = now - self._published_at >= _PUBLISH_S
+            self._published = offsets
+            if is_due and self._log.publish(group, offsets):
+                self._published_at = now
+
     # -- partitions ----------------------------------------------------------------------------------------------------------
 
-    def _refresh(self) -> None:
-        """Look for topics and partitions; new ones get the indices after those there are."""
-        source = self._source
-        named = source.topics
-        names = [name for name in self._log.topic_names() if named.fullmatch(name)] if isinstance(named, re.Pattern) else list(named)
-        found = self._log.describe(names)
-        if not isinstance(named, re.Pattern):
-            for name in names:
-                if name not in found and name not in self._topics:
-                    cure = "Check the name; or make the topic first."
-                    raise UnknownTopicError(f"{source.cluster.owner}: there is no topic {name!r} at {source.cluster.servers}\n  {cure}")
-        for name in sorted(found.keys() - self._topics.keys()):
-            self._check_not_compacted(name)
-        self._topics, self._looked_at = found, self._clock()
-        self._bind(self._last_metadata() or {})
-        self._ends, self._beginnings = self._log.ends(self._readable()), self._log.beginnings(self._readable())
+    def _last(self) -> dict[int, Any]:
+        return self._bound(self._last_metadata() or {})
 
-    def _check_not_compacted(self, topic: str) -> None:
+    def _bound(self, last: Mapping[int, Any]) -> dict[int, Any]:
+        """The metadata of the topics that the user names; each index of ``last`` is bound. A topic
+        that is no longer named keeps its position."""
+        for index, metadata in last.items():
+            self._indices[metadata["topic"], metadata["partition"]] = index
+        return {index: metadata for index, metadata in last.items() if self._is_named(metadata["topic"])}
+
+    def _is_named(self, topic: str) -> bool:
+        named = self._source.topics
+        return named.fullmatch(topic) is not None if isinstance(named, re.Pattern) else topic in named
+
+    def _refresh(self, last: Mapping[int, Any]) -> None:
+        """Look at everything: topics, partitions, beginnings and ends; new partitions get the indices
+        after those there are. All of it is of the same topics: their ids are asked before and
+        after."""
+        before = self._described(last)
+        for _ in range(_LOOKS):
+            topics = before
+            try:
+                ends, beginnings = self._log.ends(_partitions(topics)), self._log.beginnings(_partitions(topics))
+            except UnknownTopicError:
+                before = self._described(last)
+                continue
+            before = self._log.describe(topics)
+            if before == topics:
+                break
+        else:
+            raise errors.FailedException(f"{self._source.cluster.owner}: the topics were changed again and again while they were looked at")
+        self._check_not_compacted(topics)
+        self._topics, self._ends, self._beginnings, self._looked_at = topics, ends, beginnings, self._clock()
+        self._gone -= ends.keys()
+        begin = max(self._indices.values(), default=-1) + 1
+        unbound = [place for place in sorted(_partitions(topics)) if place not in self._indices]
+        self._indices.update({place: begin + number for number, place in enumerate(unbound)})
+
+    def _look_at_ends(self, last: Mapping[int, Any]) -> None:
+        """The ends as they are now. Where they leave a doubt, look at everything."""
+        try:
+            self._ends = self._log.ends(self._readable())
+        except UnknownTopicError:
+            self._refresh(last)
+        else:
+            if any(self._is_doubtful(metadata) for metadata in last.values()):
+                self._refresh(last)
+
+    def _is_doubtful(self, metadata: Mapping[str, Any]) -> bool:
+        place, position = (metadata["topic"], metadata["partition"]), metadata["end"]
+        end = self._ends.get(place)
+        if end is None:
+            return place not in self._gone
+        is_as_before = end.offset >= position and end.epoch == metadata["epoch"]
+        return not is_as_before and self._intact.get(place) != (position, metadata["epoch"], end.epoch)
+
+    def _described(self, last: Mapping[int, Any]) -> dict[str, Topic]:
+        """The topics that the user names, those of ``last`` among them."""
+        source, known = self._source, {metadata["topic"] for metadata in last.values()}
+        listed = [name for name in self._log.topic_names() if self._is_named(name)] if isinstance(source.topics, re.Pattern) else source.topics
+        gone = {topic for topic, _ in self._gone}
+        topics = self._log.describe_surely({*listed, *known} - gone)
+        topics.update(self._log.describe(gone & {*listed, *known}))
+        for name in listed:
+            if name not in topics and name not in known and not isinstance(source.topics, re.Pattern):
+                raise UnknownTopicError(
+                    f"{source.cluster.owner}: there is no topic {name!r} at {source.cluster.servers}\n  Check the name; or make the topic first."
+                )
+        return topics
+
+    def _check_not_compacted(self, topics: Iterable[str]) -> None:
         if self._source.is_opaque or self._source.compacted:
             return
-        if "compact" in self._log.settings_of(topic).get("cleanup.policy", ""):
+        for topic in self._log.compacted(topics):
             raise errors.SetupError(
                 f"{self._source.cluster.owner}: topic {topic} is compacted, so a replay may have fewer records than the first attempt\n"
                 "  Use OpaqueKafkaTransactionalSpout with opaque stores; or give compacted=True, if every key is written once."
             )
 
-    def _bind(self, last: Mapping[int, Any]) -> None:
-        for index, metadata in last.items():
-            self._indices[metadata["topic"], metadata["partition"]] = index
-        begin = max(self._indices.values(), default=-1) + 1
-        unbound = [
-            (name, partition)
-            for name, topic in sorted(self._topics.items())
-            for partition in range(topic.partitions)
-            if (name, partition) not in self._indices
-        ]
-        self._indices.update({place: begin + number for number, place in enumerate(unbound)})
-
     def _readable(self) -> list[Partition]:
         """The partitions of the topics that there are."""
-        return [(name, partition) for name, topic in self._topics.items() for partition in range(topic.partitions)]
+        return _partitions(self._topics)
 
     # -- positions -----------------------------------------------------------------------------------------------------------
 
@@ -225,7 +306,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                     del positions[place]
                 else:
                     positions[place] = change.position
-                    lost[place] = {"from": metadata["end"], "to": change.position.offset, "records": change.count, "why": change.what}
+                    lost[place] = {"from": metadata["end"], "to": change.position.offset, "offsets": change.count, "why": change.what}
         return positions, lost
 
     def _change(self, place: Partition, metadata: Mapping[str, Any]) -> _Change | None:
@@ -241,7 +322,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             what = "records were deleted before they were read, by retention or by hand"
             return _Change(what, Offset(beginning.offset, -1), beginning.offset - metadata["end"])
         if (end.offset < metadata["end"] or end.epoch != metadata["epoch"]) and self._is_truncated(place, metadata, end.epoch):
-            return _Change(f"the log was truncated, and ends at offset {end.offset}", Offset(min(end.offset, metadata["end"]), -1))
+            cut = self._log.where_cut(place, Offset(metadata["end"], metadata["epoch"])) if self._source.lost == "skip" else None
+            return _Change(f"the log was truncated, and ends at offset {end.offset}", Offset(min(end.offset, metadata["end"]) if cut is None else cut, -1))
         return None
 
     def _is_truncated(self, place: Partition, metadata: Mapping[str, Any], epoch: int) -> bool:
@@ -262,70 +344,96 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         if not source.is_opaque or source.lost == "stop":
             begins = "" if change.position is None else f"; the next offset to read there is {change.position.offset}"
             skip = "Go on at what is left with lost='skip'" if source.is_opaque else "Go on at what is left with an opaque spout, opaque stores and lost='skip'"
+            leave = "; or leave the topic out of topics" if change.position is None else ""
             raise LogChangedError(
-                f"{where}{begins}\n  {skip}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
+                f"{where}{begins}\n  {skip}{leave}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
             )
         goes_on = "no longer read" if change.position is None else f"going on at offset {change.position.offset}"
-        LOGGER.warning("%s; %s; %s", where, goes_on, "nobody knows how much is lost" if change.count is None else f"{change.count} offsets are lost")
+        LOGGER.warning("%s; %s; %s", where, goes_on, "how much is lost is not known" if change.count is None else f"{change.count} offsets are lost")
 
-    def _range(self, place: Partition, start: Offset, count: int, lost: dict[str, Any] | None) -> dict[str, Any]:
+    def _range(self, place: Partition, start: Offset, count: int, before: Mapping[str, Any] | None, lost: dict[str, Any] | None) -> dict[str, Any]:
         end = self._ends[place]
         planned = {
             "topic": place[0], "partition": place[1], "id": self._topics[place[0]].id, "start": start.offset, "end": start.offset + count,
             "epoch": end.epoch, "start_epoch": start.epoch,
         }  # fmt: skip
-        return planned if lost is None else {**planned, "lost": lost}
+        total = {} if before is None or "lost_offsets" not in before else {"lost_offsets": before["lost_offsets"]}
+        if lost is not None:
+            planned["lost"] = lost
+            earlier = total.get("lost_offsets", 0)
+            total["lost_offsets"] = None if earlier is None or lost["offsets"] is None else earlier + lost["offsets"]
+        return {**planned, **total}
 
     # -- where and how much --------------------------------------------------------------------------------------------------
 
     def _starts(self, places: list[Partition], is_first: bool) -> dict[Partition, Offset]:
         """The first positions of ``places``. What is found later is read from its beginning."""
+        if is_first and self._source.start != "earliest":
+            new = [place for place in places if place in self._at_begin and place not in self._starts_chosen]
+            # A replay begins where the first attempt began.
+            self._starts_chosen.update({place: Offset(offset, -1) for place, offset in self._chosen_starts(new).items()})
+            chosen = self._starts_chosen
+        else:
+            chosen = {}
+        return {place: chosen.get(place, Offset(self._beginnings[place].offset, -1)) for place in places}
+
+    def _chosen_starts(self, places: list[Partition]) -> dict[Partition, int]:
         if not places:
             return {}
-        beginnings = self._beginnings
-        if not is_first or self._source.start == "earliest":
-            return {place: Offset(beginnings[place].offset, -1) for place in places}
-        if not self._starts_chosen.keys() >= set(places):
-            chosen = self._chosen_starts(places, beginnings)
-            for place, offset in chosen.items():
-                if not beginnings[place].offset <= offset <= self._ends[place].offset:
-                    raise errors.InputError(
-                        f"{self._source.cluster.owner}: start is offset {offset} of topic {place[0]}, partition {place[1]}, which has the offsets "
-                        f"{beginnings[place].offset} to {self._ends[place].offset}\n  Give an offset in between, or 'earliest' or 'latest'."
-                    )
-            # A replay begins where the first attempt began.
-            self._starts_chosen = {place: Offset(offset, -1) for place, offset in chosen.items()}
-        return {place: self._starts_chosen[place] for place in places}
-
-    def _chosen_starts(self, places: list[Partition], beginnings: Mapping[Partition, Offset]) -> dict[Partition, int]:
-        start = self._source.start
+        start, owner = self._source.start, self._source.cluster.owner
         ends = {place: self._ends[place].offset for place in places}
+        beginnings = {place: self._beginnings[place].offset for place in places}
         if start == "latest":
             return ends
         if isinstance(start, datetime.datetime):
-            since = self._log.at_time(places, int(start.timestamp() * 1000))
+            since = self._log.at_time(places, math.ceil(start.timestamp() * 1000))
             return {place: since[place].offset if 0 <= since[place].offset <= ends[place] else ends[place] for place in places}
         if isinstance(start, str):
-            committed = self._log.committed(start.removeprefix(GROUP), places)
-            return {place: committed.get(place, beginnings[place].offset) for place in places}
-        unknown = [(topic, partition) for topic, offsets in start.items() for partition in offsets if (topic, partition) not in ends]
-        if unknown:
-            topic, partition = unknown[0]
-            raise errors.InputError(f"{self._source.cluster.owner}: start names topic {topic!r}, partition {partition}, which there is not\n  Mend start.")
-        return {(topic, partition): start.get(topic, {}).get(partition, beginnings[topic, partition].offset) for topic, partition in places}
+            group = start.removeprefix(GROUP)
+            committed = self._log.committed(group, places)
+            if not committed:
+                raise errors.InputError(
+                    f"{owner}: start is {start!r}, and consumer group {group!r} has committed no offset of these topics\n"
+                    "  Check the group; or give 'earliest' or 'latest'."
+                )
+            chosen = {place: committed.get(place, beginnings[place]) for place in places}
+        else:
+            for topic, partition in ((topic, partition) for topic, offsets in start.items() for partition in offsets):
+                if (topic, partition) not in ends:
+                    raise errors.InputError(f"{owner}: start names topic {topic!r}, partition {partition}, which there is not\n  Mend start.")
+            chosen = {place: start.get(place[0], {}).get(place[1], beginnings[place]) for place in places}
+        for place, offset in chosen.items():
+            if not beginnings[place] <= offset <= ends[place]:
+                raise errors.InputError(
+                    f"{owner}: start is offset {offset} of topic {place[0]}, partition {place[1]}, which has the offsets {beginnings[place]} to "
+                    f"{ends[place]}\n  Give an offset in between, or 'earliest' or 'latest'."
+                )
+        return chosen
 
-    def _counts(self, lags: Mapping[Partition, int]) -> dict[Partition, int]:
+    def _counts(self, lags: Mapping[Partition, int], txid: int) -> dict[Partition, int]:
         """How many offsets of each partition are in the batch."""
         most = self._source.records_per_batch
         counts = {place: lag if most is None else min(lag, most) for place, lag in lags.items()}
         bound, total = self._source.records_per_transaction, sum(counts.values())
         if bound is None or total <= bound:
             return counts
-        # By lag; what rounding leaves goes to the largest lags, so that a batch is never empty.
-        shares = {place: count * bound // total for place, count in counts.items()}
+        # By lag, and at least one for each that has any, or those that lag little would wait for
+        # those that lag much. Where even that is too much, they take turns.
+        waiting = [place for place, count in counts.items() if count]
+        if len(waiting) >= bound:
+            first = txid * bound % len(waiting)
+            chosen = {place for place in (waiting + waiting)[first : first + bound]}
+            return {place: int(place in chosen) for place in counts}
+        spare, rest = bound - len(waiting), total - len(waiting)
+        shares = {place: min(count, 1) + max(0, count - 1) * spare // rest for place, count in counts.items()}
+        # What rounding leaves goes to the largest lags.
         for place in sorted(counts, key=lambda place: shares[place] - counts[place])[: bound - sum(shares.values())]:
             shares[place] += 1
         return shares
+
+
+def _partitions(topics: Mapping[str, Topic]) -> list[Partition]:
+    return [(name, partition) for name, topic in topics.items() for partition in range(topic.partitions)]
 
 
 def check(source: Source) -> None:
@@ -335,6 +443,9 @@ def check(source: Source) -> None:
     def refuse(name: str, value: Any, allowed: str) -> errors.ConfigError:
         return errors.ConfigError(f"{owner}: {name} is {value!r}; it is {allowed}")
 
+    named = source.topics
+    if isinstance(named, re.Pattern) and not isinstance(named.pattern, str):
+        raise refuse("topics", named, "a pattern over text, not over bytes")
     if isinstance(source.topics, tuple) and (not source.topics or not all(isinstance(name, str) and name for name in source.topics)):
         raise refuse("topics", list(source.topics), "a topic's name, a list of names, or a pattern: re.compile('shop-.*')")
     for name, count in (("records_per_batch", source.records_per_batch), ("records_per_transaction", source.records_per_transaction)):
@@ -344,6 +455,10 @@ def check(source: Source) -> None:
         raise refuse("isolation", source.isolation, "'read_committed' or 'read_uncommitted'")
     if not isinstance(source.refresh_s, int | float) or not source.refresh_s > 0:
         raise refuse("refresh_s", source.refresh_s, "a number of seconds above 0")
+    if not isinstance(source.compacted, bool):
+        raise refuse("compacted", source.compacted, "True or False")
+    if source.client_group is not None and not (isinstance(source.client_group, str) and source.client_group):
+        raise refuse("client_group", source.client_group, "the id of a consumer group, or None")
     if source.lost not in ("stop", "skip"):
         raise refuse("lost", source.lost, "'stop' or 'skip'")
     _check_start(source.start, refuse)

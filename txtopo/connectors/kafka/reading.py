@@ -1,27 +1,32 @@
 """The executor's half of a Kafka spout: reads a range of offsets, all of it or with an error.
 
-A range is over when a record at or beyond its end arrives, or the end of the partition does: offsets
-have gaps, where aborted records and the markers of transactions are, so nothing is counted.
+Offsets have gaps, where aborted records and the markers of transactions are, so nothing is counted.
+A range has been read when the consumer has delivered a record at or beyond its end, or said that
+the partition ends there or later.
 
 Runs on: executor.
 
 Invariants:
-    - Every record of a range is of the topic that was planned, and was written before the plan: its
-      leader epoch is not above that of the plan, and the topic's id is asked again after the records
-      were read.
-    - Records that were fetched ahead are used by the next range only if it begins where they begin,
-      under the same leader epoch.
+    - Every record of a range is of the topic that was planned: the topic's id is asked again after
+      the records were read.
+    - Every record of a range was written before the plan: its leader epoch is not above that of the
+      plan. Epochs grow along the log, so the last record speaks for those before it. Where a range
+      ends in a gap, the leader is asked whether the log is still the one that was planned.
+    - What was fetched ahead is used by the next range only if it begins where that begins, of the
+      same topic, under the same leader epoch. Nothing that was fetched is dropped while its consumer
+      reads on.
 """
 
 from __future__ import annotations
 
+import bisect
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
-from txtopo.connectors.kafka.log import CONSUMER, TRUNCATED, Log, Offset, assign, silence, translate
+from txtopo.connectors.kafka.log import TRUNCATED, UNKNOWN, Log, Offset, UnknownTopicError, assign, translate
 from txtopo.connectors.kafka.planning import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
 
@@ -51,12 +56,20 @@ class Reader:
         standing = self._consumers.pop(place, None)
         if standing is None and len(self._consumers) >= _CONSUMERS_MAX:
             standing = self._consumers.pop(next(iter(self._consumers)))
-        standing = standing or _Standing(self._consumer())
+        standing = standing or _Standing(self.log.consumer({}))
         try:
             standing.stand_at(place, metadata)
-            while standing.offset < metadata["end"]:
-                yield from self._some(standing, metadata)
-            self._check_id(metadata)
+            is_sure = False
+            while True:
+                inside = standing.taken(metadata["end"])
+                if inside:
+                    is_sure = self._is_old(inside[-1], metadata) and inside[-1].offset() == metadata["end"] - 1
+                    yield inside
+                if standing.has_passed(metadata["end"]):
+                    break
+                self._fetch(standing, metadata)
+            is_sure = is_sure or (bool(standing.ahead) and self._is_old(standing.ahead[0], metadata, is_inside=False))
+            self._check(metadata, is_sure)
         except BaseException:
             standing.consumer.close()
             raise
@@ -67,68 +80,82 @@ class Reader:
         """Close all consumers."""
         while self._consumers:
             self._consumers.popitem()[1].consumer.close()
+        self.log.close()
 
-    def _some(self, standing: _Standing, metadata: Mapping[str, Any]) -> Iterator[list[Any]]:
-        messages = standing.ahead or self._consumed(standing, metadata)
-        standing.ahead = []
-        end, epoch = metadata["end"], metadata["epoch"]
-        last = messages[-1]
-        if last.error() is None and last.offset() < end:
-            inside = messages
-            standing.offset = last.offset() + 1
-        else:
-            inside = [message for message in messages if message.error() is None and message.offset() < end]
-            standing.ahead = messages[len(inside) :]
-            first = standing.ahead[0]
-            if first.error() is not None:
-                standing.ahead = []
-                self._check_end(first, metadata)
-            standing.offset = end
-        if inside:
-            newest = inside[-1].leader_epoch()
-            if newest is not None and 0 <= epoch < newest:
-                raise self._changed(metadata, f"the record at offset {inside[-1].offset()} was written under leader epoch {newest}, after the plan")
-            yield inside
-
-    def _consumed(self, standing: _Standing, metadata: Mapping[str, Any]) -> list[Any]:
-        """At least one message, the last of which may be the end of the partition."""
+    def _fetch(self, standing: _Standing, metadata: Mapping[str, Any]) -> None:
+        """Fetch some records, or come to know that there are none."""
         deadline = time.monotonic() + _SILENCE_S
         while time.monotonic() < deadline:
-            messages: list[Any] = standing.consumer.consume(_AT_ONCE, _POLL_S)
-            for number, message in enumerate(messages):
-                error = message.error()
-                if error is not None:
-                    if error.name() == "_PARTITION_EOF":
-                        # What comes after an end was written since, and is read again.
-                        return messages[: number + 1]
-                    if error.retriable() and error.name() not in TRUNCATED:
-                        messages = messages[:number]
-                        break
-                    raise self._refused(error, metadata)
-            if messages:
-                return messages
-            # A deleted topic is silent.
-            self._check_id(metadata)
-        raise errors.FailedException(f"{self._where(metadata)}: no answer for {_SILENCE_S:g} s")
+            # With a time, the library would wait until there are as many.
+            messages: list[Any] = standing.consumer.consume(_AT_ONCE, 0.0)
+            if not messages:
+                first = standing.consumer.poll(_POLL_S)
+                if first is None:
+                    # A deleted topic is silent.
+                    self.log.check_let_in()
+                    self._check(metadata, is_sure=False)
+                    continue
+                messages = [first, *standing.consumer.consume(_AT_ONCE, 0.0)]
+            ended_at = self._end_among(messages, metadata)
+            if standing.add([message for message in messages if message.error() is None], ended_at):
+                if standing.seen < metadata["end"] and messages[-1].error() is not None:
+                    self._check(metadata, is_sure=False)
+                return
+        raise errors.FailedException(f"{self._where(metadata)}: no answer for {_SILENCE_S:g} s; the log was read up to offset {standing.seen}")
 
-    def _check_end(self, end_of_partition: Any, metadata: Mapping[str, Any]) -> None:
-        if end_of_partition.offset() < metadata["end"]:
-            raise errors.FailedException(
-                f"{self._where(metadata)}: the partition ends at offset {end_of_partition.offset()}, before the end of the batch, {metadata['end']}"
-            )
+    def _end_among(self, messages: list[Any], metadata: Mapping[str, Any]) -> int:
+        """The end of the partition, if the messages tell it; -1 if they do not."""
+        ended_at = -1
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            if error.name() == "_PARTITION_EOF":
+                ended_at = message.offset()
+            elif error.name() in TRUNCATED or error.name() in UNKNOWN or not error.retriable():
+                raise self._refused(error, metadata)
+        return ended_at
 
-    def _check_id(self, metadata: Mapping[str, Any]) -> None:
-        topic = self.log.describe([metadata["topic"]]).get(metadata["topic"])
+    def _is_old(self, message: Any, metadata: Mapping[str, Any], is_inside: bool = True) -> bool:
+        """Whether a record was written under no later leader epoch than that of the plan. A later one
+        inside the range is an error."""
+        written, planned = message.leader_epoch(), metadata["epoch"]
+        if written is None or written < 0 or planned < 0:
+            return False
+        if is_inside and written > planned:
+            raise self._changed(metadata, f"the log was truncated: offset {message.offset()} was written under leader epoch {written}, after the plan")
+        return bool(written <= planned)
+
+    def _check(self, metadata: Mapping[str, Any], is_sure: bool) -> None:
+        """The topic is the one that was planned, and its log, unless that ``is_sure``, as well."""
+        topic = self.log.describe_surely([metadata["topic"]]).get(metadata["topic"])
         if topic is None or topic.id != metadata["id"]:
             raise self._changed(metadata, "the topic was deleted" if topic is None else "the topic was deleted and made again")
+        if is_sure:
+            return
+        place = metadata["topic"], metadata["partition"]
+        try:
+            end = self.log.ends([place])[place]
+            if (end.epoch != metadata["epoch"] or end.offset < metadata["end"]) and self.log.is_truncated(
+                place, Offset(metadata["end"], metadata["epoch"])
+            ):
+                raise self._changed(metadata, f"the log was truncated, and ends at offset {end.offset}")
+        except UnknownTopicError:
+            raise self._changed(metadata, "the topic was deleted") from None
 
     def _refused(self, error: Any, metadata: Mapping[str, Any]) -> Exception:
-        if error.name() not in TRUNCATED:
+        if error.name() not in (*TRUNCATED, *UNKNOWN):
             return translate(self._source.cluster, f"reading {self._where(metadata)}", error)
         place = metadata["topic"], metadata["partition"]
-        beginning = self.log.beginnings([place])[place].offset
+        self._check(metadata, is_sure=True)
+        try:
+            beginning = self.log.beginnings([place])[place].offset
+        except UnknownTopicError:
+            return self._changed(metadata, "the topic was deleted")
         if beginning > metadata["start"]:
             return self._changed(metadata, f"the records before offset {beginning} were deleted before they were read")
+        if error.name() in UNKNOWN:
+            return errors.FailedException(f"{self._where(metadata)}: {error.str()}")
         return self._changed(metadata, f"the log was truncated ({error.str()})")
 
     def _changed(self, metadata: Mapping[str, Any], what: str) -> Exception:
@@ -138,43 +165,60 @@ class Reader:
             return errors.FailedException(f"{self._where(metadata)}: {what}")
         return LogChangedError(
             f"{self._where(metadata)}: {what}\n"
-            "  This batch cannot be read again as it was. Go on at what is left with an opaque spout, opaque stores and lost='skip'; or count everything"
-            " anew: `txtopo state reset`, and `txtopo store clear` for each store."
+            "  This batch cannot be read again as it was. Count everything anew: `txtopo state reset`, and `txtopo store clear` for each store. To go\n"
+            "  on at what is left, now or next time, use the opaque spout with opaque stores and lost='skip'."
         )
 
     def _where(self, metadata: Mapping[str, Any]) -> str:
         return f"{self._source.cluster.owner}: topic {metadata['topic']}, partition {metadata['partition']}, offsets {metadata['start']} to {metadata['end']}"
 
-    def _consumer(self) -> Any:
-        settings = {**CONSUMER, "group.id": "txtopo", "isolation.level": self._source.isolation}
-        return self._kafka.Consumer(self._source.cluster.config(settings), logger=silence())
-
 
 class _Standing:
-    """A consumer, and where it stands: the next offset, and the records that were fetched from
-    there on."""
+    """A consumer, and where it stands: ``ahead`` are records that were fetched and not taken; below
+    ``seen`` everything was fetched."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
         self.ahead: list[Any] = []
-        self.offset = -1
-        self._place: tuple[str, int] | None = None
-        self._epoch = -1
+        self.seen = -1
+        self._next: tuple[Any, ...] = ()
 
     def stand_at(self, place: tuple[str, int], metadata: Mapping[str, Any]) -> None:
         """Go to the start of a range, unless the consumer is there."""
-        start, epoch = metadata["start"], metadata["epoch"]
-        if (self._place, self.offset, self._epoch) != (place, start, epoch):
+        log = (*place, metadata["id"], metadata["epoch"])
+        if self._next != (*log, metadata["start"]):
+            self.ahead, self.seen = [], metadata["start"]
+            assign(self.consumer, place, Offset(metadata["start"], metadata["start_epoch"]))
+        self._next = (*log, metadata["end"])
+
+    def taken(self, end: int) -> list[Any]:
+        """The fetched records below ``end``; they are no longer ahead."""
+        ahead = self.ahead
+        if not ahead or ahead[-1].offset() < end:
             self.ahead = []
-            assign(self.consumer, place, Offset(start, metadata["start_epoch"]))
-        self._place, self.offset, self._epoch = place, start, epoch
+            return ahead
+        count = bisect.bisect_left(ahead, end, key=lambda message: message.offset())
+        self.ahead = ahead[count:]
+        return ahead[:count]
+
+    def has_passed(self, end: int) -> bool:
+        """Whether everything below ``end`` was fetched."""
+        return self.seen >= end
+
+    def add(self, records: list[Any], ended_at: int) -> bool:
+        """Add what was fetched; ``ended_at`` is the end of the partition, -1 if it is not known.
+        Whether anything was learnt.
+
+        :raises errors.FailedException: a record from before the position.
+        """
+        if records and records[0].offset() < self.seen:
+            raise errors.FailedException(f"the library delivered offset {records[0].offset()} again, after {self.seen}")
+        self.ahead += records
+        before, self.seen = self.seen, max(self.seen, ended_at, records[-1].offset() + 1 if records else -1)
+        return bool(records) or self.seen > before or ended_at >= 0
 
 
 def reader_of(context: TopologyContext, source: Source) -> Reader:
     """The reader of this process for ``source``."""
-    name = f"kafka-reader:{source.isolation}:{source.cluster.key}"
-    reader: Reader = context.resource(name, lambda: Reader(source))
+    reader: Reader = context.resource(f"kafka-reader:{source.isolation}:{source.cluster.key}", lambda: Reader(source))
     return reader
-
-
-__all__ = ["Log", "Reader", "reader_of"]

@@ -37,15 +37,16 @@ class _KafkaSpout:
         client: Mapping[str, Any] | None, lost: planning.Lost, is_opaque: bool,
     ) -> None:  # fmt: skip
         clients.refuse_overrides(_OWNER, client or {}, _OURS)
-        named = topics if isinstance(topics, re.Pattern) else (topics,) if isinstance(topics, str) else tuple(topics)
+        is_several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
+        named = topics if isinstance(topics, re.Pattern) else tuple(topics) if is_several else (topics,)
         self.source = planning.Source(
-            cluster=clients.Cluster(_OWNER, servers, dict(client or {})), topics=named, records_per_batch=records_per_batch,
+            cluster=clients.Cluster(_OWNER, servers, dict(client) if isinstance(client, Mapping) else client or {}), topics=named, records_per_batch=records_per_batch,
             records_per_transaction=records_per_transaction, start=start, isolation=isolation, refresh_s=refresh_s, is_opaque=is_opaque,
-            compacted=compacted, lost=lost,
+            compacted=compacted, lost=lost, client_group=client_group,
         )  # fmt: skip
         planning.check(self.source)
         self.fields = Fields("tx", fields)
-        self.format, self.errors, self.client_group = format, errors, client_group
+        self.format, self.errors = format, errors
         records.converter(_OWNER, tuple(self.fields)[1:], format, errors)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:

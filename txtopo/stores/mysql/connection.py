@@ -81,7 +81,7 @@ def _engine(url: str, password_env: str | None, password_file: str | None, addre
         options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
         options.setdefault("program_name", "txtopo")
         options |= {"charset": "utf8mb4", "autocommit": False, "read_timeout": answer_s, "write_timeout": answer_s}
-        password = places.password_from(address, password_env, password_file)
+        password = places.password_from(f"the store {address}", password_env, password_file)
         if password is not None:
             options["password"] = password
 

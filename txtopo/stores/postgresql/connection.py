@@ -84,7 +84,7 @@ def _engine(url: str, password_env: str | None, password_file: str | None, addre
     def _connect(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
         for name, value in CONNECT_DEFAULTS.items():
             options.setdefault(name, value)
-        password = places.password_from(address, password_env, password_file)
+        password = places.password_from(f"the store {address}", password_env, password_file)
         if password is not None:
             options["password"] = password
 

@@ -183,7 +183,7 @@ def _connection(store: places.Place, node: Node | None) -> Any:
     }
     if not store.url.startswith("unix:"):
         options |= {"socket_connect_timeout": store.limits["connect_timeout_s"], "socket_keepalive": True}
-    password = places.password_from(store.address, store.password_env, store.password_file)
+    password = places.password_from(f"the store {store.address}", store.password_env, store.password_file)
     if password is None:
         password = os.environ.get(PASSWORD_VARIABLE)
     if password:

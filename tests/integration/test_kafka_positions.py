@@ -1,0 +1,308 @@
+"""Where a Kafka spout begins, how much it takes, and which partitions there are, on a real
+broker."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from tests.servers.kafka import ANSWER_S, KafkaServer
+from tests.topic_drive import Drive
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.errors import FailedException, InputError, SetupError
+
+KINDS: Any = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+REFRESH_S = 30.0
+
+
+@pytest.fixture
+def drives() -> Iterator[list[Drive]]:
+    """Drives to be closed when the test ends."""
+    drives: list[Drive] = []
+    yield drives
+    for drive in drives:
+        drive.close()
+
+
+@pytest.fixture
+def driven(kafka: KafkaServer, drives: list[Drive]) -> Any:
+    """Makes a drive of a spout over a topic."""
+
+    def make(kind: Any, topics: Any, **arguments: Any) -> Drive:
+        drives.append(Drive(kind(kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments})))
+        return drives[-1]
+
+    return make
+
+
+def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
+    return [f"{prefix}{n}" for n in range(begin, end)]
+
+
+def filled(kafka: KafkaServer, *counts: int) -> str:
+    topic = kafka.new_topic(partitions=len(counts))
+    for partition, count in enumerate(counts):
+        kafka.produce(topic, numbered(0, count, f"{partition}-"), partition)
+    return topic
+
+
+# -- where the first transaction begins --------------------------------------------------------------------------------------------------
+
+
+def commit_as(kafka: KafkaServer, group: str, topic: str, offsets: dict[int, int]) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, partition, offset) for partition, offset in offsets.items()], asynchronous=False)
+    consumer.close()
+
+
+def start_at(kafka: KafkaServer, topic: str, kind: str) -> Any:
+    """A start behind the first three records of partition 0, and behind all of partition 1."""
+    if kind == "group":
+        commit_as(kafka, f"of-{topic}", topic, {0: 3, 1: 2})
+        return f"group:of-{topic}"
+    return {"latest": "latest", "offsets": {topic: {0: 3, 1: 2}}, "time": datetime.datetime.now(datetime.UTC)}[kind]
+
+
+@KINDS
+@pytest.mark.parametrize("start", ["latest", "offsets", "time", "group"])
+def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(kafka: KafkaServer, driven: Any, kind: Any, start: str) -> None:
+    topic = filled(kafka, 3, 2)
+    time.sleep(0.002)
+    drive = driven(kind, topic, start=start_at(kafka, topic, start))
+    assert drive.is_ready
+    first = drive.plan()
+    assert {index: (metadata["start"], metadata["end"]) for index, metadata in first.items()} == {0: (3, 3), 1: (2, 2)}
+    # The first attempt fails, and records come meanwhile, also to a new partition.
+    kafka.produce(topic, ["0-3"], 0)
+    kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(ANSWER_S)
+    kafka.wait_until(lambda: kafka._has_leaders(topic, 3))
+    kafka.produce(topic, ["2-0"], 2)
+    drive.wait(REFRESH_S)
+    second = drive.plan() if kind is OpaqueKafkaTransactionalSpout else first
+    assert all(second[index]["start"] == second[index]["end"] == first[index]["start"] for index in first)
+    assert drive.read(second) == []
+    drive.commit(second)
+    drive.restart()
+    assert drive.rest() == ["0-3", "2-0"]
+
+
+@KINDS
+def test_the_earliest_start_reads_all_there_is(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+    topic = filled(kafka, 3, 2)
+    assert driven(kind, topic).rest() == [*numbered(0, 3, "0-"), *numbered(0, 2, "1-")]
+
+
+@KINDS
+def test_a_time_begins_at_the_first_record_of_that_time(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+    topic = kafka.new_topic(partitions=2)
+    moment = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    for n in range(4):
+        kafka.produce(topic, [str(n)], 0, timestamp=int((moment + datetime.timedelta(hours=n)).timestamp() * 1000))
+    drive = driven(kind, topic, start=moment + datetime.timedelta(hours=1, microseconds=1))
+    assert drive.rest() == ["2", "3"]
+
+
+@KINDS
+def test_a_group_that_has_committed_nothing_is_refused(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+    drive = driven(kind, filled(kafka, 1), start="group:nobody")
+    with pytest.raises(InputError, match=r"consumer group 'nobody' has committed no offset of these topics(.|\n)*Check the group"):
+        assert drive.is_ready
+        drive.plan()
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({0: 4}, "start is offset 4 of topic T, partition 0, which has the offsets 0 to 3\n  Give an offset in between"),
+        ({7: 0}, "start names topic 'T', partition 7, which there is not"),
+    ],
+)
+def test_a_start_that_the_log_does_not_have_is_refused(kafka: KafkaServer, driven: Any, kind: Any, start: dict[int, int], message: str) -> None:
+    topic = filled(kafka, 3)
+    drive = driven(kind, topic, start={topic: start})
+    with pytest.raises(InputError, match=message.replace("T", topic)):
+        assert drive.is_ready
+        drive.plan()
+
+
+def test_the_end_of_the_log_is_a_start(kafka: KafkaServer, driven: Any) -> None:
+    topic = filled(kafka, 3)
+    drive = driven(KafkaTransactionalSpout, topic, start={topic: {0: 3}})
+    assert drive.rest() == []
+    assert drive.positions[0]["end"] == 3
+
+
+# -- partitions and topics -----------------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginning(kafka: KafkaServer, driven: Any, kind: Any, start: str) -> None:
+    prefix = kafka.new_topic()
+    kafka.produce(prefix, ["old"])
+    drive = driven(kind, re.compile(f"{prefix}.*"), start=start)
+    assert drive.rest() == (["old"] if start == "earliest" else [])
+    kafka.admin.create_partitions([NewPartitions(prefix, 2)])[prefix].result(ANSWER_S)
+    kafka.wait_until(lambda: kafka._has_leaders(prefix, 2))
+    kafka.produce(prefix, ["of a new partition"], 1)
+    earlier = kafka.new_topic(f"{prefix}-a")
+    kafka.produce(earlier, ["of a new topic"])
+    assert not drive.is_ready
+    drive.wait(REFRESH_S)
+    assert sorted(drive.rest()) == ["of a new partition", "of a new topic"]
+    bound = {(metadata["topic"], metadata["partition"]): index for index, metadata in drive.positions.items()}
+    assert bound == {(prefix, 0): 0, (prefix, 1): 1, (earlier, 0): 2}
+    # A topic whose name sorts first gets the next index, also after a restart.
+    drive.restart()
+    kafka.produce(kafka.new_topic(f"{prefix}-"), ["newest"])
+    kafka.produce(prefix, ["more"], 1)
+    drive.wait(REFRESH_S)
+    assert sorted(drive.rest()) == ["more", "newest"]
+    bound = {(metadata["topic"], metadata["partition"]): index for index, metadata in drive.positions.items()}
+    assert bound == {(prefix, 0): 0, (prefix, 1): 1, (earlier, 0): 2, (f"{prefix}-", 0): 3}
+
+
+def test_a_pattern_without_a_topic_waits_and_reads_the_first_topic_whole(kafka: KafkaServer, driven: Any) -> None:
+    prefix = kafka.new_topic()
+    drive = driven(KafkaTransactionalSpout, re.compile(f"{prefix}-.*"), start="latest")
+    assert not drive.is_ready
+    kafka.produce(kafka.new_topic(f"{prefix}-one"), ["first"])
+    drive.wait(REFRESH_S)
+    assert drive.rest() == ["first"]
+
+
+def test_an_opaque_replay_that_finds_a_new_partition_keeps_to_the_number_that_was_told(kafka: KafkaServer, driven: Any) -> None:
+    topic = filled(kafka, 3)
+    drive = driven(OpaqueKafkaTransactionalSpout, topic)
+    assert drive.is_ready
+    drive.plan()
+    kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(ANSWER_S)
+    kafka.wait_until(lambda: kafka._has_leaders(topic, 2))
+    kafka.produce(topic, ["1-0"], 1)
+    assert drive.next() == numbered(0, 3, "0-")
+    assert drive.rest() == ["1-0"]
+
+
+def test_a_pattern_takes_neither_topics_of_kafka_nor_those_of_sinks(kafka: KafkaServer, driven: Any) -> None:
+    topic = filled(kafka, 1)
+    commit_as(kafka, f"of-{topic}", topic, {0: 0})
+    auxiliary = kafka.new_topic(f"txtopo.{topic}", cleanup_policy="compact")
+    drive = driven(KafkaTransactionalSpout, re.compile(rf"{topic}|__.*|{re.escape(auxiliary)}"))
+    assert drive.rest() == ["0-0"]
+
+
+def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, driven: Any) -> None:
+    with pytest.raises(SetupError, match="there is no topic 'nowhere'(.|\n)*Check the name"):
+        driven(KafkaTransactionalSpout, [kafka.new_topic(), "nowhere"])
+    with pytest.raises(SetupError, match="A name of a topic has letters"):
+        driven(KafkaTransactionalSpout, "no topic")
+
+
+# -- how much ------------------------------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 30])
+def test_a_transaction_takes_its_share_of_each_partition_and_none_waits_for_ever(kafka: KafkaServer, driven: Any, kind: Any, bound: int) -> None:
+    topic = filled(kafka, 50, 1, 0, 5)
+    drive = driven(kind, topic, records_per_batch=20, records_per_transaction=bound)
+    counts, rows = [], []
+    while drive.is_ready:
+        rows.append(drive.next())
+        counts.append(len(rows[-1]))
+    assert sum(counts) == 56
+    assert max(counts) <= bound
+    assert all(counts)
+    when = {row: number for number, batch in enumerate(rows) for row in batch}
+    assert when["1-0"] <= 3
+    assert [row for batch in rows for row in batch if row.startswith("0-")] == numbered(0, 50, "0-")
+
+
+def test_a_batch_takes_so_many_offsets_of_each_partition_or_all(kafka: KafkaServer, driven: Any) -> None:
+    topic = filled(kafka, 25, 3)
+    drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10)
+    assert [len(drive.next()) for _ in range(3)] == [13, 10, 5]
+    assert len(driven(KafkaTransactionalSpout, topic, records_per_batch=None).next()) == 28
+
+
+# -- lag and progress ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_lag_is_what_is_behind_the_committed_positions_and_progress_is_published(kafka: KafkaServer, driven: Any) -> None:
+    topic = filled(kafka, 25, 3)
+    group = f"progress-{topic}"
+    drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10, client_group=group)
+    assert drive.is_ready
+    assert drive.planner.lag({}) == {}
+    drive.next()
+    assert drive.planner.lag(drive.positions) == {f"{topic}/0": 15, f"{topic}/1": 0}
+    kafka.wait_until(lambda: committed(kafka, group, topic, 2) == [10, 3])
+    drive.rest()
+    drive.planner.lag(drive.positions)
+    drive.planner.close()
+    kafka.wait_until(lambda: committed(kafka, group, topic, 2) == [25, 3])
+
+
+def committed(kafka: KafkaServer, group: str, topic: str, partitions: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
+    try:
+        return [each.offset for each in consumer.committed([TopicPartition(topic, n) for n in range(partitions)], timeout=ANSWER_S)]
+    finally:
+        consumer.close()
+
+
+def test_a_group_with_members_is_left_alone_and_no_transaction_fails(kafka: KafkaServer, driven: Any, caplog: pytest.LogCaptureFixture) -> None:
+    topic = filled(kafka, 3)
+    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": f"busy-{topic}", "log_level": 0})
+    member.subscribe([topic])
+    kafka.wait_until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+    drive = driven(KafkaTransactionalSpout, topic, client_group=f"busy-{topic}")
+    assert drive.rest() == numbered(0, 3, "0-")
+    drive.planner.lag(drive.positions)
+    kafka.wait_until(lambda: f"the offsets of consumer group busy-{topic} could not be published" in caplog.text)
+    member.close()
+
+
+# -- the broker dies -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_broker_fails_attempts_until_it_is_back(kafka: KafkaServer, driven: Any) -> None:
+    topic = filled(kafka, 20)
+    drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10)
+    assert len(drive.next()) == 10
+    assert drive.is_ready
+    plan = drive.plan()
+    drive.fresh_readers()
+    kafka.kill()
+    began = time.monotonic()
+    with pytest.raises(FailedException):
+        drive.read(plan)
+    assert time.monotonic() - began < 20
+    kafka.start()
+    kafka.wait_until(lambda: reads(drive, plan))
+    drive.commit(plan)
+    kafka.produce(topic, ["more"])
+    kafka.wait_until(lambda: is_ready(drive))
+    assert drive.rest() == ["more"]
+
+
+def reads(drive: Drive, plan: Any) -> bool:
+    try:
+        return drive.read(plan) == numbered(10, 20, "0-")
+    except FailedException:
+        return False
+
+
+def is_ready(drive: Drive) -> bool:
+    try:
+        return drive.is_ready
+    except FailedException:
+        return False

@@ -1,0 +1,242 @@
+"""The broker loses the end of a log, on a real broker: killed, a part of the partition removed,
+started. All cases share one such accident, which takes seconds."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.servers.kafka import ANSWER_S, KafkaServer, running_server
+from tests.topic_drive import Drive, Plan
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka.planning import LogChangedError
+from txtopo.errors import FailedException
+
+KINDS: Any = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+REFRESH_S = 30.0
+BEFORE = 20
+"""Offsets of each topic before the accident."""
+READ = 10
+"""Offsets that were read before it."""
+CUT = 14
+"""Offsets that are left where not all are lost."""
+
+
+def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
+    return [f"{prefix}{n}" for n in range(begin, end)]
+
+
+class Accident:
+    """Topics of which the broker has lost records; spouts over them, which had begun to read."""
+
+    def __init__(self, kafka: KafkaServer) -> None:
+        self.kafka = kafka
+        self.drives: list[Drive] = []
+        self._after: list[tuple[str, int, int, bool]] = []
+
+    def topic(self, left: int, regrown: int = 0, is_aborted: bool = False) -> str:
+        """A topic with ``left`` offsets after the accident, and then with ``regrown`` new
+        records."""
+        topic = self.kafka.new_topic()
+        self.kafka.produce(topic, numbered(0, left))
+        size = self._log(topic).stat().st_size if left else 0
+        self.kafka.produce(topic, numbered(left, BEFORE))
+        self._after.append((topic, size, regrown, is_aborted))
+        return topic
+
+    def drive(self, kind: Any, topic: str, read: int = READ, is_warm: bool = False, **arguments: Any) -> Drive:
+        """A spout that has read the first records; ``read`` is a multiple of 5."""
+        drive = Drive(kind(self.kafka.servers, topic, **{"format": "text", "refresh_s": REFRESH_S, "records_per_batch": 5, **arguments}))
+        self.drives.append(drive)
+        rows = []
+        while len(rows) < read:
+            assert drive.is_ready
+            rows += drive.next()
+        assert rows == numbered(0, read)
+        if not is_warm:
+            drive.fresh_readers()
+        return drive
+
+    def happen(self) -> None:
+        """Kill the broker, take the ends of the topics away, start it, write new records."""
+        self.kafka.kill()
+        for topic, size, _, _ in self._after:
+            if size:
+                with self._log(topic).open("r+b") as log:
+                    log.truncate(size)
+            else:
+                shutil.rmtree(self.kafka.data / f"{topic}-0")
+        self.kafka.start()
+        for topic, _, regrown, is_aborted in self._after:
+            self.kafka.wait_until(lambda topic=topic: self.kafka._has_leaders(topic, 1))
+            if is_aborted:
+                producer = self.kafka.producer(transactional_id=f"aborted-{topic}")
+                producer.init_transactions(ANSWER_S)
+                producer.begin_transaction()
+                for value in numbered(0, regrown - 1, "aborted"):
+                    producer.produce(topic, value, partition=0)
+                producer.flush(ANSWER_S)
+                producer.abort_transaction(ANSWER_S)
+            else:
+                self.kafka.produce(topic, numbered(0, regrown, "new"))
+
+    def _log(self, topic: str) -> Any:
+        return self.kafka.data / f"{topic}-0" / "00000000000000000000.log"
+
+
+SHAPES = {"empty": 0, "shorter": READ - 3, "as long": READ, "longer": READ + 7}
+
+
+@pytest.fixture(scope="module")
+def accident() -> Iterator[dict[str, Any]]:
+    """By case a drive, or a drive and what it had planned."""
+    accident, cases = Accident(running_server()), dict[str, Any]()
+    for kind in (KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout):
+        for shape, regrown in SHAPES.items():
+            topic = accident.topic(0, regrown)
+            cases[f"idle, {shape}, {kind.__name__}"] = accident.drive(kind, topic)
+            if kind is OpaqueKafkaTransactionalSpout:
+                cases[f"skip, {shape}"] = accident.drive(kind, topic, lost="skip")
+        topic = accident.topic(0, BEFORE + 10)
+        for is_warm in (True, False):
+            cases[f"planned, {kind.__name__}, {is_warm}"] = _planned(accident.drive(kind, topic, is_warm=is_warm))
+        # The end of the planned range is lost, and in its place are records that no reader sees.
+        cases[f"hidden, {kind.__name__}"] = _planned(accident.drive(kind, accident.topic(CUT - 2, 12, is_aborted=True)))
+        cases[f"ends in the range, {kind.__name__}"] = _planned(accident.drive(kind, accident.topic(CUT - 2)))
+        cases[f"intact, {kind.__name__}"] = accident.drive(kind, accident.topic(CUT, 5))
+        cases[f"whole, {kind.__name__}"] = accident.drive(kind, accident.topic(BEFORE, 5))
+    cases["cut, skip"] = accident.drive(OpaqueKafkaTransactionalSpout, accident.topic(CUT, BEFORE), BEFORE, lost="skip")
+    cases["cut"] = accident.drive(KafkaTransactionalSpout, accident.topic(CUT, BEFORE), BEFORE)
+    accident.happen()
+    yield cases
+    for drive in accident.drives:
+        drive.close()
+
+
+def _planned(drive: Drive) -> tuple[Drive, Plan]:
+    assert drive.is_ready
+    plan = drive.plan()
+    assert (plan[0]["start"], plan[0]["end"]) == (READ, READ + 5)
+    return drive, plan
+
+
+def tried(drive: Drive, step: Any) -> Any:
+    """``step``, tried again after a ``FailedException`` as an engine does."""
+    for _ in range(40):
+        try:
+            return step()
+        except FailedException:
+            drive.wait(1)
+            threading.Event().wait(0.05)
+    return step()
+
+
+def go_on(drive: Drive) -> list[Any]:
+    """Transactions until nothing is left; each is planned again or, if its plan is fixed, read
+    again until it succeeds."""
+    rows: list[Any] = []
+    while tried(drive, lambda: drive.is_ready):
+        if drive.spout.source.is_opaque:
+            rows += tried(drive, drive.next)
+        else:
+            plan = tried(drive, drive.plan)
+            rows += tried(drive, functools.partial(drive.read, plan))
+            drive.commit(plan)
+    return rows
+
+
+@KINDS
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_log_that_was_lost_stops_the_spout_however_far_it_has_regrown(accident: dict[str, Any], kind: Any, shape: str) -> None:
+    drive = accident[f"idle, {shape}, {kind.__name__}"]
+    with pytest.raises(LogChangedError, match=r"partition 0, (read up to offset 10|offsets 10 to 15): the log was truncated(.|\n)*txtopo state reset"):
+        go_on(drive)
+    drive.restart()
+    with pytest.raises(LogChangedError, match=r"partition 0, read up to offset 10: the log was truncated(.|\n)*txtopo state reset"):
+        go_on(drive)
+    assert drive.positions[0]["end"] == READ
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_skip_reads_every_new_record_of_a_log_that_was_lost(accident: dict[str, Any], shape: str) -> None:
+    drive = accident[f"skip, {shape}"]
+    assert go_on(drive) == numbered(0, SHAPES[shape], "new")
+    (lost,) = drive.planner.lost(drive.positions).values()
+    assert lost is None
+
+
+def test_skip_reads_on_where_the_log_was_cut(accident: dict[str, Any]) -> None:
+    assert go_on(accident["cut, skip"]) == numbered(0, BEFORE, "new")
+
+
+def test_a_log_that_was_cut_before_the_position_stops_the_spout(accident: dict[str, Any]) -> None:
+    with pytest.raises(LogChangedError, match=f"(read up to offset {BEFORE}|offsets {BEFORE} to {BEFORE + 5}): the log was truncated"):
+        go_on(accident["cut"])
+
+
+@KINDS
+@pytest.mark.parametrize("is_warm", [True, False], ids=["kept consumer", "fresh consumer"])
+def test_a_batch_planned_before_the_loss_reads_no_other_records(accident: dict[str, Any], kind: Any, is_warm: bool) -> None:
+    drive, plan = accident[f"planned, {kind.__name__}, {is_warm}"]
+    if is_warm:
+        # The records were fetched ahead, before the loss.
+        assert drive.read(plan) == numbered(READ, READ + 5)
+    else:
+        with pytest.raises((FailedException, LogChangedError), match="the log was truncated"):
+            drive.read(plan)
+    if kind is OpaqueKafkaTransactionalSpout:
+        with pytest.raises(LogChangedError, match="the log was truncated"):
+            tried(drive, drive.plan)
+
+
+@KINDS
+@pytest.mark.parametrize("case", ["hidden", "ends in the range"])
+def test_the_lost_end_of_a_range_is_no_gap(accident: dict[str, Any], kind: Any, case: str) -> None:
+    drive, plan = accident[f"{case}, {kind.__name__}"]
+    if kind is KafkaTransactionalSpout:
+        with pytest.raises(LogChangedError, match="the log was truncated"):
+            tried(drive, lambda: drive.read(plan))
+    else:
+        with pytest.raises(FailedException):
+            drive.read(plan)
+        # The log is intact up to the position: the next plan ends where the log does.
+        assert go_on(drive) == numbered(READ, CUT - 2)
+
+
+@KINDS
+def test_a_loss_behind_the_position_is_none(accident: dict[str, Any], kind: Any) -> None:
+    drive = accident[f"intact, {kind.__name__}"]
+    drive.wait(REFRESH_S)
+    assert go_on(drive) == [*numbered(READ, CUT), *numbered(0, 5, "new")]
+
+
+@KINDS
+def test_a_broker_that_was_killed_and_lost_nothing_is_no_change(accident: dict[str, Any], kind: Any) -> None:
+    assert go_on(accident[f"whole, {kind.__name__}"]) == [*numbered(READ, BEFORE), *numbered(0, 5, "new")]
+
+
+@KINDS
+def test_an_end_that_lags_behind_a_change_of_leaders_is_no_loss(kafka: KafkaServer, kind: Any) -> None:
+    topic = kafka.new_topic()
+    kafka.produce(topic, numbered(0, 5))
+    drive = Drive(kind(kafka.servers, topic, format="text", refresh_s=REFRESH_S))
+    assert drive.rest() == numbered(0, 5)
+    place, asked = (topic, 0), drive.planner._log.ends
+
+    def lagging(partitions: Any) -> Any:
+        answers = asked(partitions)
+        return {**answers, place: type(answers[place])(2, answers[place].epoch + 1)}
+
+    drive.planner._log.ends = lagging  # type: ignore[method-assign]
+    assert not drive.is_ready
+    drive.wait(REFRESH_S)
+    assert not drive.is_ready
+    drive.planner._log.ends = asked  # type: ignore[method-assign]
+    kafka.produce(topic, ["more"])
+    assert drive.rest() == ["more"]
+    drive.close()

@@ -1,0 +1,115 @@
+"""A Kafka spout's two halves without an engine: transactions are planned, read and committed one
+step at a time, so that a test can change the topic between any two steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka import planning, reading
+from txtopo.topology.transaction import TransactionAttempt
+
+Spout = KafkaTransactionalSpout | OpaqueKafkaTransactionalSpout
+Plan = dict[int, dict[str, Any]]
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def emit_all(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self.rows += [tuple(row)[1:] for row in rows]
+
+
+class _Context:
+    """As much of a context as the spout asks for."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+
+    def resource(self, name: str, factory: Any) -> Any:
+        if name not in self.kept:
+            self.kept[name] = factory()
+        return self.kept[name]
+
+
+class Drive:
+    """Runs ``spout``. ``positions`` are the committed ones, as ZooKeeper has them."""
+
+    def __init__(self, spout: Spout) -> None:
+        self.spout = spout
+        self.positions: Plan = {}
+        self.txid = 1
+        self.now = 0.0
+        self._context = _Context()
+        self.planner = self._new_planner()
+
+    def _new_planner(self) -> planning.Planner:
+        return planning.Planner(self.spout.source, lambda: dict(self.positions), clock=lambda: self.now)
+
+    def restart(self) -> None:
+        """The driver and the workers begin anew; the positions are what they were."""
+        self.close()
+        self.planner = self._new_planner()
+
+    def close(self) -> None:
+        """Give connections back."""
+        for kept in self._context.kept.values():
+            kept.close()
+        self._context = _Context()
+
+    def wait(self, seconds: float) -> None:
+        """Let the planner's clock go on."""
+        self.now += seconds
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a new transaction may begin."""
+        return self.planner.is_ready()
+
+    def plan(self) -> Plan:
+        """A batch, planned for a new transaction or, if it was planned before, once more."""
+        count = self.planner.num_partitions()
+        plan = self.planner.plan_batch(self.txid, dict(self.positions))
+        assert all(0 <= index < count for index in plan), f"{plan} has partitions beyond the {count} that were told"
+        # As in ZooKeeper.
+        return {index: json.loads(json.dumps(metadata)) for index, metadata in plan.items() if metadata is not None}
+
+    def read(self, plan: Mapping[int, Mapping[str, Any]]) -> list[Any]:
+        """The tuples of a batch, partition by partition, without the attempt; with one field alone
+        its values."""
+        collector = _Collector()
+        emitter = self.spout.get_emitter(None, self._context)  # type: ignore[arg-type]
+        for index in sorted(plan):
+            emitter.emit_partition_batch(TransactionAttempt(self.txid, 0), collector, index, plan[index])  # type: ignore[arg-type]
+        return [row[0] if len(row) == 1 else row for row in collector.rows]
+
+    def commit(self, plan: Plan) -> None:
+        """Record a batch."""
+        self.positions.update(plan)
+        self.txid += 1
+
+    def next(self) -> list[Any]:
+        """A whole transaction; its tuples."""
+        plan = self.plan()
+        rows = self.read(plan)
+        self.commit(plan)
+        return rows
+
+    def rest(self) -> list[Any]:
+        """Transactions until nothing is left; their tuples."""
+        rows: list[Any] = []
+        for _ in range(200):
+            if not self.is_ready:
+                return rows
+            rows += self.next()
+        raise AssertionError(f"200 transactions were not enough; the positions are {self.positions}")
+
+    def fresh_readers(self) -> None:
+        """The workers begin anew, without anything that was fetched ahead."""
+        self.close()
+
+
+__all__ = ["Drive", "Plan", "Spout", "reading"]
