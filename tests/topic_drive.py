@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
-from txtopo.connectors.kafka import planning, reading
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, planning, reading
 from txtopo.topology.transaction import TransactionAttempt
 
 Spout = KafkaTransactionalSpout | OpaqueKafkaTransactionalSpout

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition, admin
 
 from tests.servers.kafka import ANSWER_S, KafkaServer
 from tests.topic_drive import Drive, Plan
@@ -16,7 +16,7 @@ from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransact
 from txtopo.connectors.kafka.planning import LogChangedError
 from txtopo.errors import FailedException, SetupError
 
-KINDS: Any = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
 REFRESH_S = 30.0
 CURE = "txtopo state reset"
 
@@ -45,8 +45,8 @@ def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
     return [f"{prefix}{n}" for n in range(begin, end)]
 
 
-def filled(kafka: KafkaServer, count: int, **settings: str) -> str:
-    topic = kafka.new_topic(**settings)
+def filled(kafka: KafkaServer, count: int) -> str:
+    topic = kafka.new_topic()
     kafka.produce(topic, numbered(0, count))
     return topic
 
@@ -257,13 +257,11 @@ def test_the_end_of_a_compacted_topic_is_refused_unless_the_user_takes_it(kafka:
 
 
 def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(kafka: KafkaServer, driven: Any) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
     topic = filled(kafka, 3)
     drive = driven(KafkaTransactionalSpout, topic)
     assert drive.rest() == numbered(0, 3)
-    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    (future,) = kafka.admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
+    entry = admin.ConfigEntry("cleanup.policy", "compact", incremental_operation=admin.AlterConfigOpType.SET)
+    (future,) = kafka.admin.incremental_alter_configs([admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
     future.result(ANSWER_S)
     drive.wait(REFRESH_S)
     with pytest.raises(SetupError, match="is compacted"):

@@ -18,7 +18,7 @@ from tests.topic_drive import Drive
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
 from txtopo.errors import FailedException, InputError, SetupError
 
-KINDS: Any = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
 REFRESH_S = 30.0
 
 

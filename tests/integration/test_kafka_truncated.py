@@ -17,7 +17,7 @@ from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransact
 from txtopo.connectors.kafka.planning import LogChangedError
 from txtopo.errors import FailedException
 
-KINDS: Any = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
 REFRESH_S = 30.0
 BEFORE = 20
 """Offsets of each topic before the accident."""

@@ -50,6 +50,7 @@ class Cluster:
     """Who asks, for messages: ``Kafka spout``, ``Kafka sink``."""
     servers: str
     settings: Mapping[str, Any]
+    """The user's: the argument ``client``."""
 
     def __post_init__(self) -> None:
         _check_servers(self.owner, self.servers)

@@ -26,7 +26,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
-from txtopo.connectors.kafka.log import TRUNCATED, UNKNOWN, Log, Offset, UnknownTopicError, assign, translate
+from txtopo.connectors.kafka.log import TRUNCATED, UNKNOWN, Offset, UnknownTopicError, assign, translate
 from txtopo.connectors.kafka.planning import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
 
@@ -123,7 +123,8 @@ class Reader:
         if written is None or written < 0 or planned < 0:
             return False
         if is_inside and written > planned:
-            raise self._changed(metadata, f"the log was truncated: offset {message.offset()} was written under leader epoch {written}, after the plan")
+            what = f"offset {message.offset()} was written under leader epoch {written}, after the plan"
+            raise self._changed(metadata, f"the log was truncated: {what}")
         return bool(written <= planned)
 
     def _check(self, metadata: Mapping[str, Any], is_sure: bool) -> None:
@@ -165,12 +166,13 @@ class Reader:
             return errors.FailedException(f"{self._where(metadata)}: {what}")
         return LogChangedError(
             f"{self._where(metadata)}: {what}\n"
-            "  This batch cannot be read again as it was. Count everything anew: `txtopo state reset`, and `txtopo store clear` for each store. To go\n"
-            "  on at what is left, now or next time, use the opaque spout with opaque stores and lost='skip'."
+            "  This batch cannot be read again as it was. Count everything anew: `txtopo state reset`, and `txtopo store clear` for each\n"
+            "  store. An opaque spout with opaque stores and lost='skip' goes on at what is left."
         )
 
     def _where(self, metadata: Mapping[str, Any]) -> str:
-        return f"{self._source.cluster.owner}: topic {metadata['topic']}, partition {metadata['partition']}, offsets {metadata['start']} to {metadata['end']}"
+        place = f"topic {metadata['topic']}, partition {metadata['partition']}"
+        return f"{self._source.cluster.owner}: {place}, offsets {metadata['start']} to {metadata['end']}"
 
 
 class _Standing:

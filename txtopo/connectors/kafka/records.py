@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import txtopo.errors
+from txtopo.connectors import json_lines
 
 Format = Literal["bytes", "text", "json"]
 DecodingErrors = Literal["strict", "replace"]
@@ -29,11 +29,16 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
     if format not in FORMATS:
         raise txtopo.errors.ConfigError(f"{owner}: format is {format!r}; it is one of {', '.join(map(repr, FORMATS))}, or a callable")
     if format == "json":
-        return lambda messages: (_fields_of(owner, message, fields, decoding_errors) for message in messages)
-    unknown = [name for name in fields if name not in PARTS]
-    if unknown or not fields:
-        what = f"no field {unknown[0]!r}" if unknown else "more than none of its parts"
-        raise txtopo.errors.ConfigError(f"{owner}: a record has {what}; fields are some of {', '.join(PARTS)}; with format='json' those of the object")
+        if not fields:
+            raise txtopo.errors.ConfigError(f"{owner}: fields is empty; with format='json' they are those of the object")
+        decoder = json_lines.Decoder(fields)
+        return lambda messages: _objects(owner, messages, decoder, len(fields), decoding_errors)
+    allowed = f"fields are some of {', '.join(PARTS)}; with format='json' those of the object"
+    if not fields:
+        raise txtopo.errors.ConfigError(f"{owner}: fields is empty; {allowed}")
+    for name in fields:
+        if name not in PARTS:
+            raise txtopo.errors.ConfigError(f"{owner}: a record has no field {name!r}; {allowed}")
     text = (lambda message, data: _text(owner, message, data, decoding_errors)) if format == "text" else None
     parts = [_part(name, text) for name in fields]
     if len(parts) == 1:
@@ -73,27 +78,32 @@ def _text(owner: str, message: Any, data: bytes | None, decoding_errors: str) ->
         ) from error
 
 
-def _fields_of(owner: str, message: Any, fields: Sequence[str], decoding_errors: str) -> tuple[Any, ...]:
-    data = message.value()
-    try:
-        value = json.loads(data) if data is not None else None
-    except ValueError as error:
-        raise txtopo.errors.InputError(f"{owner}: {where(message)} is no JSON: {error}\n  Use format='bytes', 'text' or a callable.") from error
-    if not isinstance(value, dict):
-        if decoding_errors == "replace" and value is None:
-            return (None,) * len(fields)
-        raise txtopo.errors.InputError(f"{owner}: {where(message)} is no JSON object, but {str(value)[:60]}\n  Use a callable as format.")
-    try:
-        return tuple(value[name] for name in fields) if decoding_errors == "strict" else tuple(value.get(name) for name in fields)
-    except KeyError as error:
-        raise txtopo.errors.InputError(
-            f"{owner}: {where(message)} has no field {error.args[0]!r}; it has {', '.join(map(repr, sorted(value))[:10])}\n"
-            "  Mend fields; or use errors='replace', which puts None instead."
-        ) from error
+def _objects(owner: str, messages: list[Any], decoder: json_lines.Decoder, width: int, decoding_errors: str) -> Iterator[tuple[Any, ...]]:
+    """The fields of the objects that are the values, by the rule for lines of JSON in files."""
+    is_strict = decoding_errors == "strict"
+    texts = [_text(owner, message, message.value(), decoding_errors) for message in messages]
+    are_sure = json_lines.is_sure("\n".join(text for text in texts if text is not None))
+    for message, text in zip(messages, texts, strict=True):
+        if text is None and not is_strict:
+            yield (None,) * width
+            continue
+        try:
+            if text is None:
+                raise json_lines.LineError("is no JSON object: its value is null")
+            yield tuple(decoder.values(text, is_strict, are_sure or json_lines.is_sure(text)))
+        except json_lines.LineError as error:
+            cure = "Use a callable as format, which may pass over the record."
+            if text is None or isinstance(error, json_lines.MissingFieldError):
+                cure = "Mend fields; or take missing ones as None with errors='replace'."
+            raise txtopo.errors.InputError(f"{owner}: {where(message)} {error}\n  {cure}") from None
 
 
 def _row_of(owner: str, format: Callable[[Any], Any], message: Any, width: int) -> tuple[Any, ...] | None:
-    row = format(message)
+    try:
+        row = format(message)
+    except Exception as error:
+        error.add_note(f"format was given {where(message)}")
+        raise
     if row is None:
         return None
     if not isinstance(row, tuple | list) or len(row) != width:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import txtopo.errors
 from txtopo.connectors.kafka import client as clients
 from txtopo.connectors.kafka import planning, reading, records
 from txtopo.topology import spout
@@ -36,16 +37,19 @@ class _KafkaSpout:
         start: planning.Start, isolation: str, refresh_s: float, errors: str, compacted: bool, client_group: str | None,
         client: Mapping[str, Any] | None, lost: planning.Lost, is_opaque: bool,
     ) -> None:  # fmt: skip
-        clients.refuse_overrides(_OWNER, client or {}, _OURS)
+        cluster = clients.Cluster(_OWNER, servers, {} if client is None else client)
+        clients.refuse_overrides(_OWNER, cluster.settings, _OURS)
         is_several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
         named = topics if isinstance(topics, re.Pattern) else tuple(topics) if is_several else (topics,)
         self.source = planning.Source(
-            cluster=clients.Cluster(_OWNER, servers, dict(client) if isinstance(client, Mapping) else client or {}), topics=named, records_per_batch=records_per_batch,
-            records_per_transaction=records_per_transaction, start=start, isolation=isolation, refresh_s=refresh_s, is_opaque=is_opaque,
-            compacted=compacted, lost=lost, client_group=client_group,
+            cluster=cluster, topics=named, records_per_batch=records_per_batch, records_per_transaction=records_per_transaction, start=start,
+            isolation=isolation, refresh_s=refresh_s, is_opaque=is_opaque, compacted=compacted, lost=lost, client_group=client_group,
         )  # fmt: skip
         planning.check(self.source)
-        self.fields = Fields("tx", fields)
+        try:
+            self.fields = Fields("tx", fields)
+        except (TypeError, ValueError) as error:
+            raise txtopo.errors.ConfigError(f"{_OWNER}: fields: {error}\n  Mend fields; the field tx comes before them.") from None
         self.format, self.errors = format, errors
         records.converter(_OWNER, tuple(self.fields)[1:], format, errors)
 

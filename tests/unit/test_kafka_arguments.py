@@ -1,0 +1,161 @@
+"""Arguments of the Kafka spouts: each mistake is named when the spout is made, and no secret is
+shown."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka.client import Cluster, library
+from txtopo.errors import ConfigError, SetupError
+
+KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
+SECRET = "very secret"
+
+
+def spout(kind: Any = KafkaTransactionalSpout, servers: Any = "broker:9092", topics: Any = "orders", **arguments: Any) -> Any:
+    return kind(servers, topics, **arguments)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"servers": ""}, "servers is ''; it is 'host:port'"),
+        ({"servers": None}, "servers is None"),
+        ({"servers": "broker"}, "servers has 'broker'; each is 'host:port'"),
+        ({"servers": "broker:9092,"}, "servers has ''"),
+        ({"servers": "broker:0"}, "servers has 'broker:0'"),
+        ({"servers": "kafka://broker:9092"}, "servers has 'kafka://broker:9092'"),
+        ({"topics": ""}, "topics is \\[''\\]"),
+        ({"topics": []}, "topics is \\[\\]; it is a topic's name"),
+        ({"topics": None}, "topics is \\[None\\]"),
+        ({"topics": ["a", 1]}, "topics is \\['a', 1\\]"),
+        ({"topics": b"a"}, "topics is \\[b'a'\\]"),
+        ({"topics": re.compile(b"a")}, "a pattern over text"),
+        ({"records_per_batch": 0}, "records_per_batch is 0; it is a whole number of at least 1"),
+        ({"records_per_batch": True}, "records_per_batch is True"),
+        ({"records_per_transaction": 1.5}, "records_per_transaction is 1.5"),
+        ({"fields": ("size",)}, "a record has no field 'size'"),
+        ({"fields": ()}, "fields is empty"),
+        ({"fields": ("value", "value")}, "duplicate field 'value'"),
+        ({"fields": ("tx",), "format": "json"}, "duplicate field 'tx'"),
+        ({"fields": (1,)}, "a field name is a non-empty string"),
+        ({"format": "avro"}, "format is 'avro'"),
+        ({"errors": "ignore"}, "errors is 'ignore'"),
+        ({"start": "newest"}, "start is 'newest'; it is 'earliest', 'latest'"),
+        ({"start": "group:"}, "start is 'group:'"),
+        ({"start": 5}, "start is 5"),
+        ({"start": datetime.datetime(2026, 1, 1)}, "ambiguous without a time zone"),
+        ({"start": {"orders": 5}}, "start is"),
+        ({"start": {"orders": {0: -1}}}, "start\\['orders'\\]"),
+        ({"start": {"orders": {"0": 1}}}, "start\\['orders'\\]"),
+        ({"isolation": "serializable"}, "isolation is 'serializable'"),
+        ({"refresh_s": 0}, "refresh_s is 0"),
+        ({"refresh_s": float("nan")}, "refresh_s is nan"),
+        ({"compacted": "yes"}, "compacted is 'yes'"),
+        ({"client_group": ""}, "client_group is ''"),
+        ({"client": ["a"]}, "client is no dict"),
+        ({"client": {1: 2}}, "client is no dict"),
+        ({"client": {"group.id": "mine"}}, "'group.id'\\] is not for users: (.|\n)*client_group"),
+        ({"client": {"enable.auto.commit": True}}, "is not for users: positions are in ZooKeeper"),
+        ({"client": {"auto.offset.reset": "latest"}}, "is not for users"),
+        ({"client": {"enable.partition.eof": False}}, "is not for users"),
+        ({"client": {"isolation.level": "read_uncommitted"}}, "is not for users: give isolation"),
+        ({"client": {"bootstrap.servers": "b:1"}}, "contradicts servers"),
+        ({"client": {"error_cb": print}}, "is not for users"),
+        ({"client": {"sasl.password_env": ""}}, "is no text\n  It is the name of an environment variable"),
+        ({"client": {"sasl.password_env": "A", "sasl.password_file": "b"}}, "has both"),
+    ],
+)
+def test_an_impossible_argument_is_refused_when_the_spout_is_made(kind: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spout(kind, **arguments)
+
+
+def test_only_the_opaque_spout_may_skip() -> None:
+    assert spout(OpaqueKafkaTransactionalSpout, lost="skip")
+    with pytest.raises(ConfigError, match="lost is 'ignore'; it is 'stop' or 'skip'"):
+        spout(OpaqueKafkaTransactionalSpout, lost="ignore")
+    with pytest.raises(TypeError, match="lost"):
+        spout(KafkaTransactionalSpout, lost="skip")
+
+
+@KINDS
+def test_every_kind_of_topics_and_start_is_taken(kind: Any) -> None:
+    for topics in ("a", ["a", "b"], ("a",), re.compile("a.*")):
+        assert spout(kind, topics=topics)
+    now = datetime.datetime.now(datetime.UTC)
+    for start in ("earliest", "latest", "group:billing", now, {"a": {0: 17, 1: 0}}, {}):
+        assert spout(kind, start=start)
+    for servers in ("a:1,b:2", "[::1]:9092", "a:1, b:2"):
+        assert spout(kind, servers=servers)
+
+
+@KINDS
+def test_a_spout_is_made_and_pickled_where_confluent_kafka_is_missing(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    copy = pickle.loads(cloudpickle.dumps(spout(kind, format=lambda message: (message.value(),))))
+    assert list(copy.fields) == ["tx", "value"]
+    with pytest.raises(SetupError, match=r"pip install 'txtopo\[kafka\]'"):
+        library()
+
+
+# -- secrets ---------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"sasl.password": SECRET},
+        {"ssl.key.password": SECRET},
+        {"ssl.key.pem": SECRET},
+        {"ssl.keystore.password": SECRET},
+        {"sasl.oauthbearer.client.secret": SECRET},
+        {"sasl.jaas.config": f'PlainLoginModule required password="{SECRET}";'},
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(client: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        spout(client=client)
+    assert SECRET not in str(raised.value)
+    with pytest.raises(ConfigError) as raised:
+        spout(servers=f"user:{SECRET}@broker:9092")
+    assert SECRET not in str(raised.value)
+
+
+def test_a_secret_that_is_named_is_read_where_a_client_is_made_and_is_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\nnot this line\n")
+    monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
+    for client in ({"sasl.password_env": "KAFKA_PASSWORD"}, {"sasl.password_file": str(file)}):
+        made = spout(client={"sasl.username": "clerk", **client})
+        cluster: Cluster = made.source.cluster
+        assert cluster.config({})["sasl.password"] == SECRET
+        assert not {"sasl.password_env", "sasl.password_file"} & cluster.config({}).keys()
+        for shown in (repr(made), repr(made.source), repr(vars(made)), cluster.key, str(cloudpickle.dumps(made))):
+            assert SECRET not in shown
+
+
+def test_a_missing_secret_is_an_error_of_set_up_that_names_its_source(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"Kafka spout at broker:9092 takes its password from the environment variable NO_SUCH(.|\n)*client\['sasl.password_file'\]"):
+        spout(client={"sasl.password_env": "NO_SUCH"}).source.cluster.config({})
+    with pytest.raises(SetupError, match="Kafka spout at broker:9092 cannot read its password"):
+        spout(client={"sasl.password_file": str(tmp_path / "no")}).source.cluster.config({})
+    (tmp_path / "empty").write_text("\nsecret\n")
+    with pytest.raises(SetupError, match="of Kafka spout at broker:9092 begins with an empty line"):
+        spout(client={"sasl.password_file": str(tmp_path / "empty")}).source.cluster.config({})
+
+
+def test_settings_of_the_user_win_over_defaults_and_not_over_promises() -> None:
+    cluster = spout(client={"fetch.wait.max.ms": 77, "socket.keepalive.enable": True}).source.cluster
+    config = cluster.config({"group.id": "txtopo"}, {"fetch.wait.max.ms": 10})
+    assert (config["fetch.wait.max.ms"], config["group.id"], config["socket.keepalive.enable"]) == (77, "txtopo", True)
