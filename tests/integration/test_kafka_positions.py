@@ -112,8 +112,8 @@ def test_a_time_begins_at_the_first_record_of_that_time(kafka: KafkaServer, driv
 @KINDS
 def test_a_group_that_has_committed_nothing_is_refused(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     drive = driven(kind, filled(kafka, 1), start="group:nobody")
+    assert drive.is_ready
     with pytest.raises(InputError, match=r"consumer group 'nobody' has committed no offset of these topics(.|\n)*Check the group"):
-        assert drive.is_ready
         drive.plan()
 
 
@@ -128,8 +128,8 @@ def test_a_group_that_has_committed_nothing_is_refused(kafka: KafkaServer, drive
 def test_a_start_that_the_log_does_not_have_is_refused(kafka: KafkaServer, driven: Any, kind: Any, start: dict[int, int], message: str) -> None:
     topic = filled(kafka, 3)
     drive = driven(kind, topic, start={topic: start})
+    assert drive.is_ready
     with pytest.raises(InputError, match=message.replace("T", topic)):
-        assert drive.is_ready
         drive.plan()
 
 
@@ -200,7 +200,7 @@ def test_a_pattern_takes_neither_topics_of_kafka_nor_those_of_sinks(kafka: Kafka
 
 
 def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, driven: Any) -> None:
-    with pytest.raises(SetupError, match="there is no topic 'nowhere'(.|\n)*Check the name"):
+    with pytest.raises(SetupError, match=r"there is no topic 'nowhere'(.|\n)*Check the name"):
         driven(KafkaTransactionalSpout, [kafka.new_topic(), "nowhere"])
     with pytest.raises(SetupError, match="A name of a topic has letters"):
         driven(KafkaTransactionalSpout, "no topic")

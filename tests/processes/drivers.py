@@ -6,7 +6,8 @@ topologies of ``tests.topologies.steps`` side by side; the process kills itself 
 that *holds* has struck. ``python -m tests.processes.drivers small DIRECTORY SIZE LIFE NAME …`` does
 the same for ``tests.topologies.small``, and
 ``python -m tests.processes.drivers sinks DIRECTORY SIZE LIFE ADDRESSES`` for
-``tests.topologies.sinks_killed``.
+``tests.topologies.sinks_killed``. ``python -m tests.processes.drivers topics DIRECTORY SERVERS TOPIC NAME …``
+runs topologies of ``tests.topologies.topic_kept`` over one topic of Kafka.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ def drive_sinks(directory: Path, addresses: dict[str, str], size: int, life: int
     return _drive_with(directory, faults, ["sinks", str(directory), str(size), str(life), json.dumps(addresses)])
 
 
+def drive_topics(directory: Path, servers: str, topic: str, names: Iterable[str], faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """The same for ``tests.topologies.topic_kept``, over one topic."""
+    return _drive_with(directory, faults, ["topics", str(directory), servers, topic, *names])
+
+
 def _drive_with(directory: Path, faults: Iterable[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
     (directory / "faults").mkdir(exist_ok=True)
     environment = {"TXTOPO_FAULT": ",".join(faults), "TXTOPO_FAULT_DIR": str(directory / "faults"), "JDK_JAVA_OPTIONS": QUICK_JAVA}
@@ -100,6 +106,14 @@ def run_sinks(directory: Path, size: int, life: int, addresses: dict[str, str]) 
     from tests.topologies.sinks_killed import WRITING, make_topology
 
     _run_side_by_side(directory, {writing.name: (2, make_topology(writing, directory, addresses, size, life)) for writing in WRITING})
+
+
+def run_topics(directory: Path, servers: str, topic: str, names: Iterable[str]) -> None:
+    """Run in the driver process."""
+    from tests.topologies.topic_kept import make_topology
+
+    topologies = {name: (2, make_topology(directory, name, servers, topic, records_per_batch=10)) for name in names}
+    _run_side_by_side(directory, topologies)
 
 
 def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> None:
@@ -157,6 +171,8 @@ if __name__ == "__main__":
         run_steps(Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
     elif sys.argv[1] == "sinks":
         run_sinks(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5]))
+    elif sys.argv[1] == "topics":
+        run_topics(Path(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:])
     elif sys.argv[1] == "small":
         run_small(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
     else:

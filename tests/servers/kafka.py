@@ -148,10 +148,10 @@ class KafkaServer(owned.Server):
             granted.result(ANSWER_S)
 
     def producer(self, **settings: Any) -> Producer:
-        """A producer that waits for the broker's answers; ``settings`` have underscores for
-        dots."""
+        """A producer that waits for the broker's answers, and keeps the order also when it has to
+        send again; ``settings`` have underscores for dots."""
         given = {key.replace("_", "."): value for key, value in settings.items()}
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "log_level": 0, **given})
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True, "log_level": 0, **given})
 
     def produce(self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any) -> None:
         """Append records, each with ``more``, and wait until they are there."""

@@ -234,6 +234,20 @@ def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refus
         batches.open(2)
 
 
+def test_lag_and_loss_are_asked_with_the_committed_positions_and_must_be_numbers(state: TopologyState, journal: Journal) -> None:
+    batches = batches_of(Partitioned(journal, 2, 7, 3, planned=True), state)
+    assert batches.open(1)
+    assert (batches.lag, batches.lost) == ({}, {})
+    batches._coordinator.lag = lambda committed: {f"p{number}": 7 - end for number, (_, end) in committed.items()}
+    batches._coordinator.lost = lambda committed: {"p0": None}
+    commit(state, batches, 1)
+    assert batches.open(2)
+    assert (batches.lag, batches.lost) == ({"p0": 4, "p1": 4}, {"p0": None})
+    batches._coordinator.lag = lambda committed: ["p0"]
+    with pytest.raises(MetadataError, match="lag: it returned \\['p0'\\]; it returns a dict from the name of a partition to a number"):
+        batches.open(3)
+
+
 @pytest.mark.parametrize("value", [10**5000, "\ud83d\ude00", {1: 2}, {"a": float("inf")}], ids=["huge", "surrogates", "int key", "inf"])
 @pytest.mark.parametrize("hook", ["initialize_transaction", "planning partition 1"])
 @pytest.mark.rule(4)

@@ -146,7 +146,8 @@ def test_a_secret_that_is_named_is_read_where_a_client_is_made_and_is_nowhere_el
 
 
 def test_a_missing_secret_is_an_error_of_set_up_that_names_its_source(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"Kafka spout at broker:9092 takes its password from the environment variable NO_SUCH(.|\n)*client\['sasl.password_file'\]"):
+    missing = r"Kafka spout at broker:9092 takes its password from the environment variable NO_SUCH"
+    with pytest.raises(SetupError, match=rf"{missing}(.|\n)*client\['sasl.password_file'\]"):
         spout(client={"sasl.password_env": "NO_SUCH"}).source.cluster.config({})
     with pytest.raises(SetupError, match="Kafka spout at broker:9092 cannot read its password"):
         spout(client={"sasl.password_file": str(tmp_path / "no")}).source.cluster.config({})

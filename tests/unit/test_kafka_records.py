@@ -15,8 +15,11 @@ Headers = list[tuple[str, bytes | None]]
 class Message:
     """As much of a ``confluent_kafka.Message`` as a format may ask for."""
 
-    def __init__(self, value: bytes | None, key: bytes | None = None, headers: Headers | None = None, timestamp: tuple[int, int] = (1, 1_700_000_000_000)) -> None:
-        self._parts = {"value": value, "key": key, "headers": headers, "timestamp": timestamp, "topic": "orders", "partition": 3, "offset": 17}
+    def __init__(
+        self, value: bytes | None, key: bytes | None = None, headers: Headers | None = None, timestamp: tuple[int, int] = (1, 1_700_000_000_000)
+    ) -> None:
+        place = {"topic": "orders", "partition": 3, "offset": 17}
+        self._parts = {"value": value, "key": key, "headers": headers, "timestamp": timestamp, **place}
 
     def __getattr__(self, name: str) -> Any:
         return lambda: self._parts[name]
@@ -105,7 +108,7 @@ def test_a_callable_makes_values_or_passes_over() -> None:
 
 @pytest.mark.parametrize("row", ["ab", (1,), (1, 2, 3), 5, {"a": 1}])
 def test_a_callable_that_makes_something_else_is_named(row: Any) -> None:
-    with pytest.raises(InputError, match="format made .* of topic orders, partition 3, offset 17; it makes 2 values, or None"):
+    with pytest.raises(InputError, match=r"format made .* of topic orders, partition 3, offset 17; it makes 2 values, or None"):
         rows(("a", "b"), lambda message: row, Message(b""))
 
 

@@ -53,6 +53,12 @@ class Batches:
         self.fraction_done: float | None = None
         """How much of the source was committed when a transaction was last opened, from 0 to 1;
         ``None`` where the spout does not say."""
+        self.lag: dict[str, int] = {}
+        """By partition of the source, how much was not committed yet; empty where the spout does
+        not say."""
+        self.lost: dict[str, int | None] = {}
+        """By partition of the source, how much was lost before it was read; ``None``: an unknown
+        part. Empty where the spout does not say."""
 
     @property
     def is_opaque(self) -> bool:
@@ -73,7 +79,9 @@ class Batches:
         """Whether the new ``txid`` may begin; the metadata is made, unless the emission makes
         metadata. ``FailedException`` passes through."""
         self.fraction_done = self._fraction_done(txid)
-        if not self._call(txid, "is_ready", self._coordinator.is_ready):
+        is_ready = self._call(txid, "is_ready", self._coordinator.is_ready)
+        self.lag, self.lost = self._by_partition(txid, "lag"), self._by_partition(txid, "lost")
+        if not is_ready:
             return False
         self.opened_at(txid)
         if not self.emits_metadata and not self._is_opaque:
@@ -181,20 +189,32 @@ class Batches:
     def _fraction_done(self, txid: int) -> float | None:
         if not hasattr(self._coordinator, "fraction_done"):
             return None
-        if self._is_partitioned:
-            positions = self._state.committed_positions()[1]
-            committed: Any = {p: metadata_of.from_json(m, self._metadata_type) for p, m in positions.items()}
-        else:
-            record = self._state.txids.find(self._state.current - 1)
-            committed = metadata_of.from_json(None if record is None else record.metadata, self._metadata_type)
-        fraction = self._call(txid, "fraction_done", self._coordinator.fraction_done, committed)
+        fraction = self._call(txid, "fraction_done", self._coordinator.fraction_done, self._committed())
         try:
             number = math.nan if fraction is None else float(fraction)
         except (TypeError, ValueError):
             self._refuse(txid, "fraction_done", f"it returned {fraction!r}; it returns a number from 0 to 1, or None")
         return None if math.isnan(number) else min(max(number, 0.0), 1.0)
 
-    # -- positions --------------------------------------------------------------------------------
+    def _by_partition(self, txid: int, hook: str) -> dict[str, Any]:
+        """The answer of the optional ``lag`` or ``lost``."""
+        if not callable(getattr(self._coordinator, hook, None)):
+            return {}
+        counts = self._call(txid, hook, getattr(self._coordinator, hook), self._committed())
+        if not isinstance(counts, Mapping) or not all(isinstance(count, int | None) for count in counts.values()):
+            self._refuse(txid, hook, f"it returned {counts!r}; it returns a dict from the name of a partition to a number")
+        return {str(name): count for name, count in counts.items()}
+
+    def _committed(self) -> Any:
+        """The metadata of the newest committed transaction; of a partitioned spout, by
+        partition."""
+        if self._is_partitioned:
+            positions = self._state.committed_positions()[1]
+            return {p: metadata_of.from_json(m, self._metadata_type) for p, m in positions.items()}
+        record = self._state.txids.find(self._state.current - 1)
+        return metadata_of.from_json(None if record is None else record.metadata, self._metadata_type)
+
+    # -- positions ---------------------------------------------------------------------------------
 
     def _stored(self, txid: int) -> Any:
         if self._is_opaque:

@@ -199,7 +199,7 @@ class Engine:
         if self._open_failures:
             self._open_failures = 0
             self._board.opened(txid)
-        self._board.update(fraction_done=self._batches.fraction_done)
+        self._board.update(fraction_done=self._batches.fraction_done, lag=self._batches.lag, lost=self._batches.lost)
         if ready:
             self._handle(messages.Opened(txid))
             return

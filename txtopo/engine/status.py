@@ -6,8 +6,8 @@ import datetime
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 RunState = Literal["standby", "starting", "running", "draining", "stopped", "failed"]
@@ -49,6 +49,12 @@ class RunStatus:
     that is longer ago."""
     fraction_done: float | None = None
     """How much of the source is committed, from 0 to 1; ``None`` where the spout does not say."""
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """By partition of the source, such as ``orders/3``, how much of it was not committed when the
+    spout was last asked; empty where the spout does not say."""
+    lost: Mapping[str, int | None] = field(default_factory=dict)
+    """By partition of the source that lost any, how much was gone before it was read, since the
+    state began; ``None`` if that is not known. Only a spout that may go on over a loss has any."""
     last_commit_latency_s: float | None = None
     """From opening to commit, for the newest committed transaction."""
     last_error: str | None = None

@@ -25,6 +25,11 @@ class SpoutCoordinator:
     is that of the newest committed transaction, ``None`` before the first; of a partitioned spout,
     a dict from partition to its last committed metadata. On replay: not asked. Nothing else depends
     on the answer.
+
+    It may define ``lag(last_metadata) -> dict`` and ``lost(last_metadata) -> dict`` as well: by the
+    name of a partition of the source, how much is not committed, and how much was lost before it
+    was read (``None``: not known). Both are for ``run.status()``, and are called after each
+    ``is_ready``; the rest is as for ``fraction_done``.
     """
 
     def is_ready(self) -> bool:

@@ -112,7 +112,8 @@ def library() -> Any:
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
         raise errors.SetupError(
-            f"Kafka needs what cannot be imported: {error}\n  Type: pip install 'txtopo[kafka]', for the interpreter of the driver and of every executor."
+            f"Kafka needs what cannot be imported: {error}\n"
+            "  Type: pip install 'txtopo[kafka]', for the interpreter of the driver and of every executor."
         ) from error
 
 
@@ -123,6 +124,7 @@ def _check_servers(owner: str, servers: str) -> None:
         host, separator, port = address.strip().rpartition(":")
         if "@" in host:
             # The text may be a password, so it is not in the message.
-            raise errors.ConfigError(f"{owner}: servers has a user or password in front of a host\n  Give them in client, and 'host:port' alone here.")
+            cure = "Give them in client, and 'host:port' alone here."
+            raise errors.ConfigError(f"{owner}: servers has a user or password in front of a host\n  {cure}")
         if not separator or not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65536:
             raise errors.ConfigError(f"{owner}: servers has {address.strip()!r}; each is 'host:port', for example 'kafka-1.example:9092'")

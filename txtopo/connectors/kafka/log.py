@@ -25,9 +25,10 @@ LOGGER = logging.getLogger("txtopo.kafka")
 Partition = tuple[str, int]
 """Topic and partition number."""
 
+_PASSWORD = "Check the user and the password: client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file']."
 _WRONG_SET_UP = {
-    "_AUTHENTICATION": "Check the user and the password: client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file'].",
-    "SASL_AUTHENTICATION_FAILED": "Check the user and the password: client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file'].",
+    "_AUTHENTICATION": _PASSWORD,
+    "SASL_AUTHENTICATION_FAILED": _PASSWORD,
     "_SSL": "Check client['security.protocol'] and the settings that begin with ssl.",
     "TOPIC_AUTHORIZATION_FAILED": "Allow the user to READ, DESCRIBE and DESCRIBE_CONFIGS the topic; for a sink also to WRITE to it, and to CREATE the"
     " auxiliary topic.",

@@ -150,7 +150,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             self._planned = max(txid, self._planned)
             positions, lost = self._positions(last)
             known = {(metadata["topic"], metadata["partition"]) for metadata in last.values()}
-            starts = self._starts([place for place in self._readable() if place not in known and self._indices[place] < self._told], is_first=not last)
+            # A replay may have found more partitions than the engine was told.
+            new = [place for place in self._readable() if place not in known and self._indices[place] < self._told]
+            starts = self._starts(new, is_first=not last)
             positions.update(starts)
             waiting = {place: max(0, self._ends[place].offset - start.offset) for place, start in positions.items()}
             if not last and self._source.start != "earliest":
@@ -178,7 +180,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def lost(self, committed: Mapping[int, Any]) -> dict[str, int | None]:
         """By partition that has lost any, how many offsets were passed over since the beginning;
         ``None`` if that cannot be known."""
-        return {f"{metadata['topic']}/{metadata['partition']}": metadata["lost_offsets"] for metadata in committed.values() if "lost_offsets" in metadata}
+        losing = [metadata for metadata in committed.values() if "lost_offsets" in metadata]
+        return {f"{metadata['topic']}/{metadata['partition']}": metadata["lost_offsets"] for metadata in losing}
 
     def close(self) -> None:
         """Publish the last positions, and give connections back."""
@@ -287,7 +290,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         places = {(metadata["topic"], metadata["partition"]): metadata for metadata in last.values()}
         if any(place not in places for place in self._readable()):
             return True
-        return any(self._change(place, metadata) or self._ends[place].offset > metadata["end"] for place, metadata in places.items() if place not in self._gone)
+        there = {place: metadata for place, metadata in places.items() if place not in self._gone}
+        return any(self._change(place, metadata) or self._ends[place].offset > metadata["end"] for place, metadata in there.items())
 
     def _positions(self, last: Mapping[int, Any]) -> tuple[dict[Partition, Offset], dict[Partition, dict[str, Any]]]:
         """Where each partition of ``last`` goes on; and what was lost there, if the spout may go
@@ -322,8 +326,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             what = "records were deleted before they were read, by retention or by hand"
             return _Change(what, Offset(beginning.offset, -1), beginning.offset - metadata["end"])
         if (end.offset < metadata["end"] or end.epoch != metadata["epoch"]) and self._is_truncated(place, metadata, end.epoch):
-            cut = self._log.where_cut(place, Offset(metadata["end"], metadata["epoch"])) if self._source.lost == "skip" else None
-            return _Change(f"the log was truncated, and ends at offset {end.offset}", Offset(min(end.offset, metadata["end"]) if cut is None else cut, -1))
+            cut = self._log.where_cut(place, Offset(metadata["end"], metadata["epoch"]))
+            goes_on = min(end.offset, metadata["end"]) if cut is None else cut
+            return _Change(f"the log was truncated, and ends at offset {end.offset}", Offset(goes_on, -1))
         return None
 
     def _is_truncated(self, place: Partition, metadata: Mapping[str, Any], epoch: int) -> bool:
@@ -343,7 +348,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         where = f"{source.cluster.owner}: topic {place[0]}, partition {place[1]}, read up to offset {metadata['end']}: {change.what}"
         if not source.is_opaque or source.lost == "stop":
             begins = "" if change.position is None else f"; the next offset to read there is {change.position.offset}"
-            skip = "Go on at what is left with lost='skip'" if source.is_opaque else "Go on at what is left with an opaque spout, opaque stores and lost='skip'"
+            skip = f"Go on at what is left with {'' if source.is_opaque else 'an opaque spout, opaque stores and '}lost='skip'"
             leave = "; or leave the topic out of topics" if change.position is None else ""
             raise LogChangedError(
                 f"{where}{begins}\n  {skip}{leave}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
@@ -422,7 +427,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         waiting = [place for place, count in counts.items() if count]
         if len(waiting) >= bound:
             first = txid * bound % len(waiting)
-            chosen = {place for place in (waiting + waiting)[first : first + bound]}
+            chosen = set((waiting + waiting)[first : first + bound])
             return {place: int(place in chosen) for place in counts}
         spare, rest = bound - len(waiting), total - len(waiting)
         shares = {place: min(count, 1) + max(0, count - 1) * spare // rest for place, count in counts.items()}

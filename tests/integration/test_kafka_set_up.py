@@ -1,0 +1,121 @@
+"""Kafka spouts and brokers that do not let them in, or cannot be reached: errors of set-up, soon,
+and without a secret."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import admin
+
+from tests.servers.kafka import PASSWORD, USER, KafkaServer
+from tests.servers.owned import free_port
+from tests.topic_drive import Drive
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client
+from txtopo.errors import ConfigError, InputError, SetupError
+
+SOON_S = 16.0
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password_env": "KAFKA_PASSWORD"}
+
+
+@pytest.fixture
+def granted(kafka: KafkaServer) -> str:
+    """A topic with two records, which the user may read."""
+    topic = kafka.new_topic(f"granted{kafka.new_topic()}")
+    kafka.produce(topic, ["a", "b"])
+    kafka.grant(admin.ResourceType.TOPIC, topic, admin.AclOperation.READ, admin.AclOperation.DESCRIBE, admin.AclOperation.DESCRIBE_CONFIGS)
+    return topic
+
+
+def test_a_password_from_the_environment_lets_the_spout_in(kafka: KafkaServer, granted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    drive = Drive(KafkaTransactionalSpout(kafka.sasl_servers, granted, format="text", client=SASL))
+    assert drive.rest() == ["a", "b"]
+    assert PASSWORD not in repr(drive.spout) + repr(drive.planner) + repr(vars(drive.spout))
+    drive.close()
+
+
+@pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
+def test_a_wrong_password_is_an_error_of_set_up_at_once(
+    kafka: KafkaServer, granted: str, kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = "not the password"
+    monkeypatch.setenv("KAFKA_PASSWORD", wrong)
+    began = time.monotonic()
+    with caplog.at_level(logging.DEBUG), pytest.raises(SetupError, match=r"(?s)Kafka spout: .*\n  Check the user and the password") as refused:
+        Drive(kind(kafka.sasl_servers, granted, client=SASL))
+    assert time.monotonic() - began < SOON_S
+    assert refused.value.exit_code == 2
+    assert wrong not in str(refused.value) + caplog.text
+
+
+def test_a_password_that_becomes_wrong_ends_the_reading_and_is_not_tried_for_ever(
+    kafka: KafkaServer, granted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    drive = Drive(KafkaTransactionalSpout(kafka.sasl_servers, granted, format="text", client=SASL))
+    assert drive.is_ready
+    plan = drive.plan()
+    monkeypatch.setenv("KAFKA_PASSWORD", "not the password")
+    began = time.monotonic()
+    with pytest.raises(SetupError, match="Check the user and the password"):
+        drive.read(plan)
+    assert time.monotonic() - began < SOON_S
+    drive.close()
+
+
+def test_a_topic_that_the_user_may_not_read_is_an_error_of_set_up(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    topic = kafka.new_topic()
+    with pytest.raises(SetupError, match=r"(?s)Allow the user|there is no topic"):
+        Drive(KafkaTransactionalSpout(kafka.sasl_servers, topic, client=SASL))
+
+
+def test_brokers_that_want_a_password_are_not_waited_for(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 2)
+    began = time.monotonic()
+    with pytest.raises(SetupError, match="Kafka spout: "):
+        Drive(KafkaTransactionalSpout(kafka.sasl_servers, "orders"))
+    assert time.monotonic() - began < SOON_S
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
+def test_brokers_out_of_reach_are_an_error_of_set_up(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if host != "127.0.0.1":
+        monkeypatch.setattr(client, "CALL_TIMEOUT_S", 2)
+    began = time.monotonic()
+    with pytest.raises(SetupError, match=r"(?s)Kafka spout: .* at .*\n  Check servers and client"):
+        Drive(KafkaTransactionalSpout(f"{host}:{free_port()}", "orders"))
+    assert time.monotonic() - began < SOON_S
+
+
+def test_a_setting_that_the_library_does_not_know_is_named(kafka: KafkaServer) -> None:
+    for settings in ({"no.such.setting": 1}, {"fetch.min.bytes": "many"}):
+        with pytest.raises(ConfigError, match=r"(?s)Kafka spout: client: .*\n  Mend client"):
+            Drive(KafkaTransactionalSpout(kafka.servers, kafka.new_topic(), client=settings))
+
+
+def test_a_record_of_twenty_megabytes_is_read(kafka: KafkaServer) -> None:
+    topic = kafka.new_topic(max_message_bytes="30000000")
+    record = b"x" * 20_000_000
+    producer = kafka.producer(message_max_bytes=30_000_000)
+    producer.produce(topic, record, partition=0)
+    assert producer.flush(20) == 0
+    kafka.produce(topic, [None, "after"], key="k")
+    drive = Drive(KafkaTransactionalSpout(kafka.servers, topic, fields=("key", "value")))
+    assert drive.rest() == [(None, record), (b"k", None), (b"k", b"after")]
+    drive.close()
+
+
+def test_a_record_that_is_not_as_the_format_says_is_named_and_nothing_of_it_is_emitted(kafka: KafkaServer) -> None:
+    topic = kafka.new_topic()
+    kafka.produce(topic, ['{"a": 1}', "[1]"], headers=[("h", b"1"), ("h", b"2")])
+    drive = Drive(KafkaTransactionalSpout(kafka.servers, topic, fields=("a",), format="json"))
+    with pytest.raises(InputError, match=f"topic {topic}, partition 0, offset 1 is not a JSON object but a list"):
+        drive.next()
+    drive.close()
+    drive = Drive(KafkaTransactionalSpout(kafka.servers, topic, fields=("headers", "offset")))
+    assert drive.rest() == [([("h", b"1"), ("h", b"2")], 0), ([("h", b"1"), ("h", b"2")], 1)]
+    drive.close()
