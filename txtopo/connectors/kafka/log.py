@@ -1,4 +1,4 @@
-"""What the brokers say about the log of topics: ids, partitions, offsets, leader epochs.
+"""Questions to the brokers about the log of topics: ids, partitions, offsets, leader epochs.
 
 Runs on: driver and executor. Errors of brokers that pass become
 :class:`~txtopo.errors.FailedException`, errors of set-up a :class:`~txtopo.errors.SetupError`.
@@ -257,11 +257,11 @@ class Log:
     def _going_on(self, place: Partition, position: Offset, reset: str) -> int | None:
         """The offset at which a consumer reads on from ``position``; ``None`` where ``reset`` is
         ``"error"`` and the log is not as it was."""
-        where, deadline = f"topic {place[0]}, partition {place[1]}", time.monotonic() + client.CALL_TIMEOUT_S
+        log, deadline = f"topic {place[0]}, partition {place[1]}", time.monotonic() + client.CALL_TIMEOUT_S
         # A new consumer for each question: one that was used before may take its word for the log.
         consumer = self.consumer({"auto.offset.reset": reset})
         try:
-            with self.translated(f"looking at {where}"):
+            with self.translated(f"looking at {log}"):
                 assign(consumer, place, position)
                 while (left := deadline - time.monotonic()) > 0:
                     message = consumer.poll(left)
@@ -277,7 +277,7 @@ class Log:
                     # The error says why the consumer goes elsewhere; a message from there follows.
         finally:
             consumer.close()
-        raise errors.FailedException(f"no answer about {where} for {client.CALL_TIMEOUT_S:g} s")
+        raise errors.FailedException(f"no answer about {log} for {client.CALL_TIMEOUT_S:g} s")
 
     def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> bool:
         """Begin to tell consumer group ``group`` these offsets; whether that was begun. Never

@@ -82,7 +82,7 @@ class _Change:
     """What happened to a log under a position; where it is possible to go on, and how many offsets
     are lost then, if these are known."""
 
-    what: str
+    event: str
     position: Offset | None = None
     count: int | None = None
 
@@ -310,7 +310,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                     del positions[place]
                 else:
                     positions[place] = change.position
-                    lost[place] = {"from": metadata["end"], "to": change.position.offset, "offsets": change.count, "why": change.what}
+                    lost[place] = {"from": metadata["end"], "to": change.position.offset, "offsets": change.count, "why": change.event}
         return positions, lost
 
     def _change(self, place: Partition, metadata: Mapping[str, Any]) -> _Change | None:
@@ -323,8 +323,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         if beginning is None or end is None:
             return _Change(f"the topic has {topic.partitions} partitions now")
         if beginning.offset > metadata["end"]:
-            what = "records were deleted before they were read, by retention or by hand"
-            return _Change(what, Offset(beginning.offset, -1), beginning.offset - metadata["end"])
+            deleted = "records were deleted before they were read, by retention or by hand"
+            return _Change(deleted, Offset(beginning.offset, -1), beginning.offset - metadata["end"])
         if (end.offset < metadata["end"] or end.epoch != metadata["epoch"]) and self._is_truncated(place, metadata, end.epoch):
             cut = self._log.where_cut(place, Offset(metadata["end"], metadata["epoch"]))
             goes_on = min(end.offset, metadata["end"]) if cut is None else cut
@@ -345,16 +345,16 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
 
     def _stop_or_skip(self, place: Partition, metadata: Mapping[str, Any], change: _Change) -> None:
         source = self._source
-        where = f"{source.cluster.owner}: topic {place[0]}, partition {place[1]}, read up to offset {metadata['end']}: {change.what}"
+        changed = f"{source.cluster.owner}: topic {place[0]}, partition {place[1]}, read up to offset {metadata['end']}: {change.event}"
         if not source.is_opaque or source.lost == "stop":
             begins = "" if change.position is None else f"; the next offset to read there is {change.position.offset}"
             skip = f"Go on at what is left with {'' if source.is_opaque else 'an opaque spout, opaque stores and '}lost='skip'"
             leave = "; or leave the topic out of topics" if change.position is None else ""
             raise LogChangedError(
-                f"{where}{begins}\n  {skip}{leave}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
+                f"{changed}{begins}\n  {skip}{leave}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
             )
         goes_on = "no longer read" if change.position is None else f"going on at offset {change.position.offset}"
-        LOGGER.warning("%s; %s; %s", where, goes_on, "how much is lost is not known" if change.count is None else f"{change.count} offsets are lost")
+        LOGGER.warning("%s; %s; %s", changed, goes_on, "how much is lost is not known" if change.count is None else f"{change.count} offsets are lost")
 
     def _range(self, place: Partition, start: Offset, count: int, before: Mapping[str, Any] | None, lost: dict[str, Any] | None) -> dict[str, Any]:
         end = self._ends[place]

@@ -123,8 +123,8 @@ class Reader:
         if written is None or written < 0 or planned < 0:
             return False
         if is_inside and written > planned:
-            what = f"offset {message.offset()} was written under leader epoch {written}, after the plan"
-            raise self._changed(metadata, f"the log was truncated: {what}")
+            newer = f"offset {message.offset()} was written under leader epoch {written}, after the plan"
+            raise self._changed(metadata, f"the log was truncated: {newer}")
         return bool(written <= planned)
 
     def _check(self, metadata: Mapping[str, Any], is_sure: bool) -> None:
@@ -159,13 +159,13 @@ class Reader:
             return errors.FailedException(f"{self._where(metadata)}: {error.str()}")
         return self._changed(metadata, f"the log was truncated ({error.str()})")
 
-    def _changed(self, metadata: Mapping[str, Any], what: str) -> Exception:
+    def _changed(self, metadata: Mapping[str, Any], event: str) -> Exception:
         """The error that the log is another one. The batch of an opaque spout is planned anew, and
         the plan finds the change."""
         if self._source.is_opaque:
-            return errors.FailedException(f"{self._where(metadata)}: {what}")
+            return errors.FailedException(f"{self._where(metadata)}: {event}")
         return LogChangedError(
-            f"{self._where(metadata)}: {what}\n"
+            f"{self._where(metadata)}: {event}\n"
             "  This batch cannot be read again as it was. Count everything anew: `txtopo state reset`, and `txtopo store clear` for each\n"
             "  store. An opaque spout with opaque stores and lost='skip' goes on at what is left."
         )
