@@ -137,11 +137,11 @@ def test_a_secret_that_is_named_is_read_where_a_client_is_made_and_is_nowhere_el
     file.write_text(f"{SECRET}\nnot this line\n")
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
     for client in ({"sasl.password_env": "KAFKA_PASSWORD"}, {"sasl.password_file": str(file)}):
-        made = spout(client={"sasl.username": "clerk", **client})
-        cluster: Cluster = made.source.cluster
+        secured = spout(client={"sasl.username": "clerk", **client})
+        cluster: Cluster = secured.source.cluster
         assert cluster.config({})["sasl.password"] == SECRET
         assert not {"sasl.password_env", "sasl.password_file"} & cluster.config({}).keys()
-        for shown in (repr(made), repr(made.source), repr(vars(made)), cluster.key, str(cloudpickle.dumps(made))):
+        for shown in (repr(secured), repr(secured.source), repr(vars(secured)), cluster.key, str(cloudpickle.dumps(secured))):
             assert SECRET not in shown
 
 
