@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import abc
 import codecs
-import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Sequence
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.json
 
 import txtopo.errors
-from txtopo.connectors import json_lines
-from txtopo.connectors.files import blocks, decimals, ranges
+from txtopo.connectors import decimals, json_columns, json_lines
+from txtopo.connectors.files import blocks, ranges
 from txtopo.connectors.files import groups as file_groups
 from txtopo.connectors.files import records as file_records
-from txtopo.topology import exact_columns, spout
+from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
@@ -132,29 +130,18 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
 
     def __init__(self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
         super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
-        for field in self.schema:
-            try:
-                _JsonEmitter((), pa.schema([field])).records("", b"{}\n")
-            except pa.ArrowException as error:
-                raise txtopo.errors.ConfigError(
-                    f"JSON spout: column {field.name!r} cannot be read as {field.type}: {exact_columns.first_line(error)}\n"
-                    "  Declare what JSON has: numbers, texts, truth values, dates and timestamps as texts, lists and structs of these.\n"
-                    "  A time of day is a pa.string(), a duration a pa.int64()."
-                ) from None
+        json_columns.check_schema("JSON spout", self.schema)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
         return _JsonEmitter(self.groups(), self.schema)
 
 
-class _RefusedError(ValueError):
-    """Lines have a mistake: the mistake, and the cure."""
+class _RefusedError(json_lines.LineError):
+    """Lines of CSV have a mistake: the mistake, and the cure."""
 
     def __init__(self, mistake: str, cure: str) -> None:
         super().__init__(mistake)
         self.cure = cure
-
-
-_CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, _RefusedError, decimals.ChangedDecimalError, json_lines.LineError)
 
 
 class _ColumnEmitter(ranges.ByteRangeEmitter):
@@ -170,7 +157,7 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
         begin, lines = offset + skipped, block[skipped:]
         try:
             batches = self.records(path, lines)
-        except _CANNOT_BE_READ as error:
+        except json_columns.CANNOT_BE_READ as error:
             raise self._first_refused(path, begin, lines, error) from None
         for batch in batches:
             collector.emit_batch(batch)
@@ -183,31 +170,13 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
     @abc.abstractmethod
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
         """The records in whole lines, the same as in each line alone. Raises one of
-        ``_CANNOT_BE_READ`` if there are others in any line."""
-
-    def conforming(self, table: pa.Table) -> list[pa.RecordBatch]:
-        """``table`` in the declared schema."""
-        selected = table.select(self._schema.names)
-        if selected.schema.types != self._schema.types:
-            selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in self._schema]))
-        return [pa.RecordBatch.from_arrays(batch.columns, schema=self._schema) for batch in selected.to_batches()]
+        :data:`json_columns.CANNOT_BE_READ` if there are others in any line."""
 
     def _first_refused(self, path: str, offset: int, block: bytes, error: Exception) -> txtopo.errors.InputError:
         """The error that names the first of the lines that is to blame."""
         lines = block.split(b"\n")
-
-        def refusal(begin: int, end: int) -> Exception | None:
-            try:
-                self.records(path, b"\n".join(lines[begin:end]) + b"\n")
-            except _CANNOT_BE_READ as error:
-                return error
-            return None
-
-        begin, end = 0, len(lines)
-        while end - begin > 1:
-            middle = (begin + end) // 2
-            begin, end = (begin, middle) if refusal(begin, middle) else (middle, end)
-        return _bad_line(path, offset, block, begin, refusal(begin, end) or error)
+        number, first = json_columns.first_refused(lines, lambda some: self.records(path, b"\n".join(some) + b"\n"), error)
+        return _bad_line(path, offset, block, number, first)
 
 
 class _CsvEmitter(_ColumnEmitter):
@@ -227,7 +196,7 @@ class _CsvEmitter(_ColumnEmitter):
         whole = blocks.first_line(open_file, path)
         try:
             self._names[path] = self._names_in(whole[file_records.signature_bytes(0, whole) :])
-        except _CANNOT_BE_READ as error:
+        except json_columns.CANNOT_BE_READ as error:
             raise _bad_line(path, 0, whole, 0, error) from None
 
     def _names_in(self, line: bytes) -> list[str]:
@@ -256,7 +225,7 @@ class _CsvEmitter(_ColumnEmitter):
         if table.num_rows != ends and table.num_rows != sum(bool(line.strip(_ENDS)) for line in lines.split(b"\n")):
             raise _RefusedError(*_WITHIN_QUOTES)
         self._check_numbers(path, lines, table)
-        return self.conforming(decimals.from_texts(table, self._schema, self._null_values))
+        return json_columns.conforming(decimals.from_texts(table, self._schema, self._null_values), self._schema)
 
     def _read(self, path: str, lines: bytes, schema: pa.Schema) -> pa.Table:
         read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 2, column_names=self._names[path])
@@ -289,9 +258,9 @@ class _CsvEmitter(_ColumnEmitter):
         or read by its bits."""
         may_have_bits = b"0x" in lines or b"0X" in lines
         for name, type in ((field.name, decimals.value_type(field.type)) for field in self._schema):
-            if type in _EXACT_BELOW:
+            if type in decimals.EXACT_BELOW:
                 numbers = table.column(name).cast(type)
-                is_doubtful = pc.greater_equal(pc.abs(numbers), _EXACT_BELOW[type])
+                is_doubtful = pc.greater_equal(pc.abs(numbers), decimals.EXACT_BELOW[type])
             elif may_have_bits and (pa.types.is_integer(type) or pa.types.is_duration(type)):
                 numbers = table.column(name).cast(pa.int64()) if pa.types.is_duration(type) else table.column(name)
                 is_doubtful = pc.is_valid(numbers)
@@ -323,86 +292,15 @@ def _changed_from(text: str, number: float) -> str | None:
 class _JsonEmitter(_ColumnEmitter):
     def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
         super().__init__(groups, schema)
-        # Arrow's cast refuses a zone where the column has none, the other way round, and numbers
-        # for dates; its reader of JSON does not.
-        parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
-        self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
-        self._digits_sure = decimals.digits_sure(schema)
+        self._parser = json_columns.Parser(schema)
 
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
-        if not lines.isascii():
-            lines.decode()
-        count = json_lines.objects_in(lines, self._schema.names)
-        if not count:
-            return []
-        if self._digits_sure is not None and decimals.is_doubtful(lines, self._digits_sure):
-            decimals.check_json(lines, self._schema)
-        read_options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        table: Any = pa.json.read_json(pa.BufferReader(lines), read_options, self._parse_options)
-        if table.num_rows != count:
-            raise _RefusedError("is not one JSON object", _CURE_OF_JSON)
-        batches = self.conforming(table)
-        if any(_is_large(column) for batch in batches for column in batch.columns):
-            self._check_numbers(lines)
-        return batches
-
-    def _check_numbers(self, lines: bytes) -> None:
-        """Refuse a number that its column would change: an integer with more digits than the type
-        has, a number beyond it."""
-        for line in lines.split(b"\n"):
-            # Each line is an object that Arrow has taken: an error here would depend on the other
-            # lines of the block.
-            value = json.loads(line) if line.strip() else {}
-            for field in self._schema:
-                for number in _changed_in(value.get(field.name), field.type):
-                    raise _RefusedError(f"has {number} in field {field.name!r}, which is no number of the type {field.type}", _CURE)
+        return self._parser.records(lines)
 
 
 def _bad_line(path: str, offset: int, block: bytes, number: int, error: Exception) -> txtopo.errors.InputError:
-    is_sentence = isinstance(error, _RefusedError | decimals.ChangedDecimalError | json_lines.LineError)
-    mistake = str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
     cure = error.cure if isinstance(error, _RefusedError) else _CURE_OF_JSON if isinstance(error, json_lines.LineError) else _CURE
-    return file_records.bad_line(path, offset, block, number, mistake, cure)
-
-
-def _times_as_text(type: pa.DataType) -> pa.DataType:
-    if pa.types.is_temporal(type):
-        return pa.string()
-    if pa.types.is_list(type):
-        return pa.list_(type.value_field.with_type(_times_as_text(type.value_type)))
-    if pa.types.is_struct(type):
-        return pa.struct([type.field(i).with_type(_times_as_text(type.field(i).type)) for i in range(type.num_fields)])
-    return type
-
-
-_EXACT_BELOW = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
-"""Integers below this are numbers of the type; so are even integers up to twice this bound,
-multiples of four up to four times, and so on."""
-
-
-def _is_large(column: pa.Array) -> bool:
-    """Whether there is a number in ``column`` that may not be the one in the file."""
-    if pa.types.is_list(column.type):
-        return _is_large(column.flatten())
-    if pa.types.is_struct(column.type):
-        return any(map(_is_large, column.flatten()))
-    bound = _EXACT_BELOW.get(column.type)
-    return bound is not None and bool(pc.any(pc.greater_equal(pc.abs(column), bound), min_count=0).as_py())
-
-
-def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
-    """The numbers in ``value`` that a column of ``type`` holds as another number, or as an infinite
-    one."""
-    if pa.types.is_list(type):
-        for item in value or ():
-            yield from _changed_in(item, type.value_type)
-    elif pa.types.is_struct(type):
-        for i in range(type.num_fields):
-            yield from _changed_in((value or {}).get(type.field(i).name), type.field(i).type)
-    elif pa.types.is_floating(type) and value is not None:
-        came = pa.array([float(value)], type).to_pylist()[0]
-        if math.isinf(came) or (isinstance(value, int) and came != value):
-            yield value
+    return file_records.bad_line(path, offset, block, number, json_columns.mistake(error), cure)
 
 
 __all__ = ["CsvTransactionalSpout", "JsonLinesTransactionalSpout"]

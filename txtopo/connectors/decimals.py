@@ -23,8 +23,13 @@ _DIGITS_OF_BITS = {32: 9, 64: 18, 128: 38, 256: 76}
 """How many digits a decimal of so many bits has at most."""
 
 
-class ChangedDecimalError(ValueError):
+class ChangedNumberError(ValueError):
     """A line has a number that its column would change: a sentence without its subject."""
+
+
+EXACT_BELOW = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
+"""Integers below this are numbers of the type; so are even integers up to twice this bound,
+multiples of four up to four times, and so on."""
 
 
 def value_type(type: pa.DataType) -> pa.DataType:
@@ -94,7 +99,7 @@ _EXPONENT = re.compile(rb"0e-?0+[\s,}\]\"]")
 
 
 def check_json(lines: bytes, schema: pa.Schema) -> None:
-    """:class:`ChangedDecimalError` if Arrow would change a decimal in ``lines``. A line that is no
+    """:class:`ChangedNumberError` if Arrow would change a decimal in ``lines``. A line that is no
     JSON is left to Arrow."""
     for line in lines.split(b"\n"):
         try:
@@ -151,5 +156,5 @@ def _is_number(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
     return True
 
 
-def _changed(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedDecimalError:
-    return ChangedDecimalError(f"has {value} in {noun} {name!r}, which is no number of the type {type}")
+def _changed(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedNumberError:
+    return ChangedNumberError(f"has {value} in {noun} {name!r}, which is no number of the type {type}")

@@ -1,0 +1,149 @@
+"""JSON objects, one per line, as columns: Arrow parses, and every line means what it means alone.
+
+Apart from the spouts because files and topics of Kafka hold the same objects, and have to give the
+same columns or refuse the same line (R38). Importing this imports pyarrow.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+import txtopo.errors
+from txtopo.connectors import decimals, json_lines
+from txtopo.topology import exact_columns
+
+Piece = TypeVar("Piece")
+
+
+CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, decimals.ChangedNumberError, json_lines.LineError)
+"""The exceptions for lines of which no columns can be made."""
+
+
+def mistake(error: Exception) -> str:
+    """``error``, one of :data:`CANNOT_BE_READ`, as a sentence whose subject is the line."""
+    is_sentence = isinstance(error, decimals.ChangedNumberError | json_lines.LineError)
+    return str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
+
+
+def first_refused(lines: list[Piece], parse: Callable[[list[Piece]], Any], error: Exception) -> tuple[int, Exception]:
+    """The number of the first line that ``parse`` refuses, and the reason: ``error`` if no line is
+    refused alone."""
+
+    def refusal(begin: int, end: int) -> Exception | None:
+        try:
+            parse(lines[begin:end])
+        except CANNOT_BE_READ as refused:
+            return refused
+        return None
+
+    begin, end = 0, len(lines)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        begin, end = (begin, middle) if refusal(begin, middle) else (middle, end)
+    return begin, refusal(begin, end) or error
+
+
+def conforming(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """``table`` in the declared ``schema``."""
+    selected = table.select(schema.names)
+    if selected.schema.types != schema.types:
+        selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in schema]))
+    return [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in selected.to_batches()]
+
+
+class Parser:
+    """Makes columns of ``schema`` from lines."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        # Arrow's cast refuses a zone where the column has none, the other way round, and numbers
+        # for dates; its reader of JSON does not.
+        parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
+        self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
+        self._digits_sure = decimals.digits_sure(schema)
+
+    def records(self, lines: bytes) -> list[pa.RecordBatch]:
+        """The objects in whole lines, the same as in each line alone. Raises one of
+        :data:`CANNOT_BE_READ` if any line is no object of the schema."""
+        if not lines.isascii():
+            lines.decode()
+        count = json_lines.objects_in(lines, self.schema.names)
+        if not count:
+            return []
+        if self._digits_sure is not None and decimals.is_doubtful(lines, self._digits_sure):
+            decimals.check_json(lines, self.schema)
+        read_options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        table: Any = pa.json.read_json(pa.BufferReader(lines), read_options, self._parse_options)
+        if table.num_rows != count:
+            raise json_lines.LineError("is not one JSON object")
+        batches = conforming(table, self.schema)
+        if any(_is_large(column) for batch in batches for column in batch.columns):
+            self._check_numbers(lines)
+        return batches
+
+    def _check_numbers(self, lines: bytes) -> None:
+        """Refuse a number that its column would change: an integer with more digits than the type
+        has, a number beyond it."""
+        for line in lines.split(b"\n"):
+            # Each line is an object that Arrow has taken: an error here would depend on the other
+            # lines of the block.
+            value = json.loads(line) if line.strip() else {}
+            for field in self.schema:
+                for number in _changed_in(value.get(field.name), field.type):
+                    raise decimals.ChangedNumberError(f"has {number} in field {field.name!r}, which is no number of the type {field.type}")
+
+
+def check_schema(owner: str, schema: pa.Schema) -> None:
+    """:class:`~txtopo.errors.ConfigError`, beginning with ``owner``, for a column that JSON has no
+    values for."""
+    for field in schema:
+        try:
+            Parser(pa.schema([field])).records(b"{}\n")
+        except pa.ArrowException as error:
+            raise txtopo.errors.ConfigError(
+                f"{owner}: column {field.name!r} cannot be read as {field.type}: {exact_columns.first_line(error)}\n"
+                "  Declare what JSON has: numbers, texts, truth values, dates and timestamps as texts, lists and structs of these.\n"
+                "  A time of day is a pa.string(), a duration a pa.int64()."
+            ) from None
+
+
+def _times_as_text(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(type):
+        return pa.string()
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(_times_as_text(type.value_type)))
+    if pa.types.is_struct(type):
+        return pa.struct([type.field(i).with_type(_times_as_text(type.field(i).type)) for i in range(type.num_fields)])
+    return type
+
+
+def _is_large(column: pa.Array) -> bool:
+    """Whether there is a number in ``column`` that may not be the one in its line."""
+    if pa.types.is_list(column.type):
+        return _is_large(column.flatten())
+    if pa.types.is_struct(column.type):
+        return any(map(_is_large, column.flatten()))
+    bound = decimals.EXACT_BELOW.get(column.type)
+    return bound is not None and bool(pc.any(pc.greater_equal(pc.abs(column), bound), min_count=0).as_py())
+
+
+def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
+    """The numbers in ``value`` that a column of ``type`` holds as another number, or as an infinite
+    one."""
+    if pa.types.is_list(type):
+        for item in value or ():
+            yield from _changed_in(item, type.value_type)
+    elif pa.types.is_struct(type):
+        for i in range(type.num_fields):
+            yield from _changed_in((value or {}).get(type.field(i).name), type.field(i).type)
+    elif pa.types.is_floating(type) and value is not None:
+        came = pa.array([float(value)], type).to_pylist()[0]
+        if math.isinf(came) or (isinstance(value, int) and came != value):
+            yield value
