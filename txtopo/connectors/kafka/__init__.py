@@ -1,11 +1,29 @@
-"""Kafka: transactional spouts over topics, and a sink.
+"""Kafka: transactional spouts over topics, of tuples and of columns, and a sink.
 
 ``confluent_kafka`` is imported when it is first needed: a topology is built where it is missing.
 """
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from txtopo.connectors.kafka.sink import KafkaSink
 from txtopo.connectors.kafka.spouts import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.topology import arrow
 
-__all__ = ["KafkaSink", "KafkaTransactionalSpout", "OpaqueKafkaTransactionalSpout"]
+if TYPE_CHECKING:
+    from txtopo.connectors.kafka.columns import KafkaColumnSpout, OpaqueKafkaColumnSpout
+
+_OF_COLUMNS = ("KafkaColumnSpout", "OpaqueKafkaColumnSpout")
+
+
+def __getattr__(name: str) -> Any:
+    # Spouts of columns need pyarrow, and spouts of tuples do not.
+    if name in _OF_COLUMNS:
+        arrow.require_pyarrow(name)
+        return getattr(importlib.import_module("txtopo.connectors.kafka.columns"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["KafkaColumnSpout", "KafkaSink", "KafkaTransactionalSpout", "OpaqueKafkaColumnSpout", "OpaqueKafkaTransactionalSpout"]

@@ -1,0 +1,265 @@
+"""Records of Kafka as columns, straight from the messages of a consumer: no tuple is made.
+
+Importing this imports pyarrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+import txtopo.errors
+from txtopo.connectors import json_columns, json_lines
+from txtopo.connectors.kafka import records
+from txtopo.topology import exact_columns
+
+FORMATS = ("bytes", "text", "json", "avro")
+_CURE = "Mend the schema; or take such records with format='bytes', and judge them in a bolt."
+
+_TYPES = {
+    "key": pa.binary(), "value": pa.binary(), "topic": pa.dictionary(pa.int32(), pa.string()), "partition": pa.int32(), "offset": pa.int64(),
+    "timestamp": pa.int64(), "headers": pa.map_(pa.string(), pa.binary()),
+}  # fmt: skip
+_NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64()}
+
+Values = list[Any]
+"""The value of each message: ``bytes``, or ``None``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns are made of records, and how. Checked when it is made.
+
+    :raises txtopo.errors.ConfigError: arguments that do not go together.
+    """
+
+    owner: str
+    fields: tuple[str, ...]
+    format: str
+    value_schema: Any
+    avro_schema: Any
+    schema_id: int | None
+    errors: str
+
+    def __post_init__(self) -> None:
+        def refuse(fact: str) -> txtopo.errors.ConfigError:
+            return txtopo.errors.ConfigError(f"{self.owner}: {fact}")
+
+        if self.format not in FORMATS:
+            raise refuse(f"format is {self.format!r}; it is one of {', '.join(map(repr, FORMATS))}")
+        if not self.fields or any(name not in records.PARTS for name in self.fields):
+            raise refuse(f"fields is {self.fields!r}; it has some of {', '.join(records.PARTS)}")
+        if self.errors not in ("strict", "replace"):
+            raise refuse(f"errors is {self.errors!r}; it is 'strict' or 'replace'")
+        is_decoded = self.format in ("json", "avro")
+        if is_decoded and (not isinstance(self.value_schema, pa.Schema) or not self.value_schema.names or "value" not in self.fields):
+            raise refuse(
+                f"format is {self.format!r}, schema is {self.value_schema!r}, and fields is {self.fields!r}\n"
+                "  Give the columns and their types: schema=pa.schema([('word', pa.string()), ('n', pa.int64())]).\n"
+                "  They take the place of 'value' in fields."
+            )
+        if not is_decoded and self.value_schema is not None:
+            raise refuse(f"schema is for values in JSON or Avro, and format is {self.format!r}\n  Give format='json' or 'avro', or no schema.")
+        if (self.format == "avro") != (self.avro_schema is not None):
+            cure = "Give both: the schema that the values were written with, as a dict or as its text."
+            raise refuse(f"avro_schema and format='avro' go together\n  {cure}")
+        if self.schema_id is not None and (self.format != "avro" or type(self.schema_id) is not int or not 0 <= self.schema_id < 1 << 32):
+            raise refuse(f"schema_id is {self.schema_id!r}; it is the number that a schema registry gave avro_schema, with format='avro'")
+        names = self.schema.names
+        for name in names:
+            if names.count(name) > 1:
+                raise refuse(f"there are two columns {name!r}\n  Leave one out of fields, or of schema.")
+        if self.format == "json":
+            json_columns.check_schema(self.owner, self.schema_of_value)
+        if self.format == "avro":
+            _check_avro(refuse, self.avro_as_dict, self.schema_of_value)
+
+    @property
+    def schema_of_value(self) -> pa.Schema:
+        """The columns that take the place of ``value``."""
+        return self.value_schema.remove_metadata()
+
+    @property
+    def avro_as_dict(self) -> Any:
+        """The schema of Avro, parsed if it was given as a text."""
+        try:
+            return json.loads(self.avro_schema) if isinstance(self.avro_schema, str) else self.avro_schema
+        except ValueError as error:
+            raise txtopo.errors.ConfigError(f"{self.owner}: avro_schema is no JSON: {error}") from None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, in order."""
+        columns: list[pa.Field] = []
+        for name in self.fields:
+            if name == "value" and self.value_schema is not None:
+                columns += self.schema_of_value
+            else:
+                columns.append(pa.field(name, pa.string() if self.format == "text" and name in ("key", "value") else _TYPES[name]))
+        return pa.schema(columns)
+
+    def converter(self) -> Converter:
+        """What makes the columns; with libraries that only executors need."""
+        return Converter(self)
+
+
+class Converter:
+    """Makes one RecordBatch of some messages of one partition."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns, self._owner, self._schema = columns, columns.owner, columns.schema
+        self._parts = [self._part(name) for name in columns.fields]
+
+    def batch(self, messages: list[Any]) -> pa.RecordBatch:
+        """``messages`` as rows."""
+        arrays: list[pa.Array] = []
+        for part in self._parts:
+            arrays += part(messages)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _part(self, name: str) -> Callable[[list[Any]], Sequence[pa.Array]]:
+        columns = self._columns
+        if name == "value" and columns.format == "json":
+            return _Json(columns).arrays
+        if name == "value" and columns.format == "avro":
+            return _Avro(columns).arrays
+        if name in ("key", "value") and columns.format == "text":
+            return lambda messages: [self._texts(name, messages)]
+        if name in _NUMBERS:
+            of_record = records.converter(self._owner, (name,), "bytes", "strict")
+            return lambda messages: [pa.array([value for (value,) in of_record(messages)], _NUMBERS[name])]
+        return {"key": _keys, "value": _values, "topic": _topics, "headers": _headers}[name]
+
+    def _texts(self, name: str, messages: list[Any]) -> pa.Array:
+        (data,) = _keys(messages) if name == "key" else _values(messages)
+        try:
+            return data.cast(pa.string())
+        except pa.ArrowInvalid:
+            of_record = records.converter(self._owner, (name,), "text", self._columns.errors)
+            return pa.array([text for (text,) in of_record(messages)], pa.string())
+
+
+def _keys(messages: list[Any]) -> Sequence[pa.Array]:
+    return [pa.array([message.key() for message in messages], pa.binary())]
+
+
+def _values(messages: list[Any]) -> Sequence[pa.Array]:
+    return [pa.array([message.value() for message in messages], pa.binary())]
+
+
+def _topics(messages: list[Any]) -> Sequence[pa.Array]:
+    return [pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(messages)), [messages[0].topic()])]
+
+
+def _headers(messages: list[Any]) -> Sequence[pa.Array]:
+    return [pa.array([message.headers() or [] for message in messages], _TYPES["headers"])]
+
+
+class _Decoded:
+    """Values that are decoded: a refused one is named by its place."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns, self._schema = columns, columns.schema_of_value
+
+    def refused(self, message: Any, mistake: str) -> txtopo.errors.InputError:
+        """The error that the value of ``message`` is not as it should be."""
+        return txtopo.errors.InputError(f"{self._columns.owner}: {records.where(message)} {mistake}\n  {_CURE}")
+
+    def checked(self, messages: list[Any]) -> Values:
+        """The values; ``None`` only where nulls are allowed."""
+        values = [message.value() for message in messages]
+        if self._columns.errors == "strict" and None in values:
+            cure = "Give errors='replace', which makes null columns of it."
+            raise txtopo.errors.InputError(f"{self._columns.owner}: {records.where(messages[values.index(None)])} has no value\n  {cure}")
+        return values
+
+
+class _Json(_Decoded):
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(columns)
+        self._parser = json_columns.Parser(self._schema)
+        self._decoder = json_lines.Decoder(self._schema.names)
+
+    def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
+        """The columns of the values of ``messages``."""
+        values = [b"{}" if value is None else value for value in self.checked(messages)]
+        try:
+            return self._parsed(values)
+        except json_columns.CANNOT_BE_READ as error:
+            number, first = json_columns.first_refused(values, self._parsed, error)
+            raise self.refused(messages[number], json_columns.mistake(first)) from None
+
+    def _parsed(self, values: Values) -> Sequence[pa.Array]:
+        lines = b"\n".join(values)
+        if lines.count(b"\n") >= len(values):
+            lines = b"\n".join([self._line(value) if b"\n" in value else value for value in values])
+        batches = self._parser.records(lines)
+        if sum(batch.num_rows for batch in batches) != len(values):
+            raise json_lines.LineError("is not one JSON object")
+        columns: Sequence[pa.Array] = (batches[0] if len(batches) == 1 else pa.concat_batches(batches)).columns
+        return columns
+
+    def _line(self, value: bytes) -> bytes:
+        """``value``, an object over several lines, as one line: line ends are white space in JSON,
+        and never part of a text."""
+        self._decoder.object(value.decode())
+        return value.replace(b"\n", b" ")
+
+
+class _Avro(_Decoded):
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(columns)
+        self._library = _library(columns.owner)
+        self._written = self._library.parse_schema(columns.avro_as_dict)
+        self._prefix = b"" if columns.schema_id is None else b"\0" + columns.schema_id.to_bytes(4, "big")
+
+    def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
+        """The columns of the values of ``messages``."""
+        values = self.checked(messages)
+        rows = [{} if value is None else self._record(message, value) for message, value in zip(messages, values, strict=True)]
+        return [self._array([row.get(field.name) for row in rows], field, messages) for field in self._schema]
+
+    def _record(self, message: Any, value: bytes) -> Mapping[str, Any]:
+        if not value.startswith(self._prefix):
+            raise self.refused(message, f"does not begin with the schema id {self._columns.schema_id}, but with {value[:5]!r}")
+        stream = io.BytesIO(value)
+        stream.seek(len(self._prefix))
+        try:
+            record: Mapping[str, Any] = self._library.schemaless_reader(stream, self._written, None)
+        except Exception as error:
+            # The library raises what its steps raise: of numbers, texts, time zones, ends of data.
+            raise self.refused(message, f"is no Avro of avro_schema: {type(error).__name__} {exact_columns.first_line(error)}".rstrip()) from error
+        if stream.tell() != len(value):
+            raise self.refused(message, f"has {len(value) - stream.tell()} bytes behind its Avro of avro_schema")
+        return record
+
+    def _array(self, values: Values, field: pa.Field, messages: list[Any]) -> pa.Array:
+        try:
+            return exact_columns.array(values, field.type, True)
+        except exact_columns.ChangedValueError as error:
+            fact = f"has {error.shown} in field {field.name!r}, which is no value of a column of type {field.type}: {error.why}"
+            raise self.refused(messages[error.row or 0], fact) from None
+
+
+def _library(owner: str) -> Any:
+    try:
+        return importlib.import_module("fastavro")
+    except ImportError as error:
+        raise txtopo.errors.SetupError(
+            f"{owner}: Avro needs what cannot be imported: {error}\n  Type: pip install 'txtopo[avro]', for the interpreter of every executor."
+        ) from error
+
+
+def _check_avro(refuse: Callable[[str], txtopo.errors.ConfigError], written: Any, schema: pa.Schema) -> None:
+    if not isinstance(written, Mapping) or written.get("type") != "record" or not isinstance(written.get("fields"), list):
+        raise refuse(f"avro_schema is {str(written)[:60]!r}; it is the schema of a record: {{'type': 'record', 'name': …, 'fields': […]}}")
+    names = [field.get("name") if isinstance(field, Mapping) else None for field in written["fields"]]
+    for name in schema.names:
+        if name not in names:
+            raise refuse(f"avro_schema has no field {name!r}; it has {', '.join(map(repr, names))}\n  Mend schema, or avro_schema.")

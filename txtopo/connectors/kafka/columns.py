@@ -1,0 +1,105 @@
+"""Transactional spouts over topics of Kafka that emit columns.
+
+They plan and read as the spouts of tuples do; only the form differs in which records go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from txtopo.connectors.kafka import reading, records, spouts
+from txtopo.connectors.kafka.column_records import Columns, Converter
+from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.context import TopologyContext
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.transaction import TransactionAttempt
+
+Format = Literal["bytes", "text", "json", "avro"]
+
+
+class _InColumns(spouts._KafkaSpout):
+    """The common part of the two: their columns."""
+
+    emits_columns = True
+
+    def _set_columns(
+        self, fields: Sequence[str], format: Format, schema: pa.Schema | None, avro_schema: Any, schema_id: int | None, errors: records.DecodingErrors
+    ) -> None:  # fmt: skip
+        named = (fields,) if isinstance(fields, str) else tuple(fields)
+        self.columns = Columns(spouts._OWNER, named, format, schema, avro_schema, schema_id, errors)
+        self.fields, self.format, self.errors = Fields("tx", self.columns.schema.names), format, errors
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(self.fields, schema=self.columns.schema)
+
+    def _emitter(self, context: TopologyContext) -> spouts._Emitter:
+        return _ColumnEmitter(reading.reader_of(context, self.source), self.columns.converter())
+
+
+class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
+    """Emits the records of topics as RecordBatches, each record once and in order within its
+    partition; a replay has the same records.
+
+    Needs ``pip install 'txtopo[kafka,arrow]'`` on the driver and every executor; for Avro
+    ``'txtopo[avro]'`` as well.
+
+    - ``servers``, ``topics``: as for :class:`~txtopo.connectors.kafka.KafkaTransactionalSpout`; and
+      so is what is not named here: ``records_per_batch``, ``records_per_transaction``, ``start``,
+      ``isolation``, ``refresh_s``, ``compacted``, ``client_group``, ``client``.
+    - ``fields``: parts of a record, one column each: ``key``, ``value`` (bytes, or text with
+      ``format="text"``), ``topic`` (dictionary-encoded text), ``partition`` (``int32``), ``offset``,
+      ``timestamp`` (``int64``; milliseconds since 1970, or null), ``headers`` (a map from text to
+      bytes, in order, in which names may be equal).
+    - ``format``: ``"bytes"``, ``"text"`` (UTF-8), ``"json"`` or ``"avro"``. The last two make the
+      columns of ``schema`` from a value, in the place of ``value`` in ``fields``; keys stay bytes.
+    - ``schema``: these columns and their types. Objects are those of
+      :class:`~txtopo.connectors.files.JsonLinesTransactionalSpout`: an object without a field has
+      null there.
+    - ``avro_schema``: the schema of the record that the values were written with, as a dict or as
+      the text of its file.
+    - ``schema_id``: the number of ``avro_schema`` in a schema registry, if values begin with it (a
+      byte 0 and four bytes). A value with another number is refused.
+    - ``errors``: ``"strict"`` stops at a record that is not as ``format`` says; ``"replace"`` puts
+      U+FFFD for bytes that are not UTF-8, and null columns for a null value.
+
+    Raises what that spout does; :class:`~txtopo.errors.InputError`, from executors, with topic,
+    partition and offset, for a value that does not fit ``schema``, or has a number that would be
+    another one in its column.
+    """
+
+    def __init__(
+        self, servers: str, topics: Any, *, fields: Sequence[str] = ("value",), format: Format = "bytes", schema: pa.Schema | None = None,
+        avro_schema: Mapping[str, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(servers, topics, **reading)
+        self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
+
+
+class OpaqueKafkaColumnSpout(_InColumns, spouts.OpaqueKafkaTransactionalSpout):
+    """As :class:`KafkaColumnSpout`, but a replay may have other records: each record is in one
+    committed transaction. For opaque stores and sinks.
+
+    - ``lost``: as for :class:`~txtopo.connectors.kafka.OpaqueKafkaTransactionalSpout`.
+    """
+
+    def __init__(
+        self, servers: str, topics: Any, *, fields: Sequence[str] = ("value",), format: Format = "bytes", schema: pa.Schema | None = None,
+        avro_schema: Mapping[str, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(servers, topics, **reading)
+        self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
+
+
+class _ColumnEmitter(spouts._Emitter):
+    def __init__(self, reader: reading.Reader, converter: Converter) -> None:
+        self._reader, self._converter = reader, converter
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+        for messages in self._reader.records(metadata):
+            collector.emit_batch(self._converter.batch(messages))
+
+
+__all__ = ["KafkaColumnSpout", "OpaqueKafkaColumnSpout"]
