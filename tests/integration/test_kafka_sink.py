@@ -60,6 +60,16 @@ class TestReplays:
             values = [record.value for record in kafka.read(sales.topic) if record.partition == partition]
             assert values == sorted(values, key=lambda value: value or b"")
 
+    @pytest.mark.parametrize("between", [(2, 0), (1, 1)])
+    def test_a_task_that_ran_in_another_process_in_between_goes_on(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, between: tuple[int, int]
+    ) -> None:
+        """The first process has kept its producer, and a record that is no longer the last one."""
+        sales.write(process, 1, 0, ["1"], tasks=1)
+        sales.write(other, *between, [f"{between[0]}"], tasks=1)
+        sales.write(process, between[0] + 1, 0, ["next"], tasks=1, known_stores=sales.known(*between, 1))
+        assert sales.values == [*(["1", "2"] if between[0] == 2 else ["1"]), "next"]
+
     def test_a_task_without_rows_writes_its_record(self, sales: Sales, process: WorkerProcess) -> None:
         assert sales.write(process, 1, 0, task=1) == 0
         assert [(record.task, record.txid, record.rows) for record in sales.records] == [(1, 1, 0)]

@@ -164,8 +164,9 @@ class Ledger(destination.Destination):
         writers: Writers = context.resource(f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers)
         # Taken out while it is at work: whatever goes wrong, it is not there for the next attempt.
         writer = writers.pop(id, None)
-        if writer is not None and writer.record is not None and writer.record.tasks != own.tasks:
-            # The records of all tasks are looked at when their number changes.
+        if writer is not None and (writer.record is None or writer.record.tasks != own.tasks or self._is_older(writer.record, context)):
+            # The records of all tasks are looked at when their number changes. An older record is of
+            # a task that has run in another process since.
             writer.producer.close()
             writer = None
         writer = writer or self._begun(context, own, topic, id, bytes_max)
@@ -182,6 +183,11 @@ class Ledger(destination.Destination):
         writer.record, writer.others = own, {}
         writers[id] = writer
         return not is_written
+
+    def _is_older(self, record: Record, context: contexts.TopologyContext) -> bool:
+        """Whether ``record`` is of an earlier attempt than the last one that is recorded."""
+        last = None if context.known_stores is None else visible.recorded(context.known_stores, self.name).get(context.component_id)
+        return last is not None and record.position < (last.txid, last.attempt_id)
 
     def _begun(self, context: contexts.TopologyContext, own: Record, topic: str, id: str, bytes_max: int | None) -> Writer:
         """A writer whose task is the only one, with the records as they are then."""
