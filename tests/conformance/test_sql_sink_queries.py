@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, cases, shop
-from txtopo.connectors.sinks.sql import streaming
-from txtopo.connectors.sinks.sql.streaming import ForeachBatch, ForeachWriter
+from txtopo.connectors import streaming
+from txtopo.connectors.streaming import ForeachBatch, ForeachWriter
 from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
 
 

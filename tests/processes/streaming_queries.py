@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.quick_java import QUICK_JAVA
-from txtopo.connectors.sinks.sql.streaming import ForeachWriter
+from txtopo.connectors.streaming import ForeachWriter
 from txtopo.connectors.sql import SqlSink
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
-from txtopo.connectors import tuple_rows
-from txtopo.connectors.sinks.sql import parameters, spool
+from txtopo.connectors import spool, tuple_rows
+from txtopo.connectors.sinks.sql import parameters
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.connectors.sql import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -132,12 +132,21 @@ class AuxiliaryTopic:
                 " written\n  Set it to compact; or delete the topic before anything was written, and the sink makes it."
             )
 
-    def wait_until_decided(self, task: int) -> None:
-        """Wait until nothing in the task's partition belongs to an open transaction: until the last
-        stable offset is the end. A commit is answered before its marker is in the partition."""
-        place = (self.name, task)
-        end = self._log.ends([place], "read_uncommitted")[place].offset
-        self._wait_for(f"another producer has an open transaction in partition {task}; `txtopo kafka show` tells more", lambda: self._log.ends([place])[place].offset >= end, DECIDED_S)
+    def undecided(self, tasks: Iterable[int]) -> list[int]:
+        """The tasks in whose partitions something belongs to an open transaction: their last stable
+        offset is not the end. A commit is answered before its marker is in the partition."""
+        places = [(self.name, task) for task in tasks]
+        ends = self._log.ends(places, "read_uncommitted")
+        stable = self._log.ends(places)
+        return [task for (_, task) in places if stable[self.name, task].offset < ends[self.name, task].offset]
+
+    def wait_until_decided(self, tasks: Sequence[int]) -> None:
+        """Wait until nothing in the partitions of ``tasks`` belongs to an open transaction.
+
+        :raises errors.FailedException: another producer has begun there since.
+        """
+        why = "another producer has an open transaction there; `txtopo kafka show` tells where"
+        self._wait_for(why, lambda: not self.undecided(tasks), DECIDED_S)
 
     def last_records(self, tasks: Iterable[int]) -> dict[int, Record]:
         """The last committed record of each task that has one; of a task with an open transaction,

@@ -31,10 +31,10 @@ is not promised: it holds in no sink that commits task by task.
 stable offset with the end, then the reading. A reading before ``init`` would miss a commit under
 way; one right after a commit would miss its marker.
 
-**Leftover tasks.** A transaction that was begun is replayed with its own number of tasks (R23), so
-that the tasks of the ids beyond a smaller number have all committed, or begun anew, before the
-number changed. No transaction of theirs is open. ``txtopo kafka abort`` is for ids whose topology
-was given up in the middle.
+**Leftover tasks.** A transaction that was begun is replayed with its own number of tasks (R23). So
+all tasks have committed before there are fewer, and none has a transaction open. One that is found
+open all the same, in a partition without a task, is aborted. ``txtopo kafka abort`` is for topologies
+that were given up in the middle.
 
 Apart from ``sink``, which users see, from ``producing``, which knows transactions and no rule, and
 from ``auxiliary``, which keeps records.
@@ -54,24 +54,14 @@ import shlex
 from collections.abc import Sequence
 
 from txtopo import errors, faults
+from txtopo.connectors import replays
 from txtopo.connectors.kafka import auxiliary, client, producing, target
 from txtopo.connectors.kafka.auxiliary import Record
 from txtopo.connectors.kafka.producing import Message
-from txtopo.stores import begun, completeness, place, stamps, visible
+from txtopo.stores import begun, completeness, stamps, visible
+from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
-
-
-class OtherRowsError(errors.TxtopoError):
-    """A transaction that was written has another number of rows when it comes again."""
-
-
-class DividedOtherwiseError(Exception):
-    """A transaction was begun with another number of tasks."""
-
-    def __init__(self, before: int, now: int) -> None:
-        super().__init__(before, now)
-        self.before, self.now = before, now
 
 
 @dataclasses.dataclass(slots=True)
@@ -191,23 +181,44 @@ class Ledger(destination.Destination):
 
     def _begun(self, context: contexts.TopologyContext, own: Record, topic: str, id: str, bytes_max: int | None) -> Writer:
         """A writer whose task is the only one, with the records as they are then."""
-        kept = auxiliary.AuxiliaryTopic(target.log_of(context, self.cluster), topic)
+        kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
         if kept.partitions() == 0:
             # What was emptied is not made anew: that must be told.
             _Judge(self, context, own, None).is_written()
         kept.make(own.tasks)
         kept.check_is_kept()
+        leftover = range(own.tasks, kept.partitions())
         producer = producing.TaskProducer(self.cluster, id, self.timeout_s, bytes_max)
         try:
+            for task in kept.undecided(leftover):
+                self.abort(topic, task)
             producer.init(topic)
-            kept.wait_until_decided(own.task)
+            kept.wait_until_decided([own.task, *leftover])
             records = kept.last_records(range(kept.partitions()))
-        except producing.TimeoutTooLongError as error:
-            raise target.timeout_too_long(self.cluster, self.timeout_s) from error
-        except BaseException:
+        except BaseException as error:
             producer.close()
+            if isinstance(error, producing.TimeoutTooLongError):
+                raise target.timeout_too_long(self.cluster, self.timeout_s) from error
             raise
         return Writer(producer, records.pop(own.task, None), records)
+
+    def abort(self, topic: str, task: int) -> None:
+        """End the transaction that a task has left open: become the only producer of its id for a
+        moment."""
+        producer = producing.TaskProducer(self.cluster, f"{topic}.{task}", self.timeout_s)
+        try:
+            producer.init(topic)
+        finally:
+            producer.close()
+
+    def command(self, action: str, topology_id: str) -> str:
+        """The command line that does ``action``, such as ``clear``, to the auxiliary topics."""
+        return self.place.command(action, topology_id)
+
+    @property
+    def place(self) -> places.Place:
+        """The sink as a value, for errors."""
+        return _Place(self.name, self.address, self.cluster.servers, "", opaque=False)
 
 
 class _Judge:
@@ -219,7 +230,7 @@ class _Judge:
         self._record = None if writer is None else writer.record
         self._others = {} if writer is None else writer.others
         self._recorded = None if context.known_stores is None else visible.recorded(context.known_stores, ledger.name)
-        self._place = _Place(ledger.name, ledger.address, ledger.cluster.servers, "", False)
+        self._place = ledger.place
         self.tasks_before = self._tasks_before()
         """How many tasks the transaction before had; ``None`` if there was none."""
 
@@ -287,24 +298,20 @@ class _Judge:
     def _check_same(self, written: Record) -> None:
         own = self._own
         if written.tasks != own.tasks:
-            raise DividedOtherwiseError(written.tasks, own.tasks)
+            raise replays.DividedOtherwiseError(written.tasks, own.tasks)
         if written.rows != own.rows:
-            raise OtherRowsError(
-                f"the sink {self._ledger.address} wrote {written.rows} rows of component {own.component!r}, task {own.task}, for transaction"
-                f" {own.txid}, whose replay now has {own.rows}\n"
-                "  A replayed batch must have the same tuples. Mend the spout or the bolt that changes them."
-            )
+            raise replays.other_rows(self._ledger.address, own.component, own.task, own.txid, written.rows, own.rows)
 
     def _stamp(self, task: int) -> stamps.Stamp:
         own = self._own
         return stamps.Stamp(own.topology_id, own.generation, own.component, task, own.txid, own.attempt)
 
 
-class _Place(place.Place):
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place(places.Place):
     """The sink's place, with commands of its own."""
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line that does ``action``, such as ``adopt``, to the auxiliary topics."""
         return f"txtopo kafka {action} {shlex.quote(self.location)} {shlex.quote(topology_id)}"
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from txtopo import errors, plain_json
 from txtopo.connectors import tuple_rows
-from txtopo.connectors.kafka.producing import Headers, Message
+from txtopo.connectors.kafka.producing import Message
 
 Format = Literal["bytes", "text", "json"]
 FORMATS = ("bytes", "text", "json")
@@ -220,4 +220,4 @@ def _timestamp_ms(value: Any) -> int:
     return value
 
 
-__all__ = ["Convert", "Headers", "Message", "RefusedError", "Shape"]
+__all__ = ["Convert", "Message", "RefusedError", "Shape"]

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka import auxiliary, messages, producing
+from txtopo.connectors import streaming
+from txtopo.connectors.kafka import auxiliary, intake, messages, queries, target
 from txtopo.connectors.kafka import client as clients
 from txtopo.connectors.kafka import ledger as ledgers
-from txtopo.connectors.kafka import target as targets
 from txtopo.topology import bolt
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -116,59 +116,52 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
-        self.messages: list[producing.Message] = []
-        self._convert: messages.Convert | None = None
+        self.messages: list[messages.Message] = []
         self._taken_from: Fields | None = None
-        self._targets: dict[str, targets.Target] = {}
+        self._take: intake.Intake | None = None
+        cluster = self.ledger.cluster
         self.ledger.auxiliary_topic(context.topology_id, context.component_id)
-        targets.check_timeout(context, self.ledger.cluster, self.ledger.timeout_s)
+        target.check_timeout(context.resource, cluster, self.ledger.timeout_s)
         if self.shape.topic_field is None:
-            self._targets[self.shape.topic] = self._target(self.shape.topic)
+            target.checked(context.resource, cluster, self.shape.topic, self.shape.key is not None)
 
     def execute(self, tup: Tuple) -> None:
-        if tup.fields is not self._taken_from:
-            self._convert = messages.Convert(self.shape, tup.fields, self.context.component_id)
+        if self._take is None or tup.fields is not self._taken_from:
+            context = self.context
             self._taken_from = tup.fields
-        assert self._convert is not None
-        try:
-            message = self._convert(tup.values)
-            target = self._targets.get(message.topic)
-            if target is None:
-                target = self._targets[message.topic] = self._target(message.topic)
-            if message.partition >= target.partitions:
-                raise messages.RefusedError(f"the partition is {message.partition}, and topic {message.topic} has {target.partitions}")
-            if message.key is None and target.is_compacted:
-                raise messages.RefusedError(f"the key is None, and topic {message.topic} is compacted: every record needs a key there")
-        except messages.RefusedError as error:
-            raise self._refused(len(self.messages) + 1, messages.shown(tup.fields, tup.values), str(error)) from error
-        self.messages.append(message)
+            self._take = intake.Intake(self.shape, self.ledger, context.resource, context.component_id, tuple(tup.fields), context.task_index)
+        self.messages.append(self._take(tup.values))
 
     def finish_batch(self) -> None:
-        try:
-            self.ledger.apply(self.context, self.attempt, self.messages, self._bytes_max())
-        except producing.MessageRefusedError as error:
-            number = error.number
-            if not number and error.name == "MSG_SIZE_TOO_LARGE":
-                number = max(range(len(self.messages)), key=lambda place: len(self.messages[place].value or b"")) + 1
-            message = self.messages[number - 1] if number else None
-            row = "" if message is None else f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]
-            raise self._refused(number, row, f"{error.said} ({error.name})") from error
+        intake.apply(self.ledger, self.context, self.attempt, self.messages)
         self.collector.emit([self.attempt, len(self.messages)])
 
-    def _bytes_max(self) -> int | None:
-        """The bound on a record, if it is known and the same for all."""
-        bounds = {target.bytes_max for target in self._targets.values()}
-        return bounds.pop() if len(bounds) == 1 and "message.max.bytes" not in self.ledger.cluster.settings else None
+    def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
+        """What ``writeStream.foreachBatch(…)`` takes: each micro-batch is one transaction of Kafka,
+        however it is partitioned.
 
-    def _target(self, topic: str) -> targets.Target:
-        target = targets.target_of(self.context, self.ledger.cluster, topic)
-        if target.is_compacted and self.shape.key is None:
-            raise errors.SetupError(f"Kafka sink: topic {topic} is compacted: every record needs a key there\n  Give key='field'; or another topic.")
-        return target
+        :param query_id: names the query in the auxiliary records, always the same for one query and
+            its checkpoint; like a topology's id.
+        :param begin_at: the first batch id this sink is given, if the query ran without it before.
+        """
+        return streaming.ForeachBatch(queries.Writes(self.ledger, self.shape), query_id, begin_at)
 
-    def _refused(self, number: int, row: str, why: str) -> errors.RowRefusedError:
-        context, attempt = self.context, self.attempt
-        return errors.RowRefusedError(self.ledger.address, context.component_id, context.task_index, str(attempt), number, row, why)
+    def foreach_writer(self, query_id: str, *, partitions: int, begin_at: int = 0) -> streaming.ForeachWriter:
+        """What ``writeStream.foreach(…)`` takes: each partition of a micro-batch is one transaction
+        of Kafka, written by the executor that has it.
+
+        :param partitions: the number of partitions of a micro-batch, and your promise that they
+            hold the same rows at every replay: ``stream.repartition(8,
+            "key").writeStream.foreach(sink.foreach_writer("q", partitions=8))``. If you cannot
+            promise it, use :meth:`foreach_batch`. So do if a task may fail in the middle: Spark
+            then hands over a part of a partition as if it were the whole, and the partition that
+            comes again is refused.
+        """
+        return streaming.ForeachWriter(queries.Writes(self.ledger, self.shape), query_id, partitions, begin_at)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A sink is held between the phases: what knows the process stays behind.
+        return {**vars(self), "_take": None} if "_take" in vars(self) else vars(self)
 
     def __repr__(self) -> str:
         return f"<KafkaSink {self.ledger.address}>"

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
 from txtopo.connectors.kafka.log import Log, UnknownTopicError
-from txtopo.topology.context import TopologyContext
+
+Resource = Callable[[str, Callable[[], Any]], Any]
+"""``TopologyContext.resource``, or what stands for it outside a topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +34,38 @@ class Target:
     """Of a record; ``None`` if the brokers do not tell this user."""
 
 
-def log_of(context: TopologyContext, cluster: client.Cluster) -> Log:
+def log_of(resource: Resource, cluster: client.Cluster) -> Log:
     """The client of this process for questions to the brokers."""
-    log: Log = context.resource(f"kafka-log:{cluster.key}:{os.getpid()}", lambda: Log(cluster))
+    log: Log = resource(f"kafka-log:{cluster.key}:{os.getpid()}", lambda: Log(cluster))
     return log
 
 
-def target_of(context: TopologyContext, cluster: client.Cluster, topic: str) -> Target:
-    """The topic, as the brokers describe it when this process first asks.
+def target_of(resource: Resource, cluster: client.Cluster, topic: str) -> Target:
+    """The topic, as the brokers described it when this process first asked.
 
     :raises errors.SetupError: there is no such topic, or the user may not write to it.
     """
-    target: Target = context.resource(
-        f"kafka-target:{cluster.key}:{topic}:{os.getpid()}", lambda: _described(log_of(context, cluster), topic)
-    )
+    target: Target = resource(f"kafka-target:{cluster.key}:{topic}:{os.getpid()}", lambda: _described(log_of(resource, cluster), topic))
     return target
 
 
-def check_timeout(context: TopologyContext, cluster: client.Cluster, timeout_s: float) -> None:
+def checked(resource: Resource, cluster: client.Cluster, topic: str, has_key: bool) -> Target:
+    """:func:`target_of` for rows with a key, or without.
+
+    :raises errors.SetupError: the topic is compacted, and the rows have no key.
+    """
+    target = target_of(resource, cluster, topic)
+    if target.is_compacted and not has_key:
+        raise errors.SetupError(f"{cluster.owner}: topic {topic} is compacted: every record needs a key there\n  Give key='field'; or another topic.")
+    return target
+
+
+def check_timeout(resource: Resource, cluster: client.Cluster, timeout_s: float) -> None:
     """Refuse a time-out of transactions above the brokers' maximum, as far as they tell it.
 
     :raises errors.SetupError: it is above.
     """
-    context.resource(f"kafka-timeout:{cluster.key}:{timeout_s}:{os.getpid()}", lambda: _check_timeout(log_of(context, cluster), timeout_s))
+    resource(f"kafka-timeout:{cluster.key}:{timeout_s}:{os.getpid()}", lambda: _check_timeout(log_of(resource, cluster), timeout_s))
 
 
 def _described(log: Log, topic: str) -> Target:

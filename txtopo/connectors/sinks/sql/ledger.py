@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors import replays
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.stores import base, sessions, stamps
 from txtopo.stores.servers.store import SqlStore
@@ -97,10 +98,8 @@ class Ledger(base.Store):
                 stamp = _stamp(context, attempt)
                 self._writer().write(opened.session, sql_target.Work(self.sink, target, stamp, context.num_tasks, rows))
         if not update.applied and update.curr != {"rows": len(rows)}:
-            raise OtherRowsError(
-                f"the sink {self.sink} wrote {update.curr['rows']} rows of component {context.component_id!r}, task {context.task_index}, for "
-                f"transaction {attempt.txid}, whose replay now has {len(rows)}\n"
-                "  A replayed batch must have the same tuples. Mend the spout or the bolt that changes them; or give the sink opaque=True."
+            raise replays.other_rows(
+                self.sink, context.component_id, context.task_index, attempt.txid, update.curr["rows"], len(rows), "; or give the sink opaque=True"
             )
         return update.applied
 
@@ -110,7 +109,7 @@ class Ledger(base.Store):
         if self.has_one_attempt:
             fence = session.read_fence(stamp.topology_id, stamp.component)
             if fence is not None and (fence.generation, fence.txid) == (stamp.generation, stamp.txid) and fence.attempt != stamp.attempt:
-                raise DividedOtherwiseError(fence.attempt, stamp.attempt)
+                raise replays.DividedOtherwiseError(fence.attempt, stamp.attempt)
             last = None if recorded is None else recorded.get(stamp.component)
             if fence is not None and fence.txid < stamp.txid and (last is None or last.txid == fence.txid):
                 # Any division of the earlier transaction is over; so is any earlier transaction,
@@ -172,18 +171,6 @@ def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.Tra
     if not is_known or fence.attempt == stamps.CLOSED_ATTEMPT:
         return attempts.TransactionAttempt(fence.txid, fence.attempt)
     return attempts.RecordedAttempt(fence.txid, fence.attempt, fence.attempt)
-
-
-class DividedOtherwiseError(Exception):
-    """A transaction was begun with another division of its rows among its writers."""
-
-    def __init__(self, before: int, now: int) -> None:
-        super().__init__(before, now)
-        self.before, self.now = before, now
-
-
-class OtherRowsError(errors.TxtopoError):
-    """A transaction that was written has another number of rows when it comes again."""
 
 
 class SqliteLedger(Ledger, SqliteStore):

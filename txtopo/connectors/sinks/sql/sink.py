@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import tuple_rows
-from txtopo.connectors.sinks.sql import ledger, parameters, streaming
+from txtopo.connectors import streaming, tuple_rows
+from txtopo.connectors.sinks.sql import ledger, parameters, queries
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.topology import bolt
 from txtopo.topology.bolt import BatchOutputCollector
@@ -117,7 +117,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
             its checkpoint; like a topology's id.
         :param begin_at: the first batch id this sink is given, if the query ran without it before.
         """
-        return streaming.ForeachBatch(self.ledger, self.fields, query_id, begin_at)
+        return streaming.ForeachBatch(queries.Writes(self.ledger, self.fields), query_id, begin_at)
 
     def foreach_writer(self, query_id: str, *, partitions: int, begin_at: int = 0) -> streaming.ForeachWriter:
         """What ``writeStream.foreach(…)`` takes: each partition of a micro-batch is one
@@ -130,7 +130,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
             then hands over a part of a partition as if it were the whole, and the partition that
             comes again is refused.
         """
-        return streaming.ForeachWriter(self.ledger, self.fields, query_id, partitions, begin_at)
+        return streaming.ForeachWriter(queries.Writes(self.ledger, self.fields), query_id, partitions, begin_at)
 
     def _prepare_to_take(self, fields: Fields) -> None:
         columns = self.ledger.target.columns or tuple(fields)[1:]

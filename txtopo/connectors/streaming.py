@@ -1,15 +1,15 @@
-"""A sink for Structured Streaming: micro-batches take the place of transactions, and the checkpoint
+"""Sinks for Structured Streaming: micro-batches take the place of transactions, and the checkpoint
 of the query takes the place of ZooKeeper.
 
 Spark runs a micro-batch again when it died between the sink's commit and the checkpoint's, and
 gives it the same id and the same input. Spark does not promise the same partitions: another number
 of cores or files, or adaptive execution, may divide the rows otherwise. So :class:`ForeachBatch`
-writes a whole micro-batch in one transaction of the database, keyed by (query, batch id), from the
+writes a whole micro-batch in one transaction of the sink, keyed by (query, batch id), from the
 driver. :class:`ForeachWriter` writes each partition in its own, keyed by (query, partition, epoch),
 where the user promises that partitions stay as they are; the sink checks that their number did.
 
-Apart from ``sink`` because this module knows nothing of topologies, and apart from ``runtime``
-because it needs nothing of Spark but its arguments.
+Apart from the sinks, which are its :class:`Writes`, and apart from ``runtime`` because it needs
+nothing of Spark but its arguments.
 
 Invariants:
     - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back,
@@ -17,22 +17,19 @@ Invariants:
     - A partition of which Spark handed over a part is never taken for the whole: Spark ends a
       partition whose task failed as if the partition were complete, without an error, and the
       partition that comes again is refused.
-    - No database transaction is open while Spark computes rows.
+    - No transaction of a sink is open while Spark computes rows.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
-import copy
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import tuple_rows
-from txtopo.connectors.sinks.sql import ledger as sql_ledger
-from txtopo.connectors.sinks.sql import spool
+from txtopo.connectors import replays, spool
 from txtopo.topology import context as contexts
 from txtopo.topology import transaction as attempts
 
@@ -47,10 +44,48 @@ _resources: dict[str, Any] = {}
 """Connections of this process, kept from one micro-batch to the next."""
 
 
-def _resource(name: str, factory: Callable[[], Any]) -> Any:
+def resource(name: str, factory: Callable[[], Any]) -> Any:
+    """The object ``name`` of this process, made by ``factory()`` when it is first asked for."""
     if name not in _resources:
         _resources[name] = factory()
     return _resources[name]
+
+
+class Writes(abc.ABC):
+    """What a query needs of a sink. Pickles."""
+
+    address: str
+    """The sink, for messages."""
+    known_as: str
+    """The name of the sink in a topology's state."""
+    place: str
+    """What rows are written to: a table, a topic."""
+
+    @abc.abstractmethod
+    def taker(self, names: Sequence[str], query_id: str, batch_id: int) -> Callable[[tuple[Any, ...]], Any]:
+        """A function that makes of the values of columns ``names`` what :meth:`write` takes.
+
+        :raises errors.UsageError: a column is not there.
+        """
+
+    @abc.abstractmethod
+    def write(self, context: contexts.TopologyContext, txid: int, names: Sequence[str], rows: Sequence[Any]) -> bool:
+        """Write the rows of one task of a transaction, all of them or none, once; False if they were
+        there already. The transaction has one attempt.
+
+        :param names: as for :meth:`taker`; empty if there are no rows.
+        :raises replays.DividedOtherwiseError: it was begun with another number of tasks.
+        :raises replays.OtherRowsError: it was written with another number of rows.
+        """
+
+    @abc.abstractmethod
+    def clearing(self, query_id: str) -> str:
+        """The command line that makes the sink forget the query."""
+
+    @abc.abstractmethod
+    def again(self, batch_id: int) -> str:
+        """What to do before a batch that was written otherwise can be written again, up to a command
+        that follows."""
 
 
 class _Query:
@@ -63,35 +98,33 @@ class _Query:
     """The cause and the cure where a batch that was written comes again with another number of
     rows."""
 
-    def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, begin_at: int) -> None:
+    def __init__(self, writes: Writes, query_id: str, begin_at: int) -> None:
         if not isinstance(query_id, str) or not query_id:
             raise errors.UsageError(
                 f"the id of a query is a text, not {query_id!r}\n  Give the same one for as long as the query keeps its checkpoint."
             )
         if query_id != query_id.strip():
             raise errors.UsageError(f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see.")
-        self.ledger = copy.copy(ledger)
-        self.ledger.has_one_attempt = True
-        self.fields, self.query_id, self.begin_at = fields, query_id, begin_at
+        self.writes, self.query_id, self.begin_at = writes, query_id, begin_at
 
-    def _write(self, rows: Sequence[Sequence[Any]], columns: tuple[str, ...], batch_id: int, task: int, tasks: int, generation: str) -> bool:
+    def _write(self, rows: Sequence[Any], names: Sequence[str], batch_id: int, task: int, tasks: int, generation: str) -> bool:
         # A query with a checkpoint at this batch has finished all earlier batches: that is the
         # record.
-        name = f"{self.component}/{self.ledger.name}"
+        name = f"{self.component}/{self.writes.known_as}"
         known = {name: attempts.TransactionAttempt(batch_id, 0)} if batch_id > self.begin_at else {}
         context = contexts.TopologyContext(
-            self.query_id, generation, self.component, task, {self.component: tasks}, "commit", _resource, known_stores=known
+            self.query_id, generation, self.component, task, {self.component: tasks}, "commit", resource, known_stores=known
         )
         with self._explaining(batch_id):
-            return self.ledger.apply(context, attempts.TransactionAttempt(batch_id + 1, tasks), columns, rows)
+            return self.writes.write(context, batch_id + 1, names, rows)
 
     @contextlib.contextmanager
     def _explaining(self, batch_id: int) -> Iterator[None]:
-        mismatch = f"the sink {self.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
-        command = f"txtopo store clear {shlex.quote(self.ledger.location)} {self.ledger.name} --topology {shlex.quote(self.query_id)}"
+        mismatch = f"the sink {self.writes.address} does not go with batch {batch_id} of query {self.query_id!r}"
+        command = self.writes.clearing(self.query_id)
         clear = f"    `{command}`: forget the query; its batches are new then"
         hint = self.hint.format(batch_id=batch_id)
-        begin = "    begin_at=N, after that if the checkpoint is another one: take the table as it is, and batch N as the next"
+        begin = f"    begin_at=N, after that if the checkpoint is another one: take the {self.writes.place} as it is, and batch N as the next"
         try:
             yield
         except errors.StaleAttemptError as error:
@@ -104,24 +137,24 @@ class _Query:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
                 f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
-                f"  Nothing was written. {hint}Restore database and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
+                f"  Nothing was written. {hint}Restore {self.writes.place} and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
             ) from error
-        except sql_ledger.DividedOtherwiseError as error:
+        except replays.DividedOtherwiseError as error:
             raise errors.StateMismatchError(
                 f"{mismatch}: it was begun with {error.before} partitions, and now has {error.now}\n"
                 f"  Nothing was written. Run it once more with partitions={error.before}; change that between two batches, or use foreach_batch."
             ) from error
-        except sql_ledger.OtherRowsError as error:
+        except replays.OtherRowsError as error:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
-                f"{mismatch}: {fact}\n  {self.other_rows}\n  Nothing was written now. Remove the rows of batch {batch_id} from the table, type\n"
+                f"{mismatch}: {fact}\n  {self.other_rows}\n  Nothing was written now. {self.writes.again(batch_id)} type\n"
                 f"    `{command}`\n  and give begin_at={batch_id}."
             ) from error
 
 
 class ForeachBatch(_Query):
     """``writeStream.foreachBatch(sink.foreach_batch("query"))``: one transaction per micro-batch,
-    on the driver. See ``SqlSink``."""
+    on the driver. See the sink."""
 
     component = "foreach_batch"
 
@@ -131,21 +164,20 @@ class ForeachBatch(_Query):
         :param frame: its DataFrame.
         :raises errors.StateMismatchError: database and checkpoint do not belong together.
         """
-        names = list(frame.columns)
-        columns = self.ledger.target.columns or tuple(names)
-        take = tuple_rows.taker(names, self.fields or columns, self.query_id)
+        names = tuple(frame.columns)
+        take = self.writes.taker(names, self.query_id, batch_id)
         generation = UNKNOWN_GENERATION
         with contextlib.suppress(Exception):
             generation = frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or generation
         with contextlib.closing(spool.Spool()) as rows:
             for row in frame.toLocalIterator():
                 rows.append(take(tuple(row)))
-            self._write(rows, columns, batch_id, 0, 1, generation)
+            self._write(rows, names, batch_id, 0, 1, generation)
 
 
 class ForeachWriter(_Query):
     """``writeStream.foreach(sink.foreach_writer("query", partitions=8))``: one transaction per
-    partition and epoch. See ``SqlSink``."""
+    partition and epoch. See the sink."""
 
     component = "foreach"
     hint = "If the stream has fewer partitions than partitions=N says, give their number, and with it begin_at={batch_id}.\n  "
@@ -154,8 +186,8 @@ class ForeachWriter(_Query):
         " or nothing; use it instead."
     )
 
-    def __init__(self, ledger: sql_ledger.Ledger, fields: tuple[str, ...], query_id: str, partitions: int, begin_at: int) -> None:
-        super().__init__(ledger, fields, query_id, begin_at)
+    def __init__(self, writes: Writes, query_id: str, partitions: int, begin_at: int) -> None:
+        super().__init__(writes, query_id, begin_at)
         if not isinstance(partitions, int) or partitions < 1:
             raise errors.UsageError(f"the partitions of a query are 1 or more, not {partitions!r}\n  Give the number you repartition by.")
         self.partitions = partitions
@@ -168,15 +200,14 @@ class ForeachWriter(_Query):
                 f"  Write stream.repartition({self.partitions}, 'key').writeStream.foreach(…), or use foreach_batch, which needs no such promise."
             )
         self._place, self._rows = (partition_id, epoch_id), spool.Spool()
-        self._columns: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
         return True
 
     def process(self, row: Any) -> None:
         """Take one row."""
-        if not self._columns:
-            names = list(row.__fields__)
-            self._columns = self.ledger.target.columns or tuple(names)
-            self._take = tuple_rows.taker(names, self.fields or self._columns, self.query_id)
+        if not self._names:
+            self._names = tuple(row.__fields__)
+            self._take = self.writes.taker(self._names, self.query_id, self._place[1])
         self._rows.append(self._take(tuple(row)))
 
     def close(self, error: Exception | None) -> None:
@@ -184,7 +215,7 @@ class ForeachWriter(_Query):
         with contextlib.closing(self._rows) as rows:
             if error is None:
                 partition, epoch = self._place
-                self._write(rows, self._columns, epoch, partition, self.partitions, _generation_of_task())
+                self._write(rows, self._names, epoch, partition, self.partitions, _generation_of_task())
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}

@@ -1,0 +1,81 @@
+"""The way of a sink's rows to its topics: each row is made a message, and compared with its topic
+before anything is written; a row that the brokers refuse all the same is named.
+
+Runs on: executor; for a query of Structured Streaming also on the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors.kafka import ledger as ledgers
+from txtopo.connectors.kafka import messages, producing, target
+from txtopo.connectors.kafka.producing import Message
+from txtopo.topology import context as contexts
+from txtopo.topology import transaction
+
+
+class Intake:
+    """Makes messages of tuples with ``fields``, the first of which is the attempt.
+
+    ``owner`` is the component or query, for messages.
+
+    :raises errors.UsageError: a field is not there.
+    """
+
+    def __init__(
+        self, shape: messages.Shape, ledger: ledgers.Ledger, resource: target.Resource, owner: str, fields: Sequence[str], task: int = 0
+    ) -> None:
+        self._convert = messages.Convert(shape, fields, owner)
+        self._shape, self._ledger, self._resource, self._owner, self._task = shape, ledger, resource, owner, task
+        self._targets: dict[str, target.Target] = {}
+        self._taken = 0
+
+    def __call__(self, values: Sequence[Any]) -> Message:
+        """The message of one tuple.
+
+        :raises errors.RowRefusedError: a value is not as the sink was told, or its topic refuses it.
+        :raises errors.SetupError: there is no such topic.
+        """
+        self._taken += 1
+        try:
+            message = self._convert(values)
+            topic = self._targets.get(message.topic)
+            if topic is None:
+                topic = self._targets[message.topic] = target.checked(self._resource, self._ledger.cluster, message.topic, self._shape.key is not None)
+            if message.partition >= topic.partitions:
+                raise messages.RefusedError(f"the partition is {message.partition}, and topic {message.topic} has {topic.partitions}")
+            if message.key is None and topic.is_compacted:
+                raise messages.RefusedError(f"the key is None, and topic {message.topic} is compacted: every record needs a key there")
+        except messages.RefusedError as error:
+            row = messages.shown(self._convert.fields, values)
+            raise errors.RowRefusedError(
+                self._ledger.address, self._owner, self._task, str(values[0]), self._taken, row, str(error)
+            ) from error
+        return message
+
+
+def apply(
+    ledger: ledgers.Ledger, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Message]
+) -> bool:
+    """:meth:`ledger.Ledger.apply`, with the bound on a record that the topics have.
+
+    :raises errors.RowRefusedError: the brokers do not take one of the rows.
+    """
+    bounds = {target.target_of(context.resource, ledger.cluster, topic).bytes_max for topic in {message.topic for message in rows}}
+    bytes_max = bounds.pop() if len(bounds) == 1 and "message.max.bytes" not in ledger.cluster.settings else None
+    try:
+        return ledger.apply(context, attempt, rows, bytes_max)
+    except producing.MessageRefusedError as error:
+        number, row = error.number, ""
+        if error.number or error.name == "MSG_SIZE_TOO_LARGE":
+            # The brokers do not say which; too large is the largest.
+            numbered = enumerate(rows, start=1)
+            number, message = max(numbered, key=lambda pair: pair[0] == error.number if error.number else len(pair[1].value or b""))
+            row = f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]
+        raise errors.RowRefusedError(
+            ledger.address, context.component_id, context.task_index, str(attempt), number, row, f"{error.said} ({error.name})"
+        ) from error
+
