@@ -22,7 +22,7 @@ INSTALLED_BENCH := $(VENV)/.installed-bench
 SERVERS := $(VENV)/.servers
 CLASSES := $(VENV)/spark-classes.jsa
 
-.PHONY: help venv java servers demo demo-reset test schedules long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
+.PHONY: help venv java servers demo demo-reset kafka-demo test schedules long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ demo: java $(RUNS) ## Count every word of Python's own library, exactly once; in
 
 demo-reset: ## Forget what the demo has counted
 	rm -rf $(DEMO)
+
+kafka-demo: java $(INSTALLED) ## From topic to topic on a Kafka broker of its own, killed in the middle: each line is there once, and in order
+	$(BIN)/python -m tests.servers.jars
+	$(BIN)/python -m tests.kafka_demo
 
 # Two processes share the tests: most of them wait for a server or a process of their own.
 test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
