@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka import client
 from txtopo.connectors.kafka.log import CONSUMER, Log, UnknownTopicError, silence
 from txtopo.stores import stamps
 
@@ -100,7 +99,7 @@ class AuxiliaryTopic:
     """The auxiliary topic ``name``, asked about through ``log``."""
 
     def __init__(self, log: Log, name: str) -> None:
-        self.name, self._log, self._kafka = name, log, client.library()
+        self.name, self._log, self._kafka = name, log, log.cluster.library()
 
     def partitions(self) -> int:
         """How many there are; 0 without the topic."""

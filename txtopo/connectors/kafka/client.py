@@ -89,6 +89,14 @@ class Cluster:
                 config[name] = value
         return {**config, **ours, "bootstrap.servers": self.servers}
 
+    def library(self) -> Any:
+        """The module whose clients reach these brokers: ``confluent_kafka``. The simulator's
+        cluster has a module of its own.
+
+        :raises errors.SetupError: the module cannot be imported.
+        """
+        return library()
+
     @property
     def key(self) -> str:
         """Names the clients that may be shared: equal for equal settings."""
@@ -104,11 +112,12 @@ def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str,
 
 
 def library() -> Any:
-    """The module ``confluent_kafka``.
+    """The module ``confluent_kafka``, with its part ``admin``.
 
     :raises errors.SetupError: it cannot be imported.
     """
     try:
+        importlib.import_module("confluent_kafka.admin")
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
         raise errors.SetupError(

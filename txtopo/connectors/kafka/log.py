@@ -103,7 +103,7 @@ class Log:
 
     def __init__(self, cluster: client.Cluster, isolation: str = "read_committed") -> None:
         self.cluster, self.isolation = cluster, isolation
-        self._kafka = client.library()
+        self._kafka = cluster.library()
         self._admin: Any = None
         self._publishing: Any = None
         self._refused: collections.deque[Any] = collections.deque(maxlen=8)
@@ -113,7 +113,7 @@ class Log:
     def admin(self) -> Any:
         """The ``AdminClient``."""
         if self._admin is None:
-            admin = self.made(self._of_admin.AdminClient, self.cluster.config({}))
+            admin = self.made(self._kafka.admin.AdminClient, self.cluster.config({}))
             with self.translated("connecting"):
                 self._wait_for_a_broker(admin)
             self._admin = admin
@@ -153,12 +153,6 @@ class Log:
                         raise translate(self.cluster, "connecting", error) from None
                 if time.monotonic() > deadline:
                     raise
-
-    @property
-    def _of_admin(self) -> Any:
-        import confluent_kafka.admin
-
-        return confluent_kafka.admin
 
     def topic_names(self) -> list[str]:
         """All topics that are neither Kafka's own nor a sink's auxiliary ones, sorted."""
@@ -219,17 +213,17 @@ class Log:
 
     def ends(self, partitions: Iterable[Partition], isolation: str = "") -> dict[Partition, Offset]:
         """The last stable offsets, or with ``read_uncommitted`` the high watermarks."""
-        latest = self._of_admin.OffsetSpec.latest()
+        latest = self._kafka.admin.OffsetSpec.latest()
         return self.offsets(dict.fromkeys(partitions, latest), isolation)
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Offset]:
         """The first offsets that are still there."""
-        earliest = self._of_admin.OffsetSpec.earliest()
+        earliest = self._kafka.admin.OffsetSpec.earliest()
         return self.offsets(dict.fromkeys(partitions, earliest))
 
     def at_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Offset]:
         """The first offsets with this timestamp or a later one; -1 where there is none."""
-        spec = self._of_admin.OffsetSpec.for_timestamp(timestamp_ms)
+        spec = self._kafka.admin.OffsetSpec.for_timestamp(timestamp_ms)
         return self.offsets(dict.fromkeys(partitions, spec))
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -303,11 +297,11 @@ class Log:
     def settings_of(self, topic: str) -> dict[str, str]:
         """The topic's settings."""
         with self.translated(f"asking for the settings of topic {topic}"):
-            return self._settings(self._of_admin.ResourceType.TOPIC, topic)
+            return self._settings(self._kafka.admin.ResourceType.TOPIC, topic)
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
         """Those of ``topics`` that are compacted, sorted."""
-        resources = [self._of_admin.ConfigResource(self._of_admin.ResourceType.TOPIC, topic) for topic in topics]
+        resources = [self._kafka.admin.ConfigResource(self._kafka.admin.ResourceType.TOPIC, topic) for topic in topics]
         compacted = []
         with self.translated("asking for the settings of topics"):
             answers = self.admin.describe_configs(resources, request_timeout=client.CALL_TIMEOUT_S) if resources else {}
@@ -324,22 +318,22 @@ class Log:
         """The settings of one of the brokers."""
         with self.translated("asking for the settings of a broker"):
             broker = min(self.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers)
-            return self._settings(self._of_admin.ResourceType.BROKER, str(broker))
+            return self._settings(self._kafka.admin.ResourceType.BROKER, str(broker))
 
     def _settings(self, kind: Any, name: str) -> dict[str, str]:
-        resource = self._of_admin.ConfigResource(kind, name)
+        resource = self._kafka.admin.ConfigResource(kind, name)
         (future,) = self.admin.describe_configs([resource], request_timeout=client.CALL_TIMEOUT_S).values()
         return {name: entry.value for name, entry in future.result().items()}
 
     def make_topic(self, name: str, partitions: int, settings: dict[str, str]) -> None:
         """Make a topic, with the brokers' own replication factor, unless it is there already."""
-        new = self._of_admin.NewTopic(name, partitions, -1, config=settings)
+        new = self._kafka.admin.NewTopic(name, partitions, -1, config=settings)
         with self.translated(f"making topic {name}"):
             self._change(self.admin.create_topics([new], request_timeout=client.CALL_TIMEOUT_S), "TOPIC_ALREADY_EXISTS")
 
     def widen_topic(self, name: str, partitions: int) -> None:
         """Give a topic this many partitions, unless it has them already."""
-        new = self._of_admin.NewPartitions(name, partitions)
+        new = self._kafka.admin.NewPartitions(name, partitions)
         with self.translated(f"adding partitions to topic {name}"):
             self._change(self.admin.create_partitions([new], request_timeout=client.CALL_TIMEOUT_S), "INVALID_PARTITIONS")
 

@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka import client
 from txtopo.connectors.kafka.log import TRUNCATED, UNKNOWN, Offset, UnknownTopicError, assign, translate
 from txtopo.connectors.kafka.planning import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
@@ -44,7 +43,7 @@ class Reader:
     last one ended is read on without a new position."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self._kafka = source, client.library()
+        self._source, self._kafka = source, source.cluster.library()
         self.log = source.log()
         self._consumers: dict[tuple[str, int], _Standing] = {}
 
