@@ -115,7 +115,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._published: dict[Partition, int] = {}
         self._published_at = -float("inf")
         try:
-            self._refresh(self._last())
+            self._refresh(self._bound(last_metadata() or {}))
         except errors.FailedException as error:
             cure = "Check servers and client: are the brokers running, and reachable from the driver?"
             raise errors.SetupError(f"{error}\n  {cure}") from error
@@ -129,8 +129,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             return self._told
 
     def is_ready(self) -> bool:
+        # Read before the lock: the simulator lets a thread wait at this reading, and a waiting
+        # thread must hold no lock.
+        metadata = self._last_metadata() or {}
         with self._lock:
-            last = self._last()
+            last = self._bound(metadata)
             if self._clock() - self._looked_at >= self._source.refresh_s:
                 self._refresh(last)
             if self._has_more(last):
@@ -199,9 +202,6 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 self._published_at = now
 
     # -- partitions ----------------------------------------------------------------------------------------------------------
-
-    def _last(self) -> dict[int, Any]:
-        return self._bound(self._last_metadata() or {})
 
     def _bound(self, last: Mapping[int, Any]) -> dict[int, Any]:
         """The metadata of the topics that the user names; each index of ``last`` is bound. A topic
