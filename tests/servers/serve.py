@@ -13,8 +13,10 @@ SERVERS = {
     "postgresql": "tests.servers.postgres:PostgresServer",
     "mariadb": "tests.servers.mariadb:MariaServer",
     "redis": "tests.servers.redis_server:RedisServer",
+    "kafka": "tests.servers.kafka:KafkaServer",
 }
-"""By name: a context manager with ``url(database)``; Redis has its databases already."""
+"""By name: a context manager with ``url(database)``; Redis has its databases already, and Kafka has
+none."""
 
 DURABLE = {
     "postgresql": {"fsync": "on"},
@@ -29,7 +31,8 @@ def main(name: str) -> None:
     """Serve."""
     module, _, attribute = SERVERS[name].partition(":")
     with getattr(importlib.import_module(module), attribute)(DURABLE.get(name)) as server:
-        print(server.url() if name == "redis" else server.url("served"), flush=True)
+        address = server.servers if name == "kafka" else server.url() if name == "redis" else server.url("served")
+        print(address, flush=True)
         sys.stdin.read()
 
 
