@@ -4,10 +4,10 @@
 
     orders ×2 ──none──► price ×2 ──fields(article)──► write ×2 (committer)
 
-``KafkaSink`` writes the rows of a batch in transactions of Kafka, each together with a note that the
-batch is written; so a replay adds no record. Kill the topology at any moment and run it again: a
-consumer with ``isolation.level=read_committed`` sees every order once, and the orders of an article
-in the order in which they came.
+``KafkaSink`` writes the rows of a batch in transactions of Kafka, each together with a note that
+the batch is written; so a replay adds no record. Kill the topology at any moment and run it again:
+a consumer with ``isolation.level=read_committed`` sees every order once, and the orders of an
+article in the order in which they came.
 
 An order is a JSON object: ``{"order": 17, "article": "pen", "count": 3}``. Both topics have to be
 there: KAFKA_TOPIC names the first one, otherwise ``orders``, and KAFKA_TARGET the second one,

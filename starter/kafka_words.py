@@ -2,12 +2,12 @@
 
 ::
 
-    lines ×2 ──shuffle──► split ×2 ──none──► count-of-split ×2 ──fields(word)──► count ×2 (committer)
+    lines ×2 ──shuffle──► split ×2 ──none──► count-of-split ×2 ──word──► count ×2 (committer)
 
-The same as ``word_count.py``, over a topic in the place of a file. The positions in the topic are in
-ZooKeeper and the counts in the store, transaction by transaction: kill the topology at any moment
-and run it again, and no record is lost or counted twice. Records of transactions of Kafka count once
-these have committed.
+The same as ``word_count.py``, over a topic in the place of a file. The positions in the topic are
+in ZooKeeper and the counts in the store, transaction by transaction: kill the topology at any
+moment and run it again, and no record is lost or counted twice. Records of transactions of Kafka
+count once these have committed.
 
 Type ``KAFKA_SERVERS=host:port KAFKA_TOPIC=words txtopo run starter/kafka_words.py``;
 the topic has to be there. It reads what the topic has, and the next run goes on behind it; without

@@ -1,8 +1,8 @@
-"""``make kafka-demo``: from topic to topic on a real Kafka broker, killed in the middle, and each line
-is there once.
+"""``make kafka-demo``: from topic to topic on a real Kafka broker, killed in the middle, and each
+line is there once.
 
-The lines are those of the standard library's sources. A consumer of confluent-kafka's, with settings
-of its own, reads the committed records at the end, and compares them one by one.
+The lines are those of the standard library's sources. A consumer of confluent-kafka's, with
+settings of its own, reads the committed records at the end, and compares them one by one.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ class Reads:
         (described,), (end,) = log.describe([TOPIC]).values(), log.ends([(TOPIC, 0)]).values()
         self._metadata = {"topic": TOPIC, "partition": 0, "id": described.id, "epoch": end.epoch, "start_epoch": end.epoch}
         self._spouts = spouts
-        # The library's own settings read at a quarter of the rate: they wait a second for small queues.
+        # The library's own settings read at a quarter of the rate: they wait a second for small
+        # queues.
         settings = {**CONSUMER, "bootstrap.servers": servers, "group.id": "by-hand", "isolation.level": "read_committed"}
         self._consumer = confluent_kafka.Consumer(settings)
 

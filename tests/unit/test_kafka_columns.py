@@ -123,7 +123,7 @@ def test_bytes_that_are_not_utf_8_are_refused_or_replaced_in_both_forms(monkeypa
         assert errors == "replace" or of_tuples == "topic orders, partition 3, offset 4 is not UTF-8"
 
 
-# -- JSON ----------------------------------------------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------------------
 
 
 def json_answers(values: Iterable[bytes | None], monkeypatch: pytest.MonkeyPatch) -> tuple[Rows | str, Rows | str]:
@@ -212,7 +212,21 @@ def test_columns_of_a_value_take_its_place_among_the_parts(monkeypatch: pytest.M
     assert batch.to_pydict() == {"offset": [0, 1], "w": ["a", None], "n": [1, 2], "topic": ["orders", "orders"]}
 
 
-# -- Avro ----------------------------------------------------------------------------------------------------------------------------
+@pytest.mark.rule(38)
+@pytest.mark.parametrize("content", JSON_REFUSED.values(), ids=JSON_REFUSED)
+def test_tuples_and_columns_refuse_the_same_value(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """Bytes that are not UTF-8 are replaced in tuples alone."""
+    for value in values_in(content):
+        of_tuples, of_columns = json_answers([b"{}", value], monkeypatch)
+        if isinstance(of_columns, str) and value == (value or b"").decode(errors="replace").encode():
+            assert isinstance(of_tuples, str)
+            assert of_tuples.startswith("topic orders, partition 3, offset 1 ")
+            assert of_columns.startswith("topic orders, partition 3, offset 1 ")
+        elif isinstance(of_columns, list):
+            assert of_columns == of_tuples
+
+
+# -- Avro ------------------------------------------------------------------------------------------
 
 
 ORDER = {
@@ -279,7 +293,7 @@ def test_a_value_of_avro_that_its_column_would_change_is_refused(monkeypatch: py
     assert refused.startswith("topic orders, partition 3, offset 1 has 300 in field 'id', which is no value of a column of type int8")
 
 
-# -- arguments -----------------------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
       so is what is not named here: ``records_per_batch``, ``records_per_transaction``, ``start``,
       ``isolation``, ``refresh_s``, ``compacted``, ``client_group``, ``client``.
     - ``fields``: parts of a record, one column each: ``key``, ``value`` (bytes, or text with
-      ``format="text"``), ``topic`` (dictionary-encoded text), ``partition`` (``int32``), ``offset``,
-      ``timestamp`` (``int64``; milliseconds since 1970, or null), ``headers`` (a map from text to
-      bytes, in order, in which names may be equal).
+      ``format="text"``), ``topic`` (dictionary-encoded text), ``partition`` (``int32``),
+      ``offset``, ``timestamp`` (``int64``; milliseconds since 1970, or null), ``headers`` (a map
+      from text to bytes, in order, in which names may be equal).
     - ``format``: ``"bytes"``, ``"text"`` (UTF-8), ``"json"`` or ``"avro"``. The last two make the
       columns of ``schema`` from a value, in the place of ``value`` in ``fields``; keys stay bytes.
     - ``schema``: these columns and their types. Objects are those of
@@ -63,7 +63,7 @@ class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
     - ``schema_id``: the number of ``avro_schema`` in a schema registry, if values begin with it (a
       byte 0 and four bytes). A value with another number is refused.
     - ``errors``: ``"strict"`` stops at a record that is not as ``format`` says; ``"replace"`` puts
-      U+FFFD for bytes that are not UTF-8, and null columns for a null value.
+      U+FFFD in texts for bytes that are not UTF-8, and null columns for a null value.
 
     Raises what that spout does; :class:`~txtopo.errors.InputError`, from executors, with topic,
     partition and offset, for a value that does not fit ``schema``, or has a number that would be
