@@ -202,6 +202,15 @@ class TestOtherNumbersOfTasks:
                 sales.write(process, txid, 0, [f"{txid}.{task}"], task=task, tasks=tasks, known_stores=known)
         assert len(sales.values) == 6
 
+    @pytest.mark.rule(23, 28)
+    def test_a_worker_that_goes_on_replays_the_first_transaction_with_fewer_tasks(self, sales: Sales, process: WorkerProcess) -> None:
+        for task in range(3):
+            sales.write(process, 1, 0, ["a"], task=task, tasks=3)
+        process.close()
+        for attempt in (0, 1):
+            sales.write(process, 2, attempt, ["b"], tasks=1, known_stores=sales.known(1, 0, 3))
+        assert sales.values == ["a", "a", "a", "b"]
+
     @pytest.mark.rule(27, 34)
     @pytest.mark.parametrize("lost", [1, 2])
     def test_the_record_of_any_task_is_missed_also_if_the_task_is_no_more(self, sales: Sales, process: WorkerProcess, lost: int) -> None:

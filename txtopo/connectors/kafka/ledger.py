@@ -2,7 +2,7 @@
 which order that is found out (R27 to R31).
 
 A task writes its rows and one auxiliary record in one transaction of Kafka. The record is judged
-like the fence of a store, by the same rules (``stores.stamps``).
+like the fence of a store (``judging``).
 
 **Why nothing is written twice.** A task that begins first becomes the only producer of its id, then
 waits until the end of its partition is settled, then reads the record, then writes. A task that has
@@ -36,8 +36,8 @@ all tasks have committed before there are fewer, and none has a transaction open
 open all the same, in a partition without a task, is aborted. ``txtopo kafka abort`` is for topologies
 that were given up in the middle.
 
-Apart from ``sink``, which users see, from ``producing``, which knows transactions and no rule, and
-from ``auxiliary``, which keeps records.
+Apart from ``sink``, which users see, from ``judging``, which judges records, from ``producing``, which
+knows transactions and no rule, and from ``auxiliary``, which keeps records.
 
 Runs on: executor; for a query of Structured Streaming also on the driver.
 
@@ -54,11 +54,10 @@ import shlex
 from collections.abc import Sequence
 
 from txtopo import errors, faults
-from txtopo.connectors import replays
-from txtopo.connectors.kafka import auxiliary, client, producing, target
+from txtopo.connectors.kafka import auxiliary, client, judging, producing, target
 from txtopo.connectors.kafka.auxiliary import Record
 from txtopo.connectors.kafka.producing import Message
-from txtopo.stores import begun, completeness, stamps, visible
+from txtopo.stores import begun
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
@@ -70,8 +69,8 @@ class Writer:
 
     producer: producing.TaskProducer
     record: Record | None
-    others: dict[int, Record]
-    """The records of the other tasks when this one began; empty once it has written."""
+    others: dict[int, Record] | None
+    """The records of the other tasks when this one began; None once it has written."""
 
 
 class Writers(dict[str, Writer]):
@@ -81,6 +80,14 @@ class Writers(dict[str, Writer]):
         """Close all producers."""
         while self:
             self.popitem()[1].producer.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place(places.Place):
+    """The sink's place, with commands of its own."""
+
+    def command(self, action: str, topology_id: str) -> str:
+        return f"txtopo kafka {action} {shlex.quote(self.location)} {shlex.quote(topology_id)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +136,7 @@ class Ledger(destination.Destination):
                 f"the sink {self.address} of component {context.component_id!r} is to write in the {context.phase} phase\n"
                 "  A sink writes in finish_batch of a committer. Use set_bolt with the KafkaSink itself."
             )
-        known_name = f"{context.component_id}/{self.name}"
+        known_name = self.place.known_name(context.component_id)
         begun.check_room(known_name, self.address, context)
         try:
             applied = self._applied(context, attempt, messages, bytes_max)
@@ -161,7 +168,7 @@ class Ledger(destination.Destination):
             writer = None
         writer = writer or self._begun(context, own, topic, id, bytes_max)
         try:
-            judge = _Judge(self, context, own, writer)
+            judge = judging.Judge(self.place, topic, context, own, writer.record, writer.others)
             is_written = judge.is_written()
             if writer.record is None or writer.record.position != own.position:
                 own = dataclasses.replace(own, tasks_before=judge.tasks_before or 0)
@@ -170,7 +177,7 @@ class Ledger(destination.Destination):
         except BaseException:
             writer.producer.close()
             raise
-        writer.record, writer.others = own, {}
+        writer.record, writer.others = own, None
         writers[id] = writer
         return not is_written
 
@@ -184,7 +191,7 @@ class Ledger(destination.Destination):
         kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
         if kept.partitions() == 0:
             # What was emptied is not made anew: that must be told.
-            _Judge(self, context, own, None).is_written()
+            judging.Judge(self.place, topic, context, own, None, None).is_written()
         kept.make(own.tasks)
         kept.check_is_kept()
         leftover = range(own.tasks, kept.partitions())
@@ -218,106 +225,4 @@ class Ledger(destination.Destination):
     @property
     def place(self) -> places.Place:
         """The sink as a value, for errors."""
-        return _Place(self.name, self.address, self.cluster.servers, "", opaque=False)
-
-
-class _Judge:
-    """What the records say to a task that wants to write ``own``; ``writer`` is None where there is
-    no auxiliary topic."""
-
-    def __init__(self, ledger: Ledger, context: contexts.TopologyContext, own: Record, writer: Writer | None) -> None:
-        self._ledger, self._context, self._own = ledger, context, own
-        self._record = None if writer is None else writer.record
-        self._others = {} if writer is None else writer.others
-        self._recorded = None if context.known_stores is None else visible.recorded(context.known_stores, ledger.name)
-        self._place = ledger.place
-        self.tasks_before = self._tasks_before()
-        """How many tasks the transaction before had; ``None`` if there was none."""
-
-    def is_written(self) -> bool:
-        """Whether the task has written its rows.
-
-        :raises errors.StaleAttemptError, errors.StateMismatchError: the task may not write.
-        """
-        self._check_owner()
-        own = self._own
-        above = stamps.overtaking((record.fence for record in self._others.values()), self._stamp(own.task))
-        if above is not None:
-            raise errors.StaleAttemptError(self._ledger.address, own.component, above.position, self._stamp(own.task).position)
-        for task in range(own.tasks, self.tasks_before or 0):
-            # It has no task any more that would notice that its record is gone.
-            self._is_written(task, self._others.get(task))
-        is_written = self._is_written(own.task, self._record)
-        if is_written and self._record is not None:
-            self._check_same(self._record)
-        return is_written
-
-    def _tasks_before(self) -> int | None:
-        records = [record for record in (self._record, *self._others.values()) if record is not None and record.generation == self._own.generation]
-        newest = max(records, key=lambda record: record.position, default=None)
-        if newest is None:
-            return None
-        return newest.tasks if newest.txid < self._own.txid else newest.tasks_before
-
-    def _is_written(self, task: int, record: Record | None) -> bool:
-        stamp, fence = self._stamp(task), None if record is None else record.fence
-        where = stamps.fence_standing(fence, stamp, self._recorded)
-        address, adopt = self._ledger.address, self._place.command("adopt", stamp.topology_id)
-        last = None if self._recorded is None else self._recorded.get(stamp.component)
-        is_new = self.tasks_before is not None and task >= self.tasks_before
-        if fence is None:
-            if last is not None and not is_new:
-                raise completeness.emptied(self._place, stamp)
-            if not is_new and not begun.may_begin(self._ledger.name, self._context):
-                raise begun.unexpected(self._place, stamp, self._context, adopt)
-            return False
-        if where == "other generation":
-            raise completeness.other_generation(self._place, fence, stamp)
-        if where == "above":
-            raise errors.StaleAttemptError(address, stamp.component, fence.position, stamp.position)
-        if last is not None and where == "behind" and not (is_new and fence.txid < last.txid):
-            raise completeness.behind(address, fence, last, adopt)
-        if last is not None and where == "unexplained":
-            raise completeness.unexplained(address, fence, last, adopt)
-        if where == "replayed" and fence.attempt < self._context.first_attempt:
-            raise completeness.never_sealed(self._place, fence)
-        if where == "void":
-            raise _void(address, fence, adopt)
-        return where in ("equal", "replayed")
-
-    def _check_owner(self) -> None:
-        own = self._own
-        for record in (self._record, *self._others.values()):
-            if record is not None and (record.topology_id, record.component) != (own.topology_id, own.component):
-                raise errors.SetupError(
-                    f"the auxiliary topic {self._ledger.auxiliary_topic(own.topology_id, own.component)} is that of component {record.component!r} of"
-                    f" topology {record.topology_id!r}, and component {own.component!r} of topology {own.topology_id!r} cannot share it\n"
-                    "  Give each sink a transactions_topic of its own, or none."
-                )
-
-    def _check_same(self, written: Record) -> None:
-        own = self._own
-        if written.tasks != own.tasks:
-            raise replays.DividedOtherwiseError(written.tasks, own.tasks)
-        if written.rows != own.rows:
-            raise replays.other_rows(self._ledger.address, own.component, own.task, own.txid, written.rows, own.rows)
-
-    def _stamp(self, task: int) -> stamps.Stamp:
-        own = self._own
-        return stamps.Stamp(own.topology_id, own.generation, own.component, task, own.txid, own.attempt)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Place(places.Place):
-    """The sink's place, with commands of its own."""
-
-    def command(self, action: str, topology_id: str) -> str:
-        return f"txtopo kafka {action} {shlex.quote(self.location)} {shlex.quote(topology_id)}"
-
-
-def _void(address: str, fence: stamps.Fence, adopt: str) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"the sink {address} has records of component {fence.component!r} from attempt {fence.position}, which was replayed without the sink\n"
-        "  These records do not count, and cannot be taken back. Nothing was written. Choose:\n"
-        f"    `{adopt}`: go on after them; readers have seen them"
-    )
+        return Place(self.name, self.address, self.cluster.servers, "", opaque=False)
