@@ -3,44 +3,22 @@ once, and no foreign checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.topologies.micro_batches import Frame, forget_resources, part
 from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, cases, shop
-from txtopo.connectors import streaming
 from txtopo.connectors.streaming import ForeachBatch, ForeachWriter
 from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
-
-
-class Frame:
-    """A micro-batch, as far as a sink looks at it. ``checkpoint`` is the id Spark gives to a
-    query's checkpoint."""
-
-    def __init__(self, rows: Iterable[tuple[Any, ...]], checkpoint: str | None = "first", columns: Iterable[str] = ("id", "cents")) -> None:
-        self.columns, self._rows = list(columns), list(rows)
-        properties = {streaming.QUERY_PROPERTY: checkpoint}
-        self.sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=properties.get))
-
-    def toLocalIterator(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self._rows)
-
-
-class Row(tuple[Any, ...]):
-    """As Spark gives it to a writer."""
-
-    __fields__ = ("id", "cents")
 
 
 @pytest.fixture(autouse=True)
 def connections() -> Iterator[None]:
     yield
-    for connection in streaming._resources.values():
-        connection.close()
-    streaming._resources.clear()
+    forget_resources()
 
 
 @pytest.fixture(params=BACKENDS)
@@ -50,14 +28,6 @@ def sales(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
 
 def whole(sales: Shop, **options: Any) -> ForeachBatch:
     return sales.sink(columns=None).foreach_batch("q", **options)
-
-
-def part(writer: ForeachWriter, partition: int, epoch: int, rows: Iterable[tuple[int, int]], error: Exception | None = None) -> None:
-    """One partition of an epoch, as Spark runs it."""
-    assert writer.open(partition, epoch)
-    for row in rows:
-        writer.process(Row(row))
-    writer.close(error)
 
 
 class TestWholeBatches:

@@ -70,12 +70,12 @@ def apply(
         return ledger.apply(context, attempt, rows, bytes_max)
     except producing.MessageRefusedError as error:
         number, row = error.number, ""
-        if error.number or error.name == "MSG_SIZE_TOO_LARGE":
-            # The brokers do not say which; too large is the largest.
-            numbered = enumerate(rows, start=1)
-            number, message = max(numbered, key=lambda pair: pair[0] == error.number if error.number else len(pair[1].value or b""))
+        if not number and error.name == "MSG_SIZE_TOO_LARGE":
+            # The brokers do not say which. The largest is.
+            number = max(range(len(rows)), key=lambda place: len(rows[place].value or b"")) + 1
+        if number:
+            message = rows[number - 1]
             row = f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]
         raise errors.RowRefusedError(
             ledger.address, context.component_id, context.task_index, str(attempt), number, row, f"{error.said} ({error.name})"
         ) from error
-

@@ -29,6 +29,7 @@ class Judge:
     ) -> None:  # fmt: skip
         self._place, self._topic, self._context, self._own = store, topic, context, own
         self._record, self._has_others, self._others = record, others is not None, others or {}
+        self._all = [*self._others.values(), *([] if record is None else [record])]
         self._recorded = None if context.known_stores is None else visible.recorded(context.known_stores, store.name)
         self.tasks_before = self._tasks_before()
         """How many tasks the transaction before had; ``None`` if there was none."""
@@ -46,13 +47,16 @@ class Judge:
         for task in range(own.tasks, self.tasks_before or 0) if self._has_others else ():
             # It has no task any more that would notice that its record is gone.
             self._is_written(task, self._others.get(task))
+        for record in self._all:
+            if (record.generation, record.txid) == (own.generation, own.txid) and record.tasks != own.tasks:
+                raise replays.DividedOtherwiseError(record.tasks, own.tasks)
         is_written = self._is_written(own.task, self._record)
-        if is_written and self._record is not None:
-            self._check_same(self._record)
+        if is_written and self._record is not None and self._record.rows != own.rows:
+            raise replays.other_rows(self._place.address, own.component, own.task, own.txid, self._record.rows, own.rows)
         return is_written
 
     def _tasks_before(self) -> int | None:
-        records = [record for record in (self._record, *self._others.values()) if record is not None and record.generation == self._own.generation]
+        records = [record for record in self._all if record.generation == self._own.generation]
         newest = max(records, key=lambda record: record.position, default=None)
         if newest is None:
             return None
@@ -73,20 +77,13 @@ class Judge:
 
     def _check_owner(self) -> None:
         own = self._own
-        for record in (self._record, *self._others.values()):
-            if record is not None and (record.topology_id, record.component) != (own.topology_id, own.component):
+        for record in self._all:
+            if (record.topology_id, record.component) != (own.topology_id, own.component):
                 raise errors.SetupError(
                     f"the auxiliary topic {self._topic} is that of component {record.component!r} of"
                     f" topology {record.topology_id!r}, and component {own.component!r} of topology {own.topology_id!r} cannot share it\n"
                     "  Give each sink a transactions_topic of its own, or none."
                 )
-
-    def _check_same(self, written: Record) -> None:
-        own = self._own
-        if written.tasks != own.tasks:
-            raise replays.DividedOtherwiseError(written.tasks, own.tasks)
-        if written.rows != own.rows:
-            raise replays.other_rows(self._place.address, own.component, own.task, own.txid, written.rows, own.rows)
 
     def _stamp(self, task: int) -> stamps.Stamp:
         own = self._own
