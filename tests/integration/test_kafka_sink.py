@@ -254,6 +254,14 @@ class TestOtherStates:
         other.close()
 
     @pytest.mark.rule(27)
+    def test_a_task_that_is_new_in_a_new_generation_is_refused_as_well(self, sales: Sales, process: WorkerProcess) -> None:
+        sales.write(process, 3, 0, ["a"], tasks=1)
+        process.close()
+        with pytest.raises(StateMismatchError, match="belongs to generation first"):
+            sales.write(process, 1, 0, ["b"], task=1, tasks=2, generation="second", known_stores={})
+        assert sales.values == ["a"]
+
+    @pytest.mark.rule(27)
     def test_an_emptied_auxiliary_topic_is_not_made_anew(self, sales: Sales, process: WorkerProcess) -> None:
         sales.write(process, 1, 0, ["a"], tasks=1)
         process.close()

@@ -44,8 +44,10 @@ class Judge:
         above = stamps.overtaking((record.fence for record in self._others.values()), self._stamp(own.task))
         if above is not None:
             raise errors.StaleAttemptError(self._place.address, own.component, above.position, self._stamp(own.task).position)
-        for task in range(own.tasks, self.tasks_before or 0) if self._has_others else ():
-            # It has no task any more that would notice that its record is gone.
+        strangers = [task for task, record in self._others.items() if record.generation != own.generation]
+        # Tasks that are no more cannot notice that their records are gone.
+        leftover = range(own.tasks, self.tasks_before or 0) if self._has_others else ()
+        for task in (*strangers, *leftover):
             self._is_written(task, self._others.get(task))
         for record in self._all:
             if (record.generation, record.txid) == (own.generation, own.txid) and record.tasks != own.tasks:
