@@ -66,7 +66,8 @@ def start_at(kafka: KafkaServer, topic: str, kind: str) -> Any:
     if kind == "group":
         commit_as(kafka, f"of-{topic}", topic, {0: 3, 1: 2})
         return f"group:of-{topic}"
-    return {"latest": "latest", "offsets": {topic: {0: 3, 1: 2}}, "time": datetime.datetime.now(datetime.UTC) + datetime.timedelta(milliseconds=2)}[kind]
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(milliseconds=2)
+    return {"latest": "latest", "offsets": {topic: {0: 3, 1: 2}}, "time": soon}[kind]
 
 
 @KINDS
@@ -100,7 +101,7 @@ def test_the_earliest_start_reads_all_there_is(kafka: KafkaServer, driven: Any, 
 @KINDS
 def test_a_time_begins_at_the_first_record_of_that_time(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic = kafka.new_topic(partitions=2)
-    moment = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    moment = datetime.datetime.now(datetime.UTC).replace(microsecond=0) - datetime.timedelta(days=1)
     for n in range(4):
         kafka.produce(topic, [str(n)], 0, timestamp=int((moment + datetime.timedelta(hours=n)).timestamp() * 1000))
     drive = driven(kind, topic, start=moment + datetime.timedelta(hours=1, microseconds=1))

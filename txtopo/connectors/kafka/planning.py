@@ -354,7 +354,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 f"{changed}{begins}\n  {skip}{leave}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
             )
         goes_on = "no longer read" if change.position is None else f"going on at offset {change.position.offset}"
-        LOGGER.warning("%s; %s; %s", changed, goes_on, "how much is lost is not known" if change.count is None else f"{change.count} offsets are lost")
+        loss = "how much is lost is not known" if change.count is None else f"{change.count} offsets are lost"
+        LOGGER.warning("%s; %s; %s", changed, goes_on, loss)
 
     def _range(self, place: Partition, start: Offset, count: int, before: Mapping[str, Any] | None, lost: dict[str, Any] | None) -> dict[str, Any]:
         end = self._ends[place]
