@@ -4,6 +4,7 @@ rows are there once, in order, and the live attempt needs one replay at most."""
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,8 @@ KINDS = {
 
 
 def play(kafka: KafkaServer, kind: str, schedule: str) -> tuple[Sales, object, object]:
-    """Transaction 1 is there; zombie and live task then run as ``schedule`` says, and the live one is
-    replayed if it failed. Then comes transaction 3."""
+    """Transaction 1 is there; zombie and live task then run as ``schedule`` says, and the live one
+    is replayed if it failed. Then comes transaction 3."""
     sales, (late, live) = Sales(kafka), KINDS[kind]
     texts = {1: ["a"], 2: ["b1", "b2"]}
     processes = [WorkerProcess() for _ in range(4)]
@@ -52,7 +53,7 @@ def play(kafka: KafkaServer, kind: str, schedule: str) -> tuple[Sales, object, o
     if isinstance(tasks["L"].outcome, FailedException):
         latest, attempt = processes[3], live[1] + 1
         assert sales.write(latest, 2, attempt, texts[2], tasks=1) == 2
-    known = {} if live == late else {"known_stores": sales.known(2, attempt, 1)}
+    known: dict[str, Any] = {} if live == late else {"known_stores": sales.known(2, attempt, 1)}
     try:
         sales.write(latest, 3, 0, ["c"], tasks=1, **known)
     except FailedException:

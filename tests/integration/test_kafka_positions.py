@@ -52,7 +52,7 @@ def filled(kafka: KafkaServer, *counts: int) -> str:
     return topic
 
 
-# -- where the first transaction begins --------------------------------------------------------------------------------------------------
+# -- where the first transaction begins ----------------------------------------------------------
 
 
 def commit_as(kafka: KafkaServer, group: str, topic: str, offsets: dict[int, int]) -> None:
@@ -139,7 +139,7 @@ def test_the_end_of_the_log_is_a_start(kafka: KafkaServer, driven: Any) -> None:
     assert drive.positions[0]["end"] == 3
 
 
-# -- partitions and topics -----------------------------------------------------------------------------------------------------------------
+# -- partitions and topics -----------------------------------------------------------------------
 
 
 @KINDS
@@ -205,7 +205,7 @@ def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, d
         driven(KafkaTransactionalSpout, "no topic")
 
 
-# -- how much ------------------------------------------------------------------------------------------------------------------------------
+# -- how much ------------------------------------------------------------------------------------
 
 
 @KINDS
@@ -232,7 +232,7 @@ def test_a_batch_takes_so_many_offsets_of_each_partition_or_all(kafka: KafkaServ
     assert len(driven(KafkaTransactionalSpout, topic, records_per_batch=None).next()) == 28
 
 
-# -- lag and progress ------------------------------------------------------------------------------------------------------------------------
+# -- lag and progress ----------------------------------------------------------------------------
 
 
 def test_lag_is_what_is_behind_the_committed_positions_and_progress_is_published(kafka: KafkaServer, driven: Any) -> None:
@@ -270,7 +270,7 @@ def test_a_group_with_members_is_left_alone_and_no_transaction_fails(kafka: Kafk
     member.close()
 
 
-# -- the broker dies -------------------------------------------------------------------------------------------------------------------------
+# -- the broker dies -----------------------------------------------------------------------------
 
 
 def test_a_dead_broker_fails_attempts_until_it_is_back(kafka: KafkaServer, driven: Any) -> None:

@@ -1,4 +1,5 @@
-"""The protocol of the Kafka sink on a real broker: each transaction once, in order, and refusals."""
+"""The protocol of the Kafka sink on a real broker: each transaction once, in order, and refusals.
+"""
 
 from __future__ import annotations
 
@@ -177,8 +178,8 @@ class TestLateTasks:
 
 
 class TestOtherNumbersOfTasks:
-    """A transaction that was begun is replayed with its number of tasks (R23); the next one may have
-    another."""
+    """A transaction that was begun is replayed with its number of tasks (R23); the next one may
+    have another."""
 
     @pytest.mark.rule(23, 27)
     def test_more_tasks_and_fewer_and_more_again(self, sales: Sales) -> None:

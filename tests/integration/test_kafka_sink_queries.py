@@ -1,11 +1,11 @@
-"""The promise of a Kafka sink to a query of Structured Streaming, on a real broker: each micro-batch
-once, and no foreign checkpoint."""
+"""The promise of a Kafka sink to a query of Structured Streaming, on a real broker: each
+micro-batch once, and no foreign checkpoint."""
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest

@@ -4,10 +4,10 @@
 exhausted. ``python -m tests.processes.drivers steps DIRECTORY DATABASES SIZE LIFE`` runs the
 topologies of ``tests.topologies.steps`` side by side; the process kills itself when every fault
 that *holds* has struck. ``python -m tests.processes.drivers small DIRECTORY SIZE LIFE NAME …`` does
-the same for ``tests.topologies.small``, and
-``python -m tests.processes.drivers sinks DIRECTORY SIZE LIFE ADDRESSES`` for
-``tests.topologies.sinks_killed``. ``python -m tests.processes.drivers topics DIRECTORY SERVERS TOPIC NAME …``
-runs topologies of ``tests.topologies.topic_kept`` over one topic of Kafka.
+the same for ``tests.topologies.small``, and ``python -m tests.processes.drivers sinks DIRECTORY
+SIZE LIFE ADDRESSES`` for ``tests.topologies.sinks_killed``. ``python -m tests.processes.drivers
+topics DIRECTORY SERVERS TOPIC NAME …`` runs topologies of ``tests.topologies.topic_kept`` over one
+topic of Kafka.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.quick_java import QUICK_JAVA
-from txtopo.connectors.streaming import ForeachWriter
 from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.streaming import ForeachWriter
 
 ROOT = Path(__file__).parents[2]
 BATCHES = 4

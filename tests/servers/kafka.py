@@ -30,7 +30,14 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding, AclOperation, AclPermissionType, AdminClient, NewTopic, OffsetSpec, ResourcePatternType, ResourceType,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
 )  # fmt: skip
 
 from tests import quick_java
@@ -119,7 +126,7 @@ class KafkaServer(owned.Server):
         """The address of a listener that wants a password (PLAIN, not encrypted)."""
         return f"127.0.0.1:{self._sasl}"
 
-    # -- what tests do with a broker -------------------------------------------------------------------------------------
+    # -- what tests do with a broker --------------------------------------------------------------
 
     @functools.cached_property
     def admin(self) -> AdminClient:
@@ -205,7 +212,7 @@ class KafkaServer(owned.Server):
         """The values in a topic as texts, partition by partition."""
         return [(record.value or b"").decode() for record in self.read(topic, isolation)]
 
-    # -- the server --------------------------------------------------------------------------------------------------------
+    # -- the server -------------------------------------------------------------------------------
 
     @property
     def data(self) -> Path:

@@ -123,7 +123,7 @@ def test_bytes_that_are_not_utf_8_are_refused_or_replaced_in_both_forms(monkeypa
         assert errors == "replace" or of_tuples == "topic orders, partition 3, offset 4 is not UTF-8"
 
 
-# -- JSON ------------------------------------------------------------------------------------------
+# -- JSON ----------------------------------------------------------------------------------------
 
 
 def json_answers(values: Iterable[bytes | None], monkeypatch: pytest.MonkeyPatch) -> tuple[Rows | str, Rows | str]:
@@ -226,7 +226,7 @@ def test_tuples_and_columns_refuse_the_same_value(monkeypatch: pytest.MonkeyPatc
             assert of_columns == of_tuples
 
 
-# -- Avro ------------------------------------------------------------------------------------------
+# -- Avro ----------------------------------------------------------------------------------------
 
 
 ORDER = {
@@ -293,7 +293,7 @@ def test_a_value_of_avro_that_its_column_would_change_is_refused(monkeypatch: py
     assert refused.startswith("topic orders, partition 3, offset 1 has 300 in field 'id', which is no value of a column of type int8")
 
 
-# -- arguments -------------------------------------------------------------------------------------
+# -- arguments -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ class Writes(abc.ABC):
 
     @abc.abstractmethod
     def write(self, context: contexts.TopologyContext, txid: int, names: Sequence[str], rows: Sequence[Any]) -> bool:
-        """Write the rows of one task of a transaction, all of them or none, once; False if they were
-        there already. The transaction has one attempt.
+        """Write the rows of one task of a transaction, all of them or none, once; False if they
+        were there already. The transaction has one attempt.
 
         :param names: as for :meth:`taker`; empty if there are no rows.
         :raises replays.DividedOtherwiseError: it was begun with another number of tasks.
@@ -84,8 +84,8 @@ class Writes(abc.ABC):
 
     @abc.abstractmethod
     def again(self, batch_id: int) -> str:
-        """What to do before a batch that was written otherwise can be written again, up to a command
-        that follows."""
+        """What to do before a batch that was written otherwise can be written again, up to a
+        command that follows."""
 
 
 class _Query:

@@ -214,7 +214,7 @@ class Batches:
         record = self._state.txids.find(self._state.current - 1)
         return metadata_of.from_json(None if record is None else record.metadata, self._metadata_type)
 
-    # -- positions ---------------------------------------------------------------------------------
+    # -- positions --------------------------------------------------------------------------------
 
     def _stored(self, txid: int) -> Any:
         if self._is_opaque:

@@ -1,5 +1,5 @@
-"""The auxiliary topic of a sink: the last transaction of each of its tasks, one record per task, written
-in the transaction of Kafka that has the task's rows.
+"""The auxiliary topic of a sink: the last transaction of each of its tasks, one record per task,
+written in the transaction of Kafka that has the task's rows.
 
 The topic has a partition per task, and is compacted: the last record of a task is kept for ever. A
 partition has one writer, the producer of its task. If tasks shared a partition, an open transaction
@@ -28,13 +28,14 @@ NAME_MAX = 249
 """Characters in the name of a topic."""
 
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
-"""Of a new auxiliary topic. Compaction leaves the newest segment as it is, so segments are small."""
+"""Of a new auxiliary topic. Compaction leaves the newest segment as it is, so segments are small.
+"""
 _TAIL, _FURTHER = 4, 8
 """How many offsets before the end of a partition its last record is looked for; and how much
 further each time that only aborted records are there."""
 DECIDED_S = 5.0
-"""How long to wait for the marker of a commit. A transaction that is open for longer is that of a late
-task, which has begun since: a replay fences it."""
+"""How long to wait for the marker of a commit. A transaction that is open for longer is that of a
+late task, which has begun since: a replay fences it."""
 _WAIT_S = 30.0
 _POLL_S, _TICK_S = 0.5, 0.005
 
@@ -205,7 +206,8 @@ class AuxiliaryTopic:
         while not condition():
             if time.monotonic() > deadline:
                 raise errors.FailedException(
-                    f"{self._log.cluster.owner}: the auxiliary topic {self.name} at {self._log.cluster.servers} is not ready after {wait_s:g} s: {what}"
+                    f"{self._log.cluster.owner}: the auxiliary topic {self.name} at {self._log.cluster.servers} is not ready after {wait_s:g} s:"
+                    f" {what}"
                 )
             time.sleep(_TICK_S)
 

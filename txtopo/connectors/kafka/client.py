@@ -1,11 +1,13 @@
-"""Settings of Kafka's clients: the user's, ours, and secrets, which are read where a client is made.
+"""Settings of Kafka's clients: the user's, ours, and secrets, which are read where a client is
+made.
 
 Secrets are named, never held: ``client={"sasl.password_env": "KAFKA_PASSWORD"}`` takes librdkafka's
 ``sasl.password`` from an environment variable, ``"sasl.password_file": "/run/secrets/kafka"`` from
 the first line of a file, on each machine that connects.
 
 Invariants:
-    - No secret is part of a spout or sink: not of its pickle, nor of its ``repr``, nor of a message.
+    - No secret is part of a spout or sink: not of its pickle, nor of its ``repr``, nor of a
+      message.
     - The user's settings never override a setting on which a promise rests.
 """
 

@@ -36,7 +36,8 @@ class Intake:
     def __call__(self, values: Sequence[Any]) -> Message:
         """The message of one tuple.
 
-        :raises errors.RowRefusedError: a value is not as the sink was told, or its topic refuses it.
+        :raises errors.RowRefusedError: a value is not as the sink was told, or its topic refuses
+            it.
         :raises errors.SetupError: there is no such topic.
         """
         self._taken += 1
@@ -44,7 +45,8 @@ class Intake:
             message = self._convert(values)
             topic = self._targets.get(message.topic)
             if topic is None:
-                topic = self._targets[message.topic] = target.checked(self._resource, self._ledger.cluster, message.topic, self._shape.key is not None)
+                has_key = self._shape.key is not None
+                topic = self._targets[message.topic] = target.checked(self._resource, self._ledger.cluster, message.topic, has_key)
             if message.partition >= topic.partitions:
                 raise messages.RefusedError(f"the partition is {message.partition}, and topic {message.topic} has {topic.partitions}")
             if message.key is None and topic.is_compacted:

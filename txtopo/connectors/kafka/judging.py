@@ -1,5 +1,5 @@
-"""The judgement over a task that wants to write: its auxiliary record is the fence of its task, and the
-rules are those of stores (``stores.fencing``).
+"""The judgement over a task that wants to write: its auxiliary record is the fence of its task, and
+the rules are those of stores (``stores.fencing``).
 
 Apart from ``ledger``, which makes sure that the records are the newest. What stores do not have is
 here: a fence for each task instead of one for the component, and tasks that come and go.
@@ -20,8 +20,8 @@ from txtopo.topology import context as contexts
 
 
 class Judge:
-    """What the records say to the task of ``own``, which wants to write; ``others`` are those of the
-    other tasks, None if they were judged before."""
+    """What the records say to the task of ``own``, which wants to write; ``others`` are those of
+    the other tasks, None if they were judged before."""
 
     def __init__(
         self, store: places.Place, topic: str, context: contexts.TopologyContext, own: Record, record: Record | None,

@@ -6,9 +6,9 @@ like the fence of a store (``judging``).
 
 **Why nothing is written twice.** A task that begins first becomes the only producer of its id, then
 waits until the end of its partition is settled, then reads the record, then writes. A task that has
-committed before keeps its producer, and knows the record: had another producer begun since, the next
-commit of this one would fail. So between the reading of a record and the commit after it nothing
-else commits. Late tasks (*zombies*), in every order:
+committed before keeps its producer, and knows the record: had another producer begun since, the
+next commit of this one would fail. So between the reading of a record and the commit after it
+nothing else commits. Late tasks (*zombies*), in every order:
 
 - The zombie began before the live attempt, and sleeps before or after its reading, or before its
   commit: the live attempt's ``init`` has fenced it, and no commit of it succeeds. Was its commit
@@ -16,16 +16,16 @@ else commits. Late tasks (*zombies*), in every order:
 - The zombie begins after the live attempt has committed: it reads a newer record, and ends with
   ``StaleAttemptError``. It has fenced the live task's producer, whose next transaction is replayed
   once, with a new producer.
-- The zombie begins after the live attempt has begun, and before that has committed. Kafka fences the
-  older *producer*, which is the live one. If the zombie is of an earlier *transaction*, the record
-  of that transaction is there, as every task wrote one, also without rows: the zombie ends as
-  above. If it is of an older attempt of the *same* transaction, nothing at the brokers tells the two
-  apart, and the zombie may commit. Its rows are the rows of the live attempt, because only spouts
-  that replay the same batch are allowed. The live attempt fails, and its replay finds the record,
-  writes no row, and raises the record to its own attempt.
+- The zombie begins after the live attempt has begun, and before that has committed. Kafka fences
+  the older *producer*, which is the live one. If the zombie is of an earlier *transaction*, the
+  record of that transaction is there, as every task wrote one, also without rows: the zombie ends
+  as above. If it is of an older attempt of the *same* transaction, nothing at the brokers tells the
+  two apart, and the zombie may commit. Its rows are the rows of the live attempt, because only
+  spouts that replay the same batch are allowed. The live attempt fails, and its replay finds the
+  record, writes no row, and raises the record to its own attempt.
 
-So each task's rows are there once, of one attempt. That all rows of a transaction are of one attempt
-is not promised: it holds in no sink that commits task by task.
+So each task's rows are there once, of one attempt. That all rows of a transaction are of one
+attempt is not promised: it holds in no sink that commits task by task.
 
 **Why the last record may be trusted.** The order is: ``init``, then the comparison of the last
 stable offset with the end, then the reading. A reading before ``init`` would miss a commit under
@@ -33,11 +33,11 @@ way; one right after a commit would miss its marker.
 
 **Leftover tasks.** A transaction that was begun is replayed with its own number of tasks (R23). So
 all tasks have committed before there are fewer, and none has a transaction open. One that is found
-open all the same, in a partition without a task, is aborted. ``txtopo kafka abort`` is for topologies
-that were given up in the middle.
+open all the same, in a partition without a task, is aborted. ``txtopo kafka abort`` is for
+topologies that were given up in the middle.
 
-Apart from ``sink``, which users see, from ``judging``, which judges records, from ``producing``, which
-knows transactions and no rule, and from ``auxiliary``, which keeps records.
+Apart from ``sink``, which users see, from ``judging``, which judges records, from ``producing``,
+which knows transactions and no rule, and from ``auxiliary``, which keeps records.
 
 Runs on: executor; for a query of Structured Streaming also on the driver.
 
@@ -57,7 +57,7 @@ from txtopo import errors, faults
 from txtopo.connectors.kafka import auxiliary, client, judging, producing, target
 from txtopo.connectors.kafka.auxiliary import Record
 from txtopo.connectors.kafka.producing import Message
-from txtopo.stores import begun
+from txtopo.stores import begun, visible
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
@@ -141,7 +141,8 @@ class Ledger(destination.Destination):
         try:
             applied = self._applied(context, attempt, messages, bytes_max)
         except (errors.FailedException, errors.StateMismatchError) as error:
-            # The attempt has failed, whatever user code around the sink makes of the exception (R39).
+            # The attempt has failed, whatever user code around the sink makes of the exception
+            # (R39).
             context.on_failure(error)
             raise
         faults.reach("apply.inside", attempt.txid, context.topology_id)
@@ -162,8 +163,8 @@ class Ledger(destination.Destination):
         # Taken out while it is at work: whatever goes wrong, it is not there for the next attempt.
         writer = writers.pop(id, None)
         if writer is not None and (writer.record is None or writer.record.tasks != own.tasks or self._is_older(writer.record, context)):
-            # The records of all tasks are looked at when their number changes. An older record is of
-            # a task that has run in another process since.
+            # The records of all tasks are looked at when their number changes. An older record is
+            # of a task that has run in another process since.
             writer.producer.close()
             writer = None
         writer = writer or self._begun(context, own, topic, id, bytes_max)

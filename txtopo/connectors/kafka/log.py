@@ -239,8 +239,8 @@ class Log:
             consumer.close()
 
     def is_truncated(self, place: Partition, position: Offset) -> bool:
-        """Whether the leader no longer has the log up to ``position`` as it was under the position's
-        leader epoch."""
+        """Whether the leader no longer has the log up to ``position`` as it was under the
+        position's leader epoch."""
         return self._going_on(place, position, "error") is None
 
     def where_cut(self, place: Partition, position: Offset) -> int | None:

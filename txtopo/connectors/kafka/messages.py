@@ -1,4 +1,5 @@
-"""From a tuple to a message of Kafka: which fields are its topic, key, value and headers, in which form.
+"""From a tuple to a message of Kafka: which fields are its topic, key, value and headers, in which
+form.
 
 Standard library only. Pickles: a sink is held between the phases of a transaction.
 """

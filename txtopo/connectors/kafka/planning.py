@@ -1,13 +1,13 @@
-"""The driver's half of a Kafka spout: finds partitions, pins positions, plans batches, and notices a
-log that was changed.
+"""The driver's half of a Kafka spout: finds partitions, pins positions, plans batches, and notices
+a log that was changed.
 
 A partition's metadata is a range of offsets, half open::
 
     {"topic": "orders", "partition": 3, "id": "<topic id>", "start": 100, "end": 200, "epoch": 7, "start_epoch": 6}
 
-``epoch`` is the leader epoch under which ``end`` was told, ``start_epoch`` the one of ``start``: the
-same as ``epoch`` of the batch before. A number of a partition in the spout (its *index*) belongs to
-one partition of one topic for ever.
+``epoch`` is the leader epoch under which ``end`` was told, ``start_epoch`` the one of ``start``:
+the same as ``epoch`` of the batch before. A number of a partition in the spout (its *index*)
+belongs to one partition of one topic for ever.
 
 Runs on: driver.
 
@@ -90,8 +90,8 @@ class _Change:
 class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoordinator):
     """Plans a batch as ranges of offsets.
 
-    ``is_ready`` asks the brokers for the ends of all partitions, in one call; the plan after it uses
-    this answer. Where the answer left something to read, no further question is asked.
+    ``is_ready`` asks the brokers for the ends of all partitions, in one call; the plan after it
+    uses this answer. Where the answer left something to read, no further question is asked.
     """
 
     def __init__(self, source: Source, last_metadata: Callable[[], Mapping[int, Any]], clock: Callable[[], float] = time.monotonic) -> None:
@@ -107,8 +107,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._beginnings: dict[Partition, Offset] = {}
         self._starts_chosen: dict[Partition, Offset] = {}
         self._intact: dict[Partition, tuple[int, int, int]] = {}
-        """By partition a position, its leader epoch and a later epoch: nothing was truncated between
-        the two."""
+        """By partition a position, its leader epoch and a later epoch: nothing was truncated
+        between the two."""
         self._gone: set[Partition] = set()
         """Partitions that were left out, with the user's leave, until they are back."""
         self._planned = 0
@@ -121,7 +121,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             raise errors.SetupError(f"{error}\n  {cure}") from error
         self._at_begin = frozenset(self._readable())
 
-    # -- what the engine asks ----------------------------------------------------------------------------------------------
+    # -- what the engine asks ---------------------------------------------------------------------
 
     def num_partitions(self) -> int:
         with self._lock:
@@ -159,8 +159,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             positions.update(starts)
             waiting = {place: max(0, self._ends[place].offset - start.offset) for place, start in positions.items()}
             if not last and self._source.start != "earliest":
-                # Nothing is read before the positions are recorded: a start that were found out again
-                # after a restart might be another one.
+                # Nothing is read before the positions are recorded: a start that were found out
+                # again after a restart might be another one.
                 waiting = dict.fromkeys(waiting, 0)
             counts = self._counts(waiting, txid)
             return {
@@ -201,7 +201,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             if is_due and self._log.publish(group, offsets):
                 self._published_at = now
 
-    # -- partitions ----------------------------------------------------------------------------------------------------------
+    # -- partitions -------------------------------------------------------------------------------
 
     def _bound(self, last: Mapping[int, Any]) -> dict[int, Any]:
         """The metadata of the topics that the user names; each index of ``last`` is bound. A topic
@@ -215,9 +215,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         return named.fullmatch(topic) is not None if isinstance(named, re.Pattern) else topic in named
 
     def _refresh(self, last: Mapping[int, Any]) -> None:
-        """Look at everything: topics, partitions, beginnings and ends; new partitions get the indices
-        after those there are. All of it is of the same topics: their ids are asked before and
-        after."""
+        """Look at everything: topics, partitions, beginnings and ends; new partitions get the
+        indices after those there are. All of it is of the same topics: their ids are asked before
+        and after."""
         before = self._described(last)
         for _ in range(_LOOKS):
             topics = before
@@ -283,7 +283,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """The partitions of the topics that there are."""
         return _partitions(self._topics)
 
-    # -- positions -----------------------------------------------------------------------------------------------------------
+    # -- positions --------------------------------------------------------------------------------
 
     def _has_more(self, last: Mapping[int, Any]) -> bool:
         """Whether a batch after ``last`` would move a position, or stop the run."""
@@ -370,7 +370,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             total["lost_offsets"] = None if earlier is None or lost["offsets"] is None else earlier + lost["offsets"]
         return {**planned, **total}
 
-    # -- where and how much --------------------------------------------------------------------------------------------------
+    # -- where and how much -----------------------------------------------------------------------
 
     def _starts(self, places: list[Partition], is_first: bool) -> dict[Partition, Offset]:
         """The first positions of ``places``. What is found later is read from its beginning."""

@@ -1,9 +1,9 @@
 """The producer of one task of a sink: transactions of Kafka, and what their errors mean.
 
-A ``transactional.id`` has one producer at a time. The first act of a producer, :meth:`TaskProducer.init`,
-ends the transaction that the one before left open, waits until its outcome is decided, and fences
-the one before: every later call of it fails. So after ``init`` the last record of the id is settled,
-and stays the last until this producer commits.
+A ``transactional.id`` has one producer at a time. The first act of a producer,
+:meth:`TaskProducer.init`, ends the transaction that the one before left open, waits until its
+outcome is decided, and fences the one before: every later call of it fails. So after ``init`` the
+last record of the id is settled, and stays the last until this producer commits.
 
 Runs on: executor.
 
@@ -103,7 +103,8 @@ class TaskProducer:
         deadline = time.monotonic() + INIT_S
         with self._translated("beginning"):
             # Without a connection the library looks for the coordinator only every half second. The
-            # first answer may end the connection that brought it, the second is of a broker that stays.
+            # first answer may end the connection that brought it, the second is of a broker that
+            # stays.
             for _ in range(2):
                 self._producer.list_topics(topic, timeout=client.CALL_TIMEOUT_S)
             while True:

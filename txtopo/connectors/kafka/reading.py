@@ -13,8 +13,8 @@ Invariants:
       plan. Epochs grow along the log, so the last record speaks for those before it. Where a range
       ends in a gap, the leader is asked whether the log is still the one that was planned.
     - What was fetched ahead is used by the next range only if it begins where that begins, of the
-      same topic, under the same leader epoch. Nothing that was fetched is dropped while its consumer
-      reads on.
+      same topic, under the same leader epoch. Nothing that was fetched is dropped while its
+      consumer reads on.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Reader:
         return ended_at
 
     def _is_old(self, message: Any, metadata: Mapping[str, Any], is_inside: bool = True) -> bool:
-        """Whether a record was written under no later leader epoch than that of the plan. A later one
-        inside the range is an error."""
+        """Whether a record was written under no later leader epoch than that of the plan. A later
+        one inside the range is an error."""
         written, planned = message.leader_epoch(), metadata["epoch"]
         if written is None or written < 0 or planned < 0:
             return False

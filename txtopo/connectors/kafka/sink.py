@@ -1,8 +1,8 @@
 """A sink that writes the tuples of a batch as records of a topic, exactly once (R28 to R30).
 
-``KafkaSink`` is a committer. In ``finish_batch`` each task writes its rows, and one auxiliary record
-about them, in one transaction of Kafka; see ``ledger``. Here are the arguments of users, and the
-way from a tuple to a record.
+``KafkaSink`` is a committer. In ``finish_batch`` each task writes its rows, and one auxiliary
+record about them, in one transaction of Kafka; see ``ledger``. Here are the arguments of users, and
+the way from a tuple to a record.
 
 Runs on: executor.
 """
@@ -55,8 +55,8 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     :param topic: a topic that exists; or ``"field:name"`` if a field of the tuples names it.
     :param key: the field that is the key; ``None``: no key.
     :param value: the field that is the value, for ``"bytes"`` and ``"text"``.
-    :param headers: fields that are headers, of bytes, ``str`` or ``None``; ``{header: field}`` where
-        their names differ.
+    :param headers: fields that are headers, of bytes, ``str`` or ``None``; ``{header: field}``
+        where their names differ.
     :param partition: the field with the number of the partition; ``None``, or a ``None`` in it: by
         the key, as Java's producers do, and without a key any.
     :param timestamp: the field with the time of the record: a ``datetime`` with a time zone, or
@@ -77,8 +77,8 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     :param client: settings of librdkafka. A secret is named, by a variable or a file:
         ``{"sasl.password_env": "KAFKA_PASSWORD"}``.
 
-    It emits ``(tx, rows)``: how many records each of its tasks wrote; on every attempt, also if they
-    were there already.
+    It emits ``(tx, rows)``: how many records each of its tasks wrote; on every attempt, also if
+    they were there already.
 
     :raises errors.ConfigError: an impossible argument.
     """

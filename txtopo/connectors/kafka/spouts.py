@@ -70,29 +70,30 @@ class KafkaTransactionalSpout(_KafkaSpout, spout.BasePartitionedTransactionalSpo
     - ``servers``: ``"host:port"``, or several with commas between.
     - ``topics``: a name, several names, or a pattern, ``re.compile("shop-.*")``, for which new
       topics are looked for.
-    - ``records_per_batch``: offsets per partition and transaction, at most; ``None``: all there are.
-    - ``records_per_transaction``: offsets over all partitions, at most, divided by how much waits in
-      each.
+    - ``records_per_batch``: offsets per partition and transaction, at most; ``None``: all there
+      are.
+    - ``records_per_transaction``: offsets over all partitions, at most, divided by how much waits
+      in each.
     - ``fields``: parts of a record: ``key``, ``value``, ``topic``, ``partition``, ``offset``,
       ``timestamp`` (milliseconds since 1970, or ``None``), ``headers`` (a list of name and bytes).
       With ``format="json"`` the fields of the object that is the value.
     - ``format``: of keys and values: ``"bytes"``, ``"text"`` (UTF-8), ``"json"``; or a callable
       that makes of a ``confluent_kafka.Message`` as many values as there are ``fields``, or
       ``None`` to pass over the record. A key or value that is null is ``None``.
-    - ``start``: where the first transaction begins: ``"earliest"``, ``"latest"``, a ``datetime`` with
-      a time zone (the first record of that time or later), ``"group:<id>"`` (the offsets a consumer
-      group has committed), or offsets, ``{"topic": {0: 17}}``. Partitions that are found later are
-      read from their beginning.
-    - ``isolation``: ``"read_committed"``, or ``"read_uncommitted"`` for records of transactions that
-      are open or were aborted as well.
+    - ``start``: where the first transaction begins: ``"earliest"``, ``"latest"``, a ``datetime``
+      with a time zone (the first record of that time or later), ``"group:<id>"`` (the offsets a
+      consumer group has committed), or offsets, ``{"topic": {0: 17}}``. Partitions that are found
+      later are read from their beginning.
+    - ``isolation``: ``"read_committed"``, or ``"read_uncommitted"`` for records of transactions
+      that are open or were aborted as well.
     - ``refresh_s``: how often new partitions and topics are looked for, in seconds.
     - ``errors``: ``"strict"`` stops at a record that is not as ``format`` says; ``"replace"`` puts
       U+FFFD and ``None`` instead.
     - ``compacted``: take a compacted topic all the same. A replay may lack records then.
     - ``client_group``: publish the recorded positions as offsets of this consumer group, for
       dashboards of lag. They are never read.
-    - ``client``: settings of librdkafka, for instance ``{"security.protocol": "SASL_SSL"}``. A secret
-      is named, by a variable or a file: ``"sasl.password_env"``, ``"sasl.password_file"``.
+    - ``client``: settings of librdkafka, for instance ``{"security.protocol": "SASL_SSL"}``. A
+      secret is named, by a variable or a file: ``"sasl.password_env"``, ``"sasl.password_file"``.
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
     :class:`~txtopo.errors.SetupError` for a missing topic, a refused password, brokers out of reach

@@ -1,5 +1,5 @@
-"""The user's topics as a sink must know them before it writes: whether they exist, how many partitions
-they have, what they refuse.
+"""The user's topics as a sink must know them before it writes: whether they exist, how many
+partitions they have, what they refuse.
 
 A message for an unknown topic is no error of the library: it waits until the transaction's time is
 over, and the transaction can then not even be aborted. So the topic is asked for first.
@@ -75,7 +75,8 @@ def _described(log: Log, topic: str) -> Target:
             f"{log.cluster.owner}: there is no topic {topic!r} at {log.cluster.servers}\n  Check the name; or make the topic first."
         )
     settings: dict[str, str] = {}
-    # A user may be allowed to write and not to see settings; the broker then refuses record by record.
+    # A user may be allowed to write and not to see settings; the broker then refuses record by
+    # record.
     with contextlib.suppress(errors.SetupError):
         settings = log.settings_of(topic)
     bytes_max = settings.get("max.message.bytes")

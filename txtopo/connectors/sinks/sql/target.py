@@ -141,8 +141,8 @@ class Work:
         writer, mark, *key = row
         literal = "'" + str(writer).replace("'", "''") + "'"
         return errors.StateMismatchError(
-            f"the row {tuple_rows.described(self.target.key, key)} of the table {self.target.name!r} was written by {writer} ({mark}), which may take it back,"
-            f" and {writer_of(self.stamp)} has a row for it, too\n"
+            f"the row {tuple_rows.described(self.target.key, key)} of the table {self.target.name!r} was written by {writer} ({mark}), which may take"
+            f" it back, and {writer_of(self.stamp)} has a row for it, too\n"
             "  Taking back the one would undo the other. Nothing was written. Give the opaque sinks of two topologies a table each, or keys of\n"
             f"  their own. If {writer} writes no more and its last transaction has committed, stop it for good, and type in the database\n"
             f"    DELETE FROM {self.target.undo} WHERE sink_writer = {literal}"
