@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition, admin
 from tests.servers.kafka import ANSWER_S, KafkaServer
 from tests.topic_drive import Drive, Plan
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
-from txtopo.connectors.kafka.planning import LogChangedError
+from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException, SetupError
 
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])

@@ -14,7 +14,7 @@ import pytest
 from tests.servers.kafka import ANSWER_S, KafkaServer, running_server
 from tests.topic_drive import Drive, Plan
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
-from txtopo.connectors.kafka.planning import LogChangedError
+from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException
 
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])

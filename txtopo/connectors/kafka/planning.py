@@ -30,51 +30,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka import client
-from txtopo.connectors.kafka.log import Log, Offset, Partition, Topic, UnknownTopicError
+from txtopo.connectors.kafka.log import Offset, Partition, Topic, UnknownTopicError
+from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
 from txtopo.topology import spout
 
 LOGGER = logging.getLogger("txtopo.kafka")
 
-Start = Literal["earliest", "latest"] | str | datetime.datetime | Mapping[str, Mapping[int, int]]
-Lost = Literal["stop", "skip"]
-GROUP = "group:"
-"""Prefix of a start at the committed offsets of a consumer group."""
 _LOOKS = 5
 """How often topics are looked at again that changed meanwhile."""
 _PUBLISH_S = 1.0
 """How often positions are published at most."""
 _LAST_PUBLISH_S = 2.0
 """How long the end of a run waits for the last ones to be published."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a Kafka spout reads. Checked when it is made; connects to nothing."""
-
-    cluster: client.Cluster
-    topics: tuple[str, ...] | re.Pattern[str]
-    records_per_batch: int | None
-    records_per_transaction: int | None
-    start: Start
-    isolation: str
-    refresh_s: float
-    is_opaque: bool
-    compacted: bool
-    lost: Lost
-    client_group: str | None = None
-
-    def log(self) -> Log:
-        """The brokers' log."""
-        return Log(self.cluster, self.isolation)
-
-
-class LogChangedError(errors.InputError):
-    """The log is not the one that was read: records of the position were lost, or are other
-    records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,47 +410,3 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
 
 def _partitions(topics: Mapping[str, Topic]) -> list[Partition]:
     return [(name, partition) for name, topic in topics.items() for partition in range(topic.partitions)]
-
-
-def check(source: Source) -> None:
-    """:class:`~txtopo.errors.ConfigError` for an impossible argument of a spout."""
-    owner = source.cluster.owner
-
-    def refuse(name: str, value: Any, allowed: str) -> errors.ConfigError:
-        return errors.ConfigError(f"{owner}: {name} is {value!r}; it is {allowed}")
-
-    named = source.topics
-    if isinstance(named, re.Pattern) and not isinstance(named.pattern, str):
-        raise refuse("topics", named, "a pattern over text, not over bytes")
-    if isinstance(source.topics, tuple) and (not source.topics or not all(isinstance(name, str) and name for name in source.topics)):
-        raise refuse("topics", list(source.topics), "a topic's name, a list of names, or a pattern: re.compile('shop-.*')")
-    for name, count in (("records_per_batch", source.records_per_batch), ("records_per_transaction", source.records_per_transaction)):
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise refuse(name, count, "a whole number of at least 1, or None for no bound")
-    if source.isolation not in ("read_committed", "read_uncommitted"):
-        raise refuse("isolation", source.isolation, "'read_committed' or 'read_uncommitted'")
-    if not isinstance(source.refresh_s, int | float) or not source.refresh_s > 0:
-        raise refuse("refresh_s", source.refresh_s, "a number of seconds above 0")
-    if not isinstance(source.compacted, bool):
-        raise refuse("compacted", source.compacted, "True or False")
-    if source.client_group is not None and not (isinstance(source.client_group, str) and source.client_group):
-        raise refuse("client_group", source.client_group, "the id of a consumer group, or None")
-    if source.lost not in ("stop", "skip"):
-        raise refuse("lost", source.lost, "'stop' or 'skip'")
-    _check_start(source.start, refuse)
-
-
-def _check_start(start: Any, refuse: Callable[[str, Any, str], errors.ConfigError]) -> None:
-    allowed = "'earliest', 'latest', 'group:<id>', a datetime with a time zone, or offsets: {'topic': {0: 17}}"
-    if isinstance(start, datetime.datetime):
-        if start.tzinfo is None:
-            raise refuse("start", start, "ambiguous without a time zone: give one, for example datetime(…, tzinfo=UTC)")
-    elif isinstance(start, Mapping):
-        offsets: Iterable[Any] = start.values()
-        if not all(isinstance(each, Mapping) for each in offsets):
-            raise refuse("start", start, allowed)
-        for topic, each in start.items():
-            if not all(isinstance(number, int) and isinstance(offset, int) and number >= 0 and offset >= 0 for number, offset in each.items()):
-                raise refuse(f"start[{topic!r}]", each, "a dict from partition to offset, both whole numbers of at least 0")
-    elif start not in ("earliest", "latest") and not (isinstance(start, str) and start.startswith(GROUP) and len(start) > len(GROUP)):
-        raise refuse("start", start, allowed)

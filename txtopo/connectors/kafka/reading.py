@@ -26,7 +26,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka.log import TRUNCATED, UNKNOWN, Offset, UnknownTopicError, assign, translate
-from txtopo.connectors.kafka.planning import LogChangedError, Source
+from txtopo.connectors.kafka.source import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
 
 _AT_ONCE = 1_000

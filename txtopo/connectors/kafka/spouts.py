@@ -10,6 +10,7 @@ from typing import Any
 import txtopo.errors
 from txtopo.connectors.kafka import client as clients
 from txtopo.connectors.kafka import planning, reading, records
+from txtopo.connectors.kafka import source as sources
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -34,18 +35,18 @@ class _KafkaSpout:
 
     def _set_up(
         self, servers: str, topics: Any, records_per_batch: int | None, records_per_transaction: int | None, fields: Any, format: Any,
-        start: planning.Start, isolation: str, refresh_s: float, errors: str, compacted: bool, client_group: str | None,
-        client: Mapping[str, Any] | None, lost: planning.Lost, is_opaque: bool,
+        start: sources.Start, isolation: str, refresh_s: float, errors: str, compacted: bool, client_group: str | None,
+        client: Mapping[str, Any] | None, lost: sources.Lost, is_opaque: bool,
     ) -> None:  # fmt: skip
         cluster = clients.Cluster(_OWNER, servers, {} if client is None else client)
         clients.refuse_overrides(_OWNER, cluster.settings, _OURS)
         is_several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
         named = topics if isinstance(topics, re.Pattern) else tuple(topics) if is_several else (topics,)
-        self.source = planning.Source(
+        self.source = sources.Source(
             cluster=cluster, topics=named, records_per_batch=records_per_batch, records_per_transaction=records_per_transaction, start=start,
             isolation=isolation, refresh_s=refresh_s, is_opaque=is_opaque, compacted=compacted, lost=lost, client_group=client_group,
         )  # fmt: skip
-        planning.check(self.source)
+        sources.check(self.source)
         try:
             self.fields = Fields("tx", fields)
         except (TypeError, ValueError) as error:
@@ -104,7 +105,7 @@ class KafkaTransactionalSpout(_KafkaSpout, spout.BasePartitionedTransactionalSpo
     def __init__(
         self, servers: str, topics: str | Iterable[str] | re.Pattern[str], records_per_batch: int | None = 10_000,
         records_per_transaction: int | None = None, fields: Fields | Sequence[str] = ("value",),
-        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes", start: planning.Start = "earliest",
+        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes", start: sources.Start = "earliest",
         isolation: str = "read_committed", refresh_s: float = 30.0, errors: records.DecodingErrors = "strict", compacted: bool = False,
         client_group: str | None = None, client: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
@@ -132,9 +133,9 @@ class OpaqueKafkaTransactionalSpout(_KafkaSpout, spout.BaseOpaquePartitionedTran
     def __init__(
         self, servers: str, topics: str | Iterable[str] | re.Pattern[str], records_per_batch: int | None = 10_000,
         records_per_transaction: int | None = None, fields: Fields | Sequence[str] = ("value",),
-        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes", start: planning.Start = "earliest",
+        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes", start: sources.Start = "earliest",
         isolation: str = "read_committed", refresh_s: float = 30.0, errors: records.DecodingErrors = "strict", compacted: bool = False,
-        client_group: str | None = None, client: Mapping[str, Any] | None = None, lost: planning.Lost = "stop",
+        client_group: str | None = None, client: Mapping[str, Any] | None = None, lost: sources.Lost = "stop",
     ) -> None:  # fmt: skip
         self._set_up(
             servers, topics, records_per_batch, records_per_transaction, fields, format, start, isolation, refresh_s, errors, compacted,
