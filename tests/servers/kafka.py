@@ -157,8 +157,8 @@ class KafkaServer(owned.Server):
     def producer(self, **settings: Any) -> Producer:
         """A producer that waits for the broker's answers, and keeps the order also when it has to
         send again; ``settings`` have underscores for dots."""
-        given = {key.replace("_", "."): value for key, value in settings.items()}
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True, "log_level": 0, **given})
+        more = {key.replace("_", "."): value for key, value in settings.items()}
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True, "log_level": 0, **more})
 
     def produce(self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any) -> None:
         """Append records, each with ``more``, and wait until they are there."""

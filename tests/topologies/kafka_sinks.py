@@ -65,9 +65,9 @@ class Sales:
     def task(self, process: WorkerProcess, task: int = 0, tasks: int = 2, **context: Any) -> TopologyContext:
         """The context of a task of the sink's component."""
         on_failure = context.pop("on_failure", None)
-        made = process.task(COMPONENT, task, num_tasks=tasks, **{"topology_id": self.topology_id, **context})
-        made.on_failure = on_failure or made.on_failure
-        return made
+        opened = process.task(COMPONENT, task, num_tasks=tasks, **{"topology_id": self.topology_id, **context})
+        opened.on_failure = on_failure or opened.on_failure
+        return opened
 
     def prepared(
         self, process: WorkerProcess, txid: int, attempt: int, values: Iterable[Any] = (), task: int = 0, tasks: int = 2,

@@ -201,13 +201,13 @@ class AuxiliaryTopic:
         except (errors.FailedException, UnknownTopicError):
             return False
 
-    def _wait_for(self, what: str, condition: Callable[[], bool], wait_s: float = _WAIT_S) -> None:
+    def _wait_for(self, hindrance: str, condition: Callable[[], bool], wait_s: float = _WAIT_S) -> None:
         deadline = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline:
                 raise errors.FailedException(
                     f"{self._log.cluster.owner}: the auxiliary topic {self.name} at {self._log.cluster.servers} is not ready after {wait_s:g} s:"
-                    f" {what}"
+                    f" {hindrance}"
                 )
             time.sleep(_TICK_S)
 

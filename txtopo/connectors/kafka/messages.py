@@ -72,12 +72,12 @@ class Shape:
 
 def fields_by_name(argument: str, names: Any) -> dict[str, str]:
     """``headers`` or ``columns`` as users give them, a list of fields or ``{name: field}``."""
-    given = dict(names) if isinstance(names, Mapping) else {name: name for name in names} if _is_list(names) else None
-    if given is None or not all(isinstance(text, str) and text for text in (*given, *given.values())):
+    fields = dict(names) if isinstance(names, Mapping) else {name: name for name in names} if _is_list(names) else None
+    if fields is None or not all(isinstance(text, str) and text for text in (*fields, *fields.values())):
         raise errors.ConfigError(f"Kafka sink: {argument} is {names!r}; it is a list of fields, or {{'name': 'field'}}")
-    if len(given) != len(names):
+    if len(fields) != len(names):
         raise errors.ConfigError(f"Kafka sink: {argument} is {names!r}, which has a name twice\n  Give each once.")
-    return given
+    return fields
 
 
 def _is_list(names: Any) -> bool:

@@ -3,7 +3,8 @@ a log that was changed.
 
 A partition's metadata is a range of offsets, half open::
 
-    {"topic": "orders", "partition": 3, "id": "<topic id>", "start": 100, "end": 200, "epoch": 7, "start_epoch": 6}
+    {"topic": "orders", "partition": 3, "id": "<topic id>",
+     "start": 100, "end": 200, "epoch": 7, "start_epoch": 6}
 
 ``epoch`` is the leader epoch under which ``end`` was told, ``start_epoch`` the one of ``start``:
 the same as ``epoch`` of the batch before. A number of a partition in the spout (its *index*)
@@ -260,8 +261,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         places = {(metadata["topic"], metadata["partition"]): metadata for metadata in last.values()}
         if any(place not in places for place in self._readable()):
             return True
-        there = {place: metadata for place, metadata in places.items() if place not in self._gone}
-        return any(self._change(place, metadata) or self._ends[place].offset > metadata["end"] for place, metadata in there.items())
+        readable = {place: metadata for place, metadata in places.items() if place not in self._gone}
+        return any(self._change(place, metadata) or self._ends[place].offset > metadata["end"] for place, metadata in readable.items())
 
     def _positions(self, last: Mapping[int, Any]) -> tuple[dict[Partition, Offset], dict[Partition, dict[str, Any]]]:
         """Where each partition of ``last`` goes on; and what was lost there, if the spout may go

@@ -170,11 +170,11 @@ class TaskProducer:
                 self._producer.commit_transaction(max(_AT_LEAST_S, deadline - time.monotonic()))
                 return
             except self._kafka.KafkaException as error:
-                what = error.args[0]
-                if what.name() in _REFUSALS:
-                    raise MessageRefusedError(what.name(), what.str(), 0) from error
+                refusal = error.args[0]
+                if refusal.name() in _REFUSALS:
+                    raise MessageRefusedError(refusal.name(), refusal.str(), 0) from error
                 # The answer is late: the same call again goes on waiting for it.
-                if not what.retriable() or time.monotonic() > deadline:
+                if not refusal.retriable() or time.monotonic() > deadline:
                     raise
 
     def _where(self, doing: str) -> str:
