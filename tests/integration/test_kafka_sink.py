@@ -212,6 +212,19 @@ class TestOtherNumbersOfTasks:
             sales.write(process, 2, attempt, ["b"], tasks=1, known_stores=sales.known(1, 0, 3))
         assert sales.values == ["a", "a", "a", "b"]
 
+    def test_what_a_task_that_is_no_more_left_open_is_aborted(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+        for task in range(3):
+            sales.write(process, 1, 0, ["a"], task=task, tasks=3)
+        late = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.2")
+        late.init_transactions(20)
+        late.begin_transaction()
+        late.produce(sales.topic, b"left open")
+        late.flush(20)
+        for task in range(2):
+            sales.write(other, 2, 0, ["b"], task=task, tasks=2, known_stores=sales.known(1, 0, 3))
+        sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+        assert sales.values == ["a", "a", "a", "b", "b"]
+
     @pytest.mark.rule(27, 34)
     @pytest.mark.parametrize("lost", [1, 2])
     def test_the_record_of_any_task_is_missed_also_if_the_task_is_no_more(self, sales: Sales, process: WorkerProcess, lost: int) -> None:

@@ -55,6 +55,8 @@ class Record:
     tasks_before: int
     """How many it had in the transaction before; 0 if there was none."""
     rows: int
+    target: str
+    """The topic that the rows went to, or the field that named it; for people."""
 
     @property
     def key(self) -> bytes:

@@ -28,11 +28,13 @@ class Judge:
         others: Mapping[int, Record] | None,
     ) -> None:  # fmt: skip
         self._place, self._topic, self._context, self._own = store, topic, context, own
-        self._record, self._has_others, self._others = record, others is not None, others or {}
+        self._record, self._others = record, others or {}
         self._all = [*self._others.values(), *([] if record is None else [record])]
         self._recorded = None if context.known_stores is None else visible.recorded(context.known_stores, store.name)
         self.tasks_before = self._tasks_before()
         """How many tasks the transaction before had; ``None`` if there was none."""
+        self.leftover = range(own.tasks, self.tasks_before or 0) if others is not None else range(0)
+        """The tasks of the transaction before that are no more; none if they were judged before."""
 
     def is_written(self) -> bool:
         """Whether the task has written its rows.
@@ -46,8 +48,7 @@ class Judge:
             raise errors.StaleAttemptError(self._place.address, own.component, above.position, self._stamp(own.task).position)
         strangers = [task for task, record in self._others.items() if record.generation != own.generation]
         # Tasks that are no more cannot notice that their records are gone.
-        leftover = range(own.tasks, self.tasks_before or 0) if self._has_others else ()
-        for task in (*strangers, *leftover):
+        for task in (*strangers, *self.leftover):
             self._is_written(task, self._others.get(task))
         for record in self._all:
             if (record.generation, record.txid) == (own.generation, own.txid) and record.tasks != own.tasks:

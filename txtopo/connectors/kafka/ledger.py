@@ -32,9 +32,10 @@ stable offset with the end, then the reading. A reading before ``init`` would mi
 way; one right after a commit would miss its marker.
 
 **Leftover tasks.** A transaction that was begun is replayed with its own number of tasks (R23). So
-all tasks have committed before there are fewer, and none has a transaction open. One that is found
-open all the same, in a partition without a task, is aborted. ``txtopo kafka abort`` is for
-topologies that were given up in the middle.
+all tasks have committed before there are fewer, and none has a transaction open, as far as these
+rules are kept; the ids of those that are no more are begun once more all the same, as an open
+transaction would hold up all readers. ``txtopo kafka abort`` does that for topologies that were
+given up in the middle.
 
 Apart from ``sink``, which users see, from ``judging``, which judges records, from ``producing``,
 which knows transactions and no rule, and from ``auxiliary``, which keeps records.
@@ -154,7 +155,7 @@ class Ledger(destination.Destination):
     ) -> bool:
         own = Record(
             context.topology_id, context.component_id, context.task_index, context.generation, attempt.txid, attempt.attempt_id,
-            context.num_tasks, 0, len(messages),
+            context.num_tasks, 0, len(messages), self.topic,
         )  # fmt: skip
         topic = self.auxiliary_topic(own.topology_id, own.component)
         id = f"{topic}.{own.task}"
@@ -171,6 +172,8 @@ class Ledger(destination.Destination):
         try:
             judge = judging.Judge(self.place, topic, context, own, writer.record, writer.others)
             is_written = judge.is_written()
+            for task in judge.leftover[own.task :: own.tasks]:
+                self.abort(topic, task)
             if writer.record is None or writer.record.position != own.position:
                 own = dataclasses.replace(own, tasks_before=judge.tasks_before or 0)
                 stamp: producing.Headers = [("txtopo-txid", b"%d" % own.txid), ("txtopo-task", b"%d" % own.task)] if self.stamp_headers else []
@@ -195,14 +198,13 @@ class Ledger(destination.Destination):
             judging.Judge(self.place, topic, context, own, None, None).is_written()
         kept.make(own.tasks)
         kept.check_is_kept()
-        leftover = range(own.tasks, kept.partitions())
         producer = producing.TaskProducer(self.cluster, id, self.timeout_s, bytes_max)
         try:
-            for task in kept.undecided(leftover):
-                self.abort(topic, task)
             producer.init(topic)
-            kept.wait_until_decided([own.task, *leftover])
-            records = kept.last_records(range(kept.partitions()))
+            # The partitions of tasks that are no more have no writer; those of the others change.
+            partitions = kept.partitions()
+            kept.wait_until_decided([own.task, *range(own.tasks, partitions)])
+            records = kept.last_records(range(partitions))
         except BaseException as error:
             producer.close()
             if isinstance(error, producing.TimeoutTooLongError):
@@ -211,8 +213,8 @@ class Ledger(destination.Destination):
         return Writer(producer, records.pop(own.task, None), records)
 
     def abort(self, topic: str, task: int) -> None:
-        """End the transaction that a task has left open: become the only producer of its id for a
-        moment."""
+        """End the transaction that a task may have left open: become the only producer of its id
+        for a moment."""
         producer = producing.TaskProducer(self.cluster, f"{topic}.{task}", self.timeout_s)
         try:
             producer.init(topic)
