@@ -131,7 +131,7 @@ class TestRights:
                 process.close()
 
         kafka, operations = sales.kafka, AclOperation
-        with pytest.raises(SetupError, match=r"Topic authorization failed\n  Allow the user to DESCRIBE"):
+        with pytest.raises(SetupError, match=r"Topic authorization failed\n  Allow the user to READ, DESCRIBE"):
             write()
         kafka.grant(ResourceType.TOPIC, sales.topic, operations.DESCRIBE)
         with pytest.raises(SetupError, match=r"describing topic txtopo\..*: .*authorization failed\n  Allow .* to CREATE"):
@@ -140,7 +140,7 @@ class TestRights:
         with pytest.raises(SetupError, match=r"Transactional Id authorization failed.*\n  Allow the user to WRITE to"):
             write()
         kafka.grant(ResourceType.TRANSACTIONAL_ID, sales.auxiliary_topic, operations.WRITE, operations.DESCRIBE)
-        with pytest.raises(SetupError, match=r"Topic authorization failed.*\n  Allow the user to DESCRIBE"):
+        with pytest.raises(SetupError, match=r"Topic authorization failed.*\n  Allow the user to READ, DESCRIBE"):
             write()
         assert kafka.is_settled(sales.topic)
         kafka.grant(ResourceType.TOPIC, sales.topic, operations.WRITE)
